@@ -1,0 +1,60 @@
+# Everything from nothing but make, git and Python >= 3.11 with venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(if $(shell \
+	$(name) -c 'import sys, venv; print("ok" if sys.version_info >= (3, 11) else "")' 2>/dev/null),$(name))))
+WORKERS ?= 2
+STAMP := $(VENV)/installed.stamp
+SOURCES := xds api tests bench examples
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test soak check format generate clean
+
+help:
+	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
+	@echo "make test      run the tests"
+	@echo "make check     formatting, lint, types, import contracts, generated code"
+	@echo "make soak      run the long tests"
+	@echo "make format    format the code"
+	@echo "make generate  regenerate the checked-in generated code"
+	@echo "make setup     make the virtual environment in $(VENV)"
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python >= 3.11 with the venv module is needed (Debian: apt install python3-venv)" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/python examples/hello/demo.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
+
+soak: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m soak --timeout 3600 --durations=15
+
+check: $(STAMP)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/mypy tests bench
+	$(BIN)/mypy examples/hello/demo.py examples/hello/upstream.py
+	$(BIN)/lint-imports
+	$(BIN)/python -m xds.proto.generate wire --check
+	$(BIN)/python -m xds.proto.generate descriptors --check
+
+format: $(STAMP)
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+generate: $(STAMP)
+	$(BIN)/python -m xds.proto.generate wire
+	$(BIN)/python -m xds.proto.generate descriptors
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

@@ -1,0 +1,43 @@
+"""The admin application (DESIGN 5.2); REST xDS and other routes are mounted beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from api import fleet, groups, health, problem, revisions
+from api.scope import Door, RawPath, RequestId
+from api.services import Services
+
+API_PREFIX = "/api/v1"
+OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
+
+
+def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> FastAPI:
+    """The application around its collaborators. ``extra_routes`` are served under their own paths."""
+    app = FastAPI(
+        title="xds-server",
+        version=version("xds-server"),
+        openapi_url=OPENAPI_PATH,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.services = services
+    problem.install(app)
+    for router in (groups.router, revisions.router, fleet.router):
+        app.include_router(router, prefix=API_PREFIX)
+    app.include_router(health.router)
+    app.router.routes.extend(extra_routes)
+    app.add_middleware(RawPath)  # innermost: what was added last is reached first
+    app.add_middleware(Door, token_sha256=services.options.token_sha256, phase=services.phase)
+    app.add_middleware(RequestId)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

@@ -1,0 +1,82 @@
+"""Between bodies and resources: content types, decoding off the event loop, YAML answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import TypeVar
+
+import yaml
+from fastapi import Request
+from fastapi.responses import Response
+
+from api.problem import RequestError
+from xds.codec.document import parse_values
+from xds.codec.resources import Media, Pushed, decode_document, decode_resource, resource_from_bytes
+from xds.model.errors import MalformedError, Violation
+from xds.model.resource import Resource
+
+OFF_LOOP_BYTES = 64 * 1024
+YAML_TYPE = "application/yaml"
+_MEDIA: Mapping[str, Media] = {
+    "": "auto",
+    "application/json": "json",
+    "text/json": "json",
+    "application/yaml": "yaml",
+    "application/x-yaml": "yaml",
+    "text/yaml": "yaml",
+    "text/x-yaml": "yaml",
+    "application/x-protobuf": "protobuf",
+    "application/protobuf": "protobuf",
+}
+
+T = TypeVar("T")
+
+
+def media_of(content_type: str) -> Media:
+    """What a Content-Type announces; without one the body tells. Raises ``RequestError`` (415)."""
+    name = content_type.partition(";")[0].strip().lower()
+    media = _MEDIA.get(name)
+    if media is None:
+        accepted = "application/json, application/yaml, application/x-protobuf"
+        detail = f"cannot read {name[:100]!r}; send one of {accepted}"
+        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail, {"Accept": accepted})
+    return media
+
+
+async def decode_pushed(body: bytes, content_type: str, resource_limit: int) -> Pushed:
+    """A snapshot's body. Raises ``ValidationError``, ``RequestError``."""
+    media = media_of(content_type)
+    return await off_loop(len(body), lambda: decode_document(body, media, resource_limit=resource_limit))
+
+
+async def decode_single(body: bytes, content_type: str, type_url: str, name: str, resource_limit: int) -> Resource:
+    """One resource's body: its JSON or YAML, or its serialized message. Raises as ``decode_pushed``."""
+    media = media_of(content_type)
+
+    def decode() -> Resource:
+        if media == "protobuf":
+            return resource_from_bytes(type_url, body, name=name, resource_limit=resource_limit)
+        values = parse_values(body, media)
+        if len(values) != 1:
+            raise MalformedError([Violation("malformed", f"expected one resource, not {len(values)} documents")])
+        return decode_resource(values[0], type_url=type_url, name=name, resource_limit=resource_limit)
+
+    return await off_loop(len(body), decode)
+
+
+def accepts_yaml(request: Request) -> bool:
+    """True when the client asks for YAML."""
+    return "yaml" in request.headers.get("accept", "")
+
+
+def yaml_response(document: object, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as YAML, keys in their order."""
+    text = yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
+    return Response(text, headers=dict(headers or {}), media_type=YAML_TYPE)
+
+
+async def off_loop(size: int, function: Callable[[], T]) -> T:
+    """Run ``function``; in a thread when ``size`` bytes would hold up the streams."""
+    return function() if size <= OFF_LOOP_BYTES else await asyncio.to_thread(function)

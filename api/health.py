@@ -1,0 +1,35 @@
+"""Liveness, readiness, metrics: outside ``/api``, for machines."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from api.services import Here
+from xds.control.phase import Phase
+
+METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez")
+async def livez() -> Response:
+    """200 as long as the event loop answers."""
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/readyz")
+async def readyz(here: Here) -> Response:
+    """200 once the stored state is loaded and until the drain begins."""
+    phase = here.phase()
+    status = HTTPStatus.OK if phase is Phase.READY else HTTPStatus.SERVICE_UNAVAILABLE
+    return JSONResponse({"status": phase.value}, status)
+
+
+@router.get("/metrics")
+async def metrics(here: Here) -> Response:
+    """Prometheus text."""
+    return Response(here.metrics(), media_type=METRICS_TYPE)

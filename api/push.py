@@ -1,0 +1,135 @@
+"""What the pushing routes share: preconditions, options, waiting for the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Header, Query
+from fastapi.responses import JSONResponse, Response
+
+from api.problem import RequestError
+from api.scope import Segment
+from api.services import Here, Services
+from api.shapes import progress_item, push_answer
+from xds.control.publisher import PushOptions, PushResult
+from xds.control.waiting import Verdict, verdict
+from xds.fleet.state import Convergence
+from xds.model.errors import ConflictError
+from xds.store.base import Meta
+
+WAIT_LIMIT_S = 300.0
+WAIT_POLL_S = 0.05
+PUSH_ID_LIMIT = 200
+AUTHOR_LIMIT = 200
+MESSAGE_LIMIT = 2000
+
+_ETAG = re.compile(r'\s*(?:W/)?"?(r(\d+)(?:-[0-9a-f]+)?)"?\s*')
+_WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)\"?")
+
+
+def preconditions(
+    here: Here,
+    group: Segment,
+    if_match: Annotated[str | None, Header(description='An etag such as `"r42-1f3a9c07"`, or `*`')] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: the group must not exist")] = None,
+) -> int | None:
+    """The revision the group must be at: from ``If-Match``, or 0 from ``If-None-Match: *``.
+
+    Raises ``ConflictError`` where it is known already, ``RequestError`` for what is no etag of ours.
+    """
+    if if_none_match is not None:
+        if if_none_match.strip() != "*":
+            raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
+        return 0
+    if if_match is None:
+        return None
+    held = {found.group: found for found in here.publisher.groups()}.get(group)
+    revision = held.revision if held is not None else 0
+    if if_match.strip() == "*":
+        if held is None:
+            raise ConflictError(f"there is no group {group!r}", 0)
+        return revision
+    tag = _ETAG.fullmatch(if_match)
+    if tag is None:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"If-Match is not one etag of this server: {if_match[:100]!r}")
+    if "-" in tag[1] and held is not None and revision == int(tag[2]) and held.etag != tag[1]:
+        raise ConflictError(f"group {group!r} has other content at revision {revision}", revision)
+    return int(tag[2])
+
+
+def push_options(
+    expect: Annotated[int | None, Depends(preconditions)],
+    idempotency_key: Annotated[
+        str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
+    ] = "",
+    dry_run: Annotated[bool, Query(description="Say what would change, change nothing")] = False,
+    allow_empty: Annotated[bool, Query(description="The group may become empty while nodes are connected")] = False,
+    author: Annotated[str, Query(max_length=AUTHOR_LIMIT)] = "",
+    message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
+) -> PushOptions:
+    """The options of a push, from its headers and query."""
+    return PushOptions(idempotency_key, expect, Meta(author, message), dry_run, allow_empty)
+
+
+def wait_preference(
+    prefer: Annotated[str, Header(description="`wait=30`: answer when the connected nodes have it, 30 s at most")] = "",
+) -> float:
+    """Seconds to wait for the fleet (RFC 7240)."""
+    found = _WAIT.search(prefer)
+    return min(float(found[1]), WAIT_LIMIT_S) if found else 0.0
+
+
+Options = Annotated[PushOptions, Depends(push_options)]
+Wait = Annotated[float, Depends(wait_preference)]
+
+
+@dataclass(frozen=True, slots=True)
+class PushContext:
+    """A pushing request's collaborators and wishes."""
+
+    here: Services
+    options: PushOptions
+    wait_s: float
+
+
+def push_context(here: Here, options: Options, wait_s: Wait) -> PushContext:
+    """All that a pushing route needs besides its input."""
+    return PushContext(here, options, wait_s)
+
+
+Pushing = Annotated[PushContext, Depends(push_context)]
+
+
+async def answer(pushing: PushContext, result: PushResult) -> Response:
+    """200 with what changed; after ``Prefer: wait``, 202 while nodes are pending."""
+    body = push_answer(result)
+    headers = {"ETag": f'"{result.etag}"'} if result.etag else {}
+    status = HTTPStatus.OK
+    if pushing.options.dry_run:
+        body["dry_run"] = True
+    elif pushing.wait_s:
+        found = await settled(pushing.here, result.group, result.revision, pushing.wait_s)
+        headers["Preference-Applied"] = f"wait={pushing.wait_s:g}"
+        if found is not None:
+            body["progress"] = progress_item(found)
+            status = HTTPStatus.ACCEPTED if verdict(found) is Verdict.PENDING else HTTPStatus.OK
+    return JSONResponse(body, status, headers)
+
+
+async def settled(here: Services, group: str, revision: int, wait_s: float) -> Convergence | None:
+    """How far a push has come, once that is decided or ``wait_s`` seconds are over; None for an unknown push."""
+    end = time.monotonic() + wait_s
+    while True:
+        seen = here.fleet.changes
+        found = here.publisher.pushes.progress(group, revision)
+        if found is None or verdict(found) is not Verdict.PENDING:
+            return found
+        while seen == here.fleet.changes:
+            if time.monotonic() >= end:
+                return found
+            await asyncio.sleep(WAIT_POLL_S)

@@ -1,0 +1,73 @@
+"""A group's history: revisions, how far a push has come, rollback."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+import pydantic
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from api.body import Body
+from api.groups import snapshot_response
+from api.paging import Paging
+from api.problem import RequestError
+from api.push import WAIT_LIMIT_S, Pushing, answer, settled
+from api.scope import Segment
+from api.services import Here
+from api.shapes import ProgressItem, PushAnswer, RevisionPage, progress_item, revision_item
+from xds.model.errors import NotFoundError
+
+router = APIRouter(prefix="/groups/{group}", tags=["revisions"])
+
+
+class RollbackRequest(pydantic.BaseModel):
+    """``to`` is the revision whose content comes back."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    to: int
+
+
+_ROLLBACK_BODY = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": RollbackRequest.model_json_schema()}}}
+}
+
+
+@router.get("/revisions", response_model=RevisionPage)
+async def list_revisions(here: Here, paging: Paging, group: Segment) -> Response:
+    """All revisions, the newest first."""
+    before = int(paging.after) if paging.after.isdecimal() else None
+    found = await here.publisher.history(group, before, paging.limit + 1)
+    return JSONResponse(paging.of(found, lambda item: str(item.revision), revision_item))
+
+
+@router.get("/revisions/{revision}")
+async def get_revision(here: Here, request: Request, group: Segment, revision: int) -> Response:
+    """The content at a revision, in a form that PUT takes again."""
+    return await snapshot_response(await here.publisher.content_at(group, revision), request)
+
+
+@router.get("/revisions/{revision}/progress", response_model=ProgressItem)
+async def get_progress(
+    here: Here,
+    group: Segment,
+    revision: int,
+    wait: Annotated[float, Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait for a decision")] = 0.0,
+) -> Response:
+    """How far a recent push has come, among the nodes that were connected at its commit."""
+    found = await settled(here, group, revision, wait)
+    if found is None:
+        raise NotFoundError(f"revision {revision} of group {group!r} is no recent push of this server")
+    return JSONResponse(progress_item(found))
+
+
+@router.post("/rollback", response_model=PushAnswer, openapi_extra=_ROLLBACK_BODY)
+async def rollback(pushing: Pushing, group: Segment, body: Body) -> Response:
+    """Make a new revision with the content of an earlier one."""
+    try:
+        wanted = RollbackRequest.model_validate_json(body)
+    except pydantic.ValidationError:
+        raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be {"to": REVISION}') from None
+    return await answer(pushing, await pushing.here.publisher.rollback(group, wanted.to, pushing.options))

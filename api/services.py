@@ -1,0 +1,57 @@
+"""What the routes work with, handed in by the composition root."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from xds.control.phase import Phase
+from xds.control.publisher import Publisher
+from xds.fleet.fleet import Fleet
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """Limits, credentials and addresses.
+
+    ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``token_sha256``: accepted bearer tokens;
+    empty accepts everybody. The addresses go into bootstraps; their ports may be known only after the start.
+    """
+
+    body_bytes: int = 64 * MIB
+    bodies_in_flight_bytes: int = 256 * MIB
+    resource_bytes: int = 4 * MIB
+    token_sha256: tuple[str, ...] = ()
+    grpc_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18000)
+    http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
+
+
+@dataclass(slots=True)
+class Services:
+    """The application's collaborators.
+
+    ``metrics`` renders the Prometheus text; ``phase`` says where the server is. ``limit_hits`` counts requests beyond a
+    limit by the name of its setting.
+    """
+
+    publisher: Publisher
+    fleet: Fleet
+    metrics: Callable[[], bytes]
+    phase: Callable[[], Phase]
+    options: ApiOptions = field(default_factory=ApiOptions)
+    limit_hits: Counter[str] = field(default_factory=Counter)
+    bodies_in_flight: int = 0  # bytes
+
+
+def services(request: Request) -> Services:
+    """The services of the application that got the request."""
+    return cast(Services, request.app.state.services)
+
+
+Here = Annotated[Services, Depends(services)]

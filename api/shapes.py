@@ -1,0 +1,328 @@
+"""The JSON of the answers (DESIGN 5.2), as typed dictionaries: checked here, documented in the OpenAPI description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+from xds.control.content import Content, type_label
+from xds.control.publisher import PushResult
+from xds.control.translation import Unexpressed
+from xds.control.waiting import verdict
+from xds.fleet.state import Convergence, NackRecord, NodeState, StreamState, TypeState
+from xds.store.base import Meta, RevisionInfo
+
+Json = dict[str, Any]
+
+WILDCARD = "*"
+
+
+class ChangeItem(TypedDict):
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+
+class ProgressItem(TypedDict):
+    """How far a push has come; ``verdict`` is ``done``, ``pending`` or ``refused``. Lists are bounded, counts not."""
+
+    verdict: str
+    synced: int
+    pending: int
+    nacked: int
+    pending_nodes: list[str]
+    nacks: list[NackItem]
+
+
+class PushAnswer(TypedDict):
+    group: str
+    revision: int
+    etag: str
+    versions: dict[str, str]
+    changes: dict[str, ChangeItem]
+    changed: bool
+    dry_run: NotRequired[bool]
+    progress: NotRequired[ProgressItem]
+
+
+class GroupItem(TypedDict):
+    """``resources`` counts by type alias; ``nodes`` counts the connected ones."""
+
+    group: str
+    revision: int
+    etag: str
+    versions: dict[str, str]
+    resources: dict[str, int]
+    nodes: int
+    author: str
+    message: str
+    time: str
+
+
+class RevisionItem(TypedDict):
+    """``deleted`` is true for the revision that deleted the group."""
+
+    revision: int
+    author: str
+    message: str
+    time: str
+    versions: dict[str, str]
+    resources: int
+    deleted: bool
+
+
+class ResourceItem(TypedDict):
+    type: str
+    name: str
+    version: str
+    resource: dict[str, Any]
+
+
+class LocalityItem(TypedDict):
+    region: str
+    zone: str
+    sub_zone: str
+
+
+class UnexpressedItem(TypedDict):
+    name: str
+    problem: str
+
+
+class TypeItem(TypedDict):
+    """``subscribed`` lists names, ``*`` for everything; ``subscribed_total`` counts when the list is cut off.
+
+    ``unexpressed`` lists what the node asks for and is not sent: the API that it speaks (v2) cannot express it.
+    """
+
+    type_url: str
+    state: str
+    version_sent: str
+    version_acked: str
+    revision: int | None
+    subscribed: list[str]
+    subscribed_total: int
+    missing: list[str]
+    error: NotRequired[str]
+    unexpressed: NotRequired[list[UnexpressedItem]]
+    since: str
+
+
+class StreamItem(TypedDict):
+    """``api`` is ``v2`` on the old transport, else ``v3``."""
+
+    id: int
+    peer: str
+    service: str
+    variant: str
+    api: str
+    opened: str
+    types: dict[str, TypeItem]
+
+
+class NodeItem(TypedDict):
+    id: str
+    cluster: str
+    locality: LocalityItem
+    group: str
+    user_agent: str
+    connected: bool
+    first_seen: str
+    last_seen: str
+    streams: list[StreamItem]
+    types: dict[str, TypeItem]
+
+
+class NackItem(TypedDict):
+    """``code`` is a gRPC status number, ``message`` the client's own words, ``resources`` how many were refused."""
+
+    id: int
+    node: str
+    group: str
+    type: str
+    type_url: str
+    version: str
+    nonce: str
+    code: int
+    message: str
+    names: list[str]
+    resources: int
+    count: int
+    state: str
+    first: str
+    last: str
+    resolved: str | None
+
+
+class GroupPage(TypedDict):
+    items: list[GroupItem]
+    next_page_token: NotRequired[str]
+
+
+class RevisionPage(TypedDict):
+    items: list[RevisionItem]
+    next_page_token: NotRequired[str]
+
+
+class ResourcePage(TypedDict):
+    items: list[ResourceItem]
+    next_page_token: NotRequired[str]
+
+
+class NodePage(TypedDict):
+    items: list[NodeItem]
+    next_page_token: NotRequired[str]
+
+
+class NackPage(TypedDict):
+    items: list[NackItem]
+    next_page_token: NotRequired[str]
+
+
+class ValidationAnswer(TypedDict):
+    valid: bool
+    resources: int
+    errors: list[dict[str, Any]]
+
+
+def push_answer(result: PushResult) -> PushAnswer:
+    return {
+        "group": result.group,
+        "revision": result.revision,
+        "etag": result.etag,
+        "versions": dict(result.versions),
+        "changes": {
+            label: {"added": list(change.added), "changed": list(change.changed), "removed": list(change.removed)}
+            for label, change in result.changes.items()
+        },
+        "changed": result.changed,
+    }
+
+
+def progress_item(found: Convergence) -> ProgressItem:
+    return {
+        "verdict": verdict(found).value,
+        "synced": found.synced,
+        "pending": found.pending,
+        "nacked": found.nacked,
+        "pending_nodes": list(found.pending_nodes),
+        "nacks": [nack_item(record) for record in found.nacks],
+    }
+
+
+def group_item(content: Content, nodes: int) -> GroupItem:
+    return {
+        "group": content.group,
+        "revision": content.revision,
+        "etag": content.etag,
+        "versions": content.versions(),
+        "resources": {type_label(found.type.type_url): len(found) for found in content.snapshot},
+        "nodes": nodes,
+        **_meta(content.meta),
+    }
+
+
+def revision_item(info: RevisionInfo) -> RevisionItem:
+    return {
+        "revision": info.revision,
+        "versions": _by_label(info.versions),
+        "resources": info.resources,
+        "deleted": not info.live,
+        **_meta(info.meta),
+    }
+
+
+def node_item(node: NodeState, unexpressed: Mapping[str, Sequence[Unexpressed]]) -> NodeItem:
+    """``unexpressed`` by type alias, as the publisher finds it."""
+    locality = node.locality
+    types = _types(node.types)
+    for alias, found in unexpressed.items():
+        types[alias]["unexpressed"] = [{"name": each.name, "problem": each.problem} for each in found]
+    return {
+        "id": node.id,
+        "cluster": node.cluster,
+        "locality": {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone},
+        "group": node.group,
+        "user_agent": node.user_agent,
+        "connected": node.connected,
+        "first_seen": timestamp(node.first_seen),
+        "last_seen": timestamp(node.last_seen),
+        "streams": [_stream_item(stream) for stream in node.streams],
+        "types": types,
+    }
+
+
+def nack_item(record: NackRecord) -> NackItem:
+    return {
+        "id": record.id,
+        "node": record.node,
+        "group": record.group,
+        "type": record.type,
+        "type_url": record.type_url,
+        "version": record.version,
+        "nonce": record.nonce,
+        "code": record.code,
+        "message": record.message,
+        "names": list(record.names),
+        "resources": record.resources,
+        "count": record.count,
+        "state": record.state.value,
+        "first": timestamp(record.first),
+        "last": timestamp(record.last),
+        "resolved": timestamp(record.resolved) if record.resolved is not None else None,
+    }
+
+
+def timestamp(seconds: float) -> str:
+    """RFC 3339 in UTC, milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _stream_item(stream: StreamState) -> StreamItem:
+    return {
+        "id": stream.id,
+        "peer": stream.peer,
+        "service": stream.service,
+        "variant": stream.variant,
+        "api": stream.api or "v3",
+        "opened": timestamp(stream.opened),
+        "types": _types(stream.types),
+    }
+
+
+def _types(states: Iterable[TypeState]) -> dict[str, TypeItem]:
+    return {state.type: _type_item(state) for state in states}
+
+
+def _type_item(state: TypeState) -> TypeItem:
+    item: TypeItem = {
+        "type_url": state.type_url,
+        "state": state.state.value,
+        "version_sent": state.version_sent,
+        "version_acked": state.version_acked,
+        "revision": state.revision,
+        "subscribed": [*((WILDCARD,) if state.wildcard else ()), *state.names],
+        "subscribed_total": state.subscribed,
+        "missing": list(state.missing),
+        "since": timestamp(state.since),
+    }
+    if state.error:
+        item["error"] = state.error
+    return item
+
+
+def _by_label(versions: Mapping[str, str]) -> dict[str, str]:
+    return {type_label(type_url): version for type_url, version in versions.items()}
+
+
+class _MetaItem(TypedDict):
+    author: str
+    message: str
+    time: str
+
+
+def _meta(meta: Meta) -> _MetaItem:
+    return {"author": meta.author, "message": meta.message, "time": timestamp(meta.time_s)}

@@ -1,0 +1,48 @@
+"""The admin application around real collaborators, called in process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from api.app import create_app
+from api.services import ApiOptions, Services
+from tests.control.conftest import Plane
+from xds.control.phase import Phase
+
+
+@dataclass
+class Api:
+    """A client of the application, and what is behind it."""
+
+    plane: Plane
+    options: ApiOptions = field(default_factory=ApiOptions)
+    phase: Phase = Phase.READY
+
+    def __post_init__(self) -> None:
+        self.services = Services(
+            self.plane.publisher, self.plane.fleet, lambda: b"up 1\n", lambda: self.phase, self.options
+        )
+        transport = httpx.ASGITransport(create_app(self.services), raise_app_exceptions=False)
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://xds.test")
+
+    async def put(self, group: str, *resources: object, **arguments: Any) -> httpx.Response:
+        """Replace a snapshot."""
+        return await self.client.put(
+            f"/api/v1/groups/{group}/snapshot",
+            json={"resources": resources},
+            **arguments,
+        )
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    plane = Plane()
+    await plane.store.open()
+    yield Api(plane)
+    await plane.publisher.close()
+    await plane.store.close()

@@ -1,0 +1,128 @@
+"""Nodes, NACKs, bootstraps and progress over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import quote
+
+import pytest
+
+from tests.api.conftest import Api
+from tests.control.connected import Client
+from tests.support.resources import CLUSTER_TYPE, static_cluster
+from xds.model.node import Locality, Node
+from xds.model.resource_type import CLUSTER, V2_URLS
+from xds.model.snapshot import ResourceSet
+
+A = static_cluster("a", 80)
+B = static_cluster("b", 80)
+
+
+def held(api: Api, group: str = "edge") -> ResourceSet:
+    return api.plane.publisher.content(group).snapshot.get(CLUSTER)
+
+
+def connected(api: Api, node_id: str = "n1") -> Client:
+    node = Node(node_id, "edge", Locality("eu", "1a"), user_agent="envoy 1.40.0")
+    client = Client(api.plane.fleet, node, "edge")
+    client.subscribe(CLUSTER)
+    return client
+
+
+async def test_node_item(api: Api) -> None:
+    await api.put("edge", A)
+    client = connected(api, "n/1")
+    client.ack(held(api))
+    item = (await api.client.get("/api/v1/nodes")).json()["items"][0]
+    assert (item["id"], item["cluster"], item["group"], item["user_agent"]) == ("n/1", "edge", "edge", "envoy 1.40.0")
+    assert item["locality"] == {"region": "eu", "zone": "1a", "sub_zone": ""}
+    state = item["types"]["clusters"]
+    assert (state["state"], state["version_sent"], state["version_acked"], state["revision"]) == ("synced", "1", "1", 1)
+    assert state["subscribed"] == ["*"] and "error" not in state
+    assert item["streams"][0]["types"] == item["types"]
+    assert (await api.client.get(f"/api/v1/nodes/{quote('n/1', safe='')}")).json() == item
+    client.leave()
+    assert (await api.client.get("/api/v1/nodes")).json()["items"][0]["connected"] is False
+
+
+async def test_node_on_the_old_transport(api: Api) -> None:
+    await api.put("edge", A, static_cluster("b", 80, dns_lookup_family="ALL"))
+    client = Client(api.plane.fleet, Node("n1", "edge"), "edge", "v2")
+    client.subscribe(V2_URLS[CLUSTER])
+    item = (await api.client.get("/api/v1/nodes")).json()["items"][0]
+    state = item["types"]["clusters"]
+    assert state["type_url"] == V2_URLS[CLUSTER]
+    assert state["unexpressed"] == [{"name": "b", "problem": "/dns_lookup_family: the v2 API has no value 4"}]
+    assert item["streams"][0]["api"] == "v2"
+    assert (await api.client.get("/api/v1/nodes/n1")).json() == item
+
+
+async def test_nodes_are_filtered_and_paged(api: Api) -> None:
+    await api.put("edge", A)
+    for number in range(3):
+        connected(api, f"n{number}").ack(held(api))
+    Client(api.plane.fleet, Node("other"), "default")
+    assert len((await api.client.get("/api/v1/nodes", params={"group": "edge"})).json()["items"]) == 3
+    assert len((await api.client.get("/api/v1/nodes", params={"state": "synced"})).json()["items"]) == 3
+    assert (await api.client.get("/api/v1/nodes", params={"state": "nonsense"})).status_code == 422
+    first = (await api.client.get("/api/v1/nodes", params={"limit": 3})).json()
+    rest = (await api.client.get("/api/v1/nodes", params={"page_token": first["next_page_token"]})).json()
+    assert [item["id"] for item in rest["items"]] == ["other"]
+
+
+@pytest.mark.parametrize("type", ["clusters", CLUSTER_TYPE])
+async def test_nacks_by_filter(api: Api, type: str) -> None:
+    await api.put("edge", A)
+    client = connected(api)
+    client.nack(held(api), "no such thing")
+    query = {"group": "edge", "node": "n1", "type": type, "state": "open", "since": "1970-01-01T00:00:00Z"}
+    item = (await api.client.get("/api/v1/nacks", params=query)).json()["items"][0]
+    assert (item["node"], item["type"], item["message"], item["version"]) == ("n1", "clusters", "no such thing", "1")
+    assert (item["names"], item["count"], item["state"]) == (["a"], 1, "open")
+    for other in ({"group": "x"}, {"node": "x"}, {"type": "listeners"}, {"state": "resolved"}, {"since": "1h"}):
+        assert (await api.client.get("/api/v1/nacks", params=other)).json()["items"] == []
+    error = (await api.client.get("/api/v1/nodes/n1")).json()["types"]["clusters"]["error"]
+    assert error == "no such thing"
+
+
+async def test_push_that_waits_is_answered_when_the_nodes_have_it(api: Api) -> None:
+    await api.put("edge", A)
+    client = connected(api)
+    client.ack(held(api))
+    push = asyncio.create_task(api.put("edge", B, headers={"prefer": "wait=60"}))
+    async with asyncio.timeout(30):
+        while api.plane.publisher.content("edge").revision != 2:
+            await asyncio.sleep(0)
+    assert (await api.client.get("/api/v1/groups/edge/revisions/2/progress")).json()["verdict"] == "pending"
+    client.ack(held(api))
+    answer = await push
+    assert answer.status_code == 200
+    assert answer.headers["preference-applied"] == "wait=60"
+    assert (answer.json()["progress"]["verdict"], answer.json()["progress"]["synced"]) == ("done", 1)
+
+
+async def test_push_that_is_refused_says_so(api: Api) -> None:
+    await api.put("edge", A)
+    client = connected(api)
+    await api.put("edge", B)
+    client.nack(held(api), "no")
+    progress = (await api.client.get("/api/v1/groups/edge/revisions/2/progress?wait=60")).json()
+    assert (progress["verdict"], progress["nacks"][0]["message"]) == ("refused", "no")
+
+
+async def test_wait_that_runs_out_is_accepted(api: Api) -> None:
+    connected(api)
+    answer = await api.put("edge", A, headers={"prefer": "respond-async, wait=1"})
+    assert (answer.status_code, answer.json()["progress"]["pending_nodes"]) == (202, ["n1"])
+    assert (await api.client.get("/api/v1/groups/edge/revisions/9/progress")).status_code == 404
+
+
+async def test_bootstrap(api: Api) -> None:
+    query = {"node_id": "n1", "cluster": "edge", "mode": "rest"}
+    rest = (await api.client.get("/api/v1/bootstrap", params=query)).json()
+    assert rest["node"] == {"id": "n1", "cluster": "edge"}
+    assert "18080" in str(rest["static_resources"])
+    split = await api.client.get("/api/v1/bootstrap", params={"mode": "split", "address": "[::1]:9"})
+    assert "'::1'" in str(split.json()["static_resources"])
+    text = await api.client.get("/api/v1/bootstrap", headers={"accept": "application/yaml"})
+    assert text.text.startswith("node:")

@@ -1,0 +1,37 @@
+"""The benchmarks run and print, tried with tiny parameters; their figures are nobody's business here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.process import REPOSITORY, child_environment
+
+RUN_TIMEOUT_S = 100
+# Module to tiny parameters and what its rows are named by.
+BENCHES = {
+    "bench.engine": (["--streams", "2", "--rounds", "1"], ("sotw", "delta")),
+    "bench.fanout": (["--streams", "3", "--clusters", "2", "--rounds", "1"], ("sotw", "delta")),
+}
+
+
+@pytest.mark.parametrize("module", BENCHES)
+def test_bench_runs_and_prints_its_rows(module: str) -> None:
+    parameters, rows = BENCHES[module]
+    done = subprocess.run(
+        [sys.executable, "-m", module, *parameters],
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        env=child_environment(),
+        cwd=REPOSITORY,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    _title, header, *lines = done.stdout.splitlines()
+    assert {line.split()[0] for line in lines} == set(rows)
+    # A column's name may hold a space; no row has a cell more or less than the others.
+    assert header.startswith("variant")
+    assert len({len(line.split()) for line in lines}) == 1, done.stdout

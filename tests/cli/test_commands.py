@@ -1,0 +1,151 @@
+"""The client's commands against a running server: data, messages, exit codes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Ran, Remote, xds
+from tests.cli.proxy import Proxy
+from tests.support.resources import CLUSTER_TYPE, cluster_load_assignment, eds_cluster, static_cluster
+
+
+def snapshot(path: Path, *resources: object) -> Path:
+    path.write_text(yaml.safe_dump({"resources": list(resources)}))
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return snapshot(tmp_path / "edge.yaml", eds_cluster("a"), cluster_load_assignment("a", 80))
+
+
+def test_apply_then_get(remote: Remote, file: Path) -> None:
+    applied = remote.xds("apply", "-f", file, "-m", "why ✓")
+    assert (applied.code, applied.out) == (0, "group edge: revision 1: +1 clusters, +1 endpoints\n")
+    assert remote.xds("apply", "-f", file).out == "group edge: revision 1, unchanged\n"
+    groups = remote.xds("get", "groups")
+    assert groups.out.splitlines()[0].split() == [
+        *("GROUP", "REVISION", "RESOURCES", "NODES", "AGE", "AUTHOR", "MESSAGE"),
+    ]
+    assert "why ✓" in groups.out
+    assert remote.xds("get", "clusters", "-g", "edge", "-o", "name").out == "a\n"
+    assert remote.xds("get", "resources", "-g", "edge").out.split()[:3] == ["TYPE", "NAME", "VERSION"]
+    one = yaml.safe_load(remote.xds("get", "cluster", "a", "-g", "edge").out)
+    assert (one["@type"], one["name"]) == (CLUSTER_TYPE, "a")
+    assert remote.xds("get", CLUSTER_TYPE, "a", "-g", "edge", "-o", "json").json() == one
+    shown = remote.xds("get", "snapshot", "-g", "edge")
+    assert remote.xds("apply", "-g", "edge", "-f", "-", stdin=shown.out).out == "group edge: revision 1, unchanged\n"
+
+
+def test_directory_is_one_group(remote: Remote, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    snapshot(folder / "b.yaml", static_cluster("b", 80))
+    snapshot(folder / "sub" / "a.yml", static_cluster("a", 80))
+    (folder / "notes.txt").write_text("not one of them")
+    assert remote.xds("apply", "-f", folder, "-o", "json").json()["changes"]["clusters"]["added"] == ["b", "a"]
+    assert remote.xds("get", "clusters", "-g", "folder", "-o", "name").out == "a\nb\n"
+
+
+def test_several_files_for_one_group(remote: Remote, tmp_path: Path) -> None:
+    files = [snapshot(tmp_path / f"{name}.yaml", static_cluster(name, 80)) for name in ("x", "y")]
+    merged = remote.xds("apply", "-g", "merged", "-f", files[0], "-f", files[1], "--dry-run")
+    assert merged.out == "group merged: would change: +2 clusters\n"
+    assert remote.xds("get", "snapshot", "-g", "merged").code == 4
+
+
+def test_exit_codes(remote: Remote, file: Path, tmp_path: Path) -> None:
+    bad = snapshot(tmp_path / "bad.yaml", {**static_cluster("a", 80), "nmae": 1})
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("{")
+    remote.xds("apply", "-g", "codes", "-f", file)
+    assert remote.xds("apply", "-g", "codes", "-f", bad).code == 3
+    syntax = remote.xds("apply", "-g", "codes", "-f", broken)
+    assert (syntax.code, f"{broken}:" in syntax.err) == (3, True)
+    assert remote.xds("apply", "-g", "codes", "-f", file, "--if-match", "9").code == 5
+    assert remote.xds("apply", "-g", "codes", "-f", tmp_path / "absent.yaml").code == 2
+    assert remote.xds("apply", "-g", "codes", "-f", file, "--wait=zero").code == 2
+    assert remote.xds("get", "clusters", "none", "-g", "codes").code == 4
+    assert remote.xds("get", "snapshot", "-g", "none").code == 4
+    assert remote.xds("get", "nonsense").code == 2
+    assert remote.xds("nodes", "--state", "nonsense").code == 3
+    assert remote.xds("--nonsense").code == 2
+    unreachable = xds("nodes", "--server", "127.0.0.1:1")
+    assert (unreachable.code, unreachable.out) == (7, "")
+    assert "cannot reach" in unreachable.err
+
+
+def test_findings_are_told_with_their_place(remote: Remote, tmp_path: Path) -> None:
+    bad = snapshot(tmp_path / "bad.yaml", {**static_cluster("a", 80), "connect_timeout": "soon"})
+    refused = remote.xds("apply", "-g", "bad", "-f", bad)
+    assert "clusters/a /connect_timeout: " in refused.err
+    assert refused.out == ""
+
+
+def test_wait_without_nodes_ends_at_once_and_says_so(remote: Remote, file: Path) -> None:
+    waited = remote.xds("apply", "-g", "nobody", "-f", file, "--wait")
+    assert waited.code == 0
+    assert "no connected node" in waited.err
+
+
+@pytest.mark.parametrize("api", ["v3", "v2"])
+def test_wait_tells_who_has_it_who_refused_and_who_is_late(remote: Remote, tmp_path: Path, api: str) -> None:
+    group = f"waited-{api}"
+    name = f"{group}-1"
+    files = [snapshot(tmp_path / f"{turn}.yaml", static_cluster(f"c{turn}", 80)) for turn in range(4)]
+
+    def apply(turn: int, *flags: str) -> Ran:
+        return remote.xds("apply", "-g", group, "-f", files[turn], *flags)
+
+    apply(0)
+    with Proxy(remote.server.grpc_port, name, group, api) as proxy, ThreadPoolExecutor(1) as pool:
+        proxy.answer()
+        remote.server.wait_synced(group, name)
+        taken = pool.submit(apply, 1, "--wait")
+        proxy.answer_until("2")
+        assert taken.result().code == 0
+        assert "1 of 1 nodes have revision 2" in taken.result().err
+        node = remote.xds("nodes", "-g", group).out.splitlines()[1].split()
+        assert (node[0], node[1], node[6:8]) == (name, group, ["ok", "2"])
+
+        late = apply(2, "--wait", "--timeout", "100ms")
+        assert (late.code, name in late.err) == (8, True)
+
+        proxy.answer_until("3")
+        remote.server.wait_synced(group, name)
+        proxy.refusal = "not to my taste"
+        refused = pool.submit(apply, 3, "--wait=90%")
+        proxy.answer()
+        assert refused.result().code == 1
+        assert f"{name} rejected clusters: not to my taste" in refused.result().err
+        assert "not to my taste" in remote.xds("nacks", "-g", group, "--type", "clusters", "--since", "1h").out
+
+
+def test_what_the_old_transport_cannot_express_is_shown(remote: Remote, tmp_path: Path) -> None:
+    newer = static_cluster("b", 80, dns_lookup_family="ALL")
+    file = snapshot(tmp_path / "old.yaml", static_cluster("a", 80), newer)
+    with Proxy(remote.server.grpc_port, "old-1", "old", "v2") as proxy:
+        remote.xds("apply", "-f", file)
+        proxy.answer()
+        remote.server.wait_synced("old", "old-1")
+        assert "ok 1, 1 unsent" in remote.xds("nodes", "-g", "old").out
+        assert "the v2 API has no value" in remote.xds("nodes", "-g", "old", "-o", "yaml").out
+
+
+def test_empty_lists_are_tables_with_a_head(remote: Remote) -> None:
+    assert remote.xds("nacks").out.split()[:2] == ["LAST", "NODE"]
+    assert remote.xds("nacks", "-g", "none", "-o", "json").json() == {"items": []}
+    assert remote.xds("nodes", "-g", "none", "-o", "name").out == ""
+
+
+def test_bootstrap_needs_no_server() -> None:
+    document = yaml.safe_load(xds("bootstrap", "--node-id", "n", "--cluster", "c", "--zone", "z", "--lrs").out)
+    assert document["node"] == {"id": "n", "cluster": "c", "locality": {"zone": "z"}}
+    rest = xds("bootstrap", "--mode", "rest", "-o", "json").json()
+    assert "18080" in str(rest["static_resources"])
+    assert xds("bootstrap", "--mode", "nonsense").code == 2
+    assert xds("bootstrap", "--xds-addr", "nowhere").code == 2

@@ -1,0 +1,109 @@
+"""``xds serve``: start, restart, drain, refusal to start."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+import xds as ours
+from tests.cli.conftest import xds
+from tests.cli.proxy import Proxy
+from tests.support.process import LOOPBACK, free_port
+from tests.support.resources import static_cluster
+from tests.support.server import ServerProcess
+
+A = static_cluster("a", 80)
+
+
+def test_restart_serves_what_was_acknowledged(tmp_path: Path, running: ExitStack) -> None:
+    server = running.enter_context(ServerProcess(tmp_path, environment={"XDS_SERVER__DRAIN_S": "0"}))
+    server.push("edge", [A], version="label-1")
+    before = server.get("/groups/edge")
+    server.kill()
+    server.start()
+    assert {**server.get("/groups/edge"), "nodes": 0} == before
+    assert server.stop() == 0
+    server.start()
+    assert server.versions("edge") == {"clusters": "label-1"}
+    with Proxy(server.grpc_port, "n", "edge") as proxy:
+        assert proxy.answer() == "label-1"
+
+
+def test_ready_server_says_where_it_is_and_what_is_next(tmp_path: Path, running: ExitStack) -> None:
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))
+    server.process.wait_until(lambda: "xds nodes" in server.process.log(), "welcome")
+    log = server.process.log()
+    assert f"xDS   {LOOPBACK}:{server.grpc_port}" in log
+    assert f"--server http://{LOOPBACK}:{server.http_port}" in log
+
+
+def test_rest_and_metrics_share_the_http_port(tmp_path: Path, running: ExitStack) -> None:
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))
+    server.push("edge", [A])
+    poll = server.request("POST", "/v3/discovery:clusters", json={"node": {"id": "n", "cluster": "edge"}})
+    assert poll.json()["resources"][0]["name"] == "a"
+    assert server.metrics()['xds_server_snapshot_revision{group="edge"}'] == 1
+
+
+@pytest.mark.parametrize("body", ["json", "chunked"])
+def test_bodies_beyond_the_limit_are_refused(tmp_path: Path, running: ExitStack, body: str) -> None:
+    limits = {"XDS_LIMITS__BODY_BYTES": "10000"}
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment=limits))
+    url = f"http://{LOOPBACK}:{server.http_port}/api/v1/groups/edge/snapshot"
+    content = b"x" * 20_000 if body == "json" else (b"x" * 5_000 for _ in range(10))
+    with httpx.Client(trust_env=False) as client:
+        assert client.put(url, content=content, headers={"content-type": "application/json"}).status_code == 413
+    server.push("edge", [A])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--grpc", "0.0.0.0:0"], "--insecure"),
+        (["--grpc", "nowhere"], "HOST:PORT"),
+        (["--store", "paper"], "store.kind"),
+        (["--config", "/nonexistent/xds.yaml"], "No such file"),
+    ],
+)
+def test_wrong_usage(flags: list[str], message: str, tmp_path: Path) -> None:
+    refused = xds("serve", "--data", tmp_path, *flags)
+    assert (refused.code, refused.out) == (2, "")
+    assert message in refused.err
+
+
+def test_taken_port_and_taken_store(tmp_path: Path, running: ExitStack) -> None:
+    server = running.enter_context(ServerProcess(tmp_path))
+    http = ["--http", f"{LOOPBACK}:{server.http_port}"]
+    taken = xds("serve", "--store", "memory", *http)
+    assert (taken.code, "cannot listen" in taken.err) == (1, True)
+    other = ["--grpc", f"{LOOPBACK}:{free_port()}", "--http", f"{LOOPBACK}:{free_port()}"]
+    held = xds("serve", "--data", server.data, *other)
+    assert (held.code, "cannot serve" in held.err) == (1, True)
+    assert "Traceback" not in taken.err + held.err
+
+
+def test_random_bytes_disturb_nobody(tmp_path: Path, running: ExitStack) -> None:
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))
+    for port in (server.grpc_port, server.http_port):
+        with socket.create_connection((LOOPBACK, port)) as connection:
+            connection.sendall(bytes(range(256)) * 64)
+    server.push("edge", [A])
+
+
+def test_foreign_package_of_the_same_name_is_told(tmp_path: Path) -> None:
+
+    # What the other wheel does: its own __init__ over ours, beside our modules.
+    package = tmp_path / "xds"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "cli").symlink_to(Path(str(ours.__file__)).parent / "cli")
+    command = [sys.executable, "-c", "from xds.cli.main import main; main()"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "xds-protos" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,110 @@
+"""Whatever comes in, what comes out is a resource that survives, or one of our errors."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.codec.cases import CASES
+from xds.codec.downgrade import downgrade
+from xds.codec.record import dump_record, load_record
+from xds.codec.render import render_resource
+from xds.codec.resources import decode_document, decode_resource, resource_from_bytes
+from xds.model.errors import ValidationError
+from xds.model.resource import Resource
+from xds.model.resource_type import V3_TYPES
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(["1s", "AUTO", "aGk=", "ads", "type.googleapis.com/google.protobuf.Struct", "true", "-1"]),
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=10,
+)
+TYPE_URLS = st.sampled_from([one.type_url for one in V3_TYPES])
+
+
+def _paths(value: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items: list[tuple[Any, object]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    return [path] + [found for key, item in items for found in _paths(item, (*path, key))]
+
+
+def _replaced(value: Any, path: tuple[Any, ...], new: object) -> Any:
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = _replaced(value[path[0]], path[1:], new)
+    return copy
+
+
+@st.composite
+def damaged_resources(draw: st.DrawFn) -> object:
+    """A valid resource with one of its values replaced."""
+    value = CASES[draw(st.sampled_from(sorted(CASES)))]
+    return _replaced(value, draw(st.sampled_from(_paths(value))), draw(JSON))
+
+
+def _check(resource: Resource) -> None:
+    assert decode_resource(json.loads(json.dumps(render_resource(resource)))) == resource
+    assert load_record(dump_record(resource)) == resource
+    downgrade(resource)
+
+
+@settings(max_examples=300, deadline=None)
+@given(damaged_resources())
+def test_damaged_resources(value: object) -> None:
+    with suppress(ValidationError):
+        _check(decode_resource(value))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60) | st.text(max_size=60), st.sampled_from(["json", "yaml", "auto", "protobuf"]))
+def test_random_documents(body: bytes | str, media: Any) -> None:
+    with suppress(ValidationError):
+        decode_document(body, media)
+
+
+@settings(max_examples=200, deadline=None)
+@given(JSON)
+def test_random_json_documents(value: object) -> None:
+    with suppress(ValidationError):
+        decode_document(json.dumps({"resources": value}))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet=" \n:-[]{}&*!|>'\"#%@,?ab01~<=.", max_size=60))
+def test_random_yaml(text: str) -> None:
+    with suppress(ValidationError):
+        decode_document(text, "yaml")
+
+
+@settings(max_examples=300, deadline=None)
+@given(TYPE_URLS, st.binary(max_size=60))
+def test_random_bytes_as_resources(type_url: str, body: bytes) -> None:
+    with suppress(ValidationError):
+        _check(resource_from_bytes(type_url, body))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(CASES)), st.data())
+def test_damaged_bytes_as_resources(name: str, data: st.DataObject) -> None:
+    resource = decode_resource(CASES[name])
+    body = bytearray(resource.body)
+    place = data.draw(st.integers(0, len(body) - 1))
+    body[place] = data.draw(st.integers(0, 255))
+    with suppress(ValidationError):
+        _check(resource_from_bytes(resource.type_url, bytes(body)))

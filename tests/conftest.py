@@ -1,0 +1,69 @@
+"""Fixtures of tests that drive real processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.background import Background
+from tests.support.pki import Certificate
+from tests.support.process import LOG_TAIL_BYTES
+from tests.support.upstream import Upstream
+
+# grpc's fork handlers break the epoll of a process that starts children (read when grpc is first imported).
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
+
+@pytest.fixture
+def running() -> Iterator[ExitStack]:
+    """Ends what was entered into it, last first, whatever the test did."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def background(running: ExitStack) -> Background:
+    """A loop in a thread for upstreams, proxies and load; closed after everything entered later."""
+    return running.enter_context(Background())
+
+
+@pytest.fixture
+def upstream(background: Background, running: ExitStack) -> Callable[[str], Upstream]:
+    """Starts upstreams by name."""
+
+    def start(name: str) -> Upstream:
+        started = Upstream(background, name)
+        running.callback(started.close)
+        return started
+
+    return start
+
+
+@pytest.fixture
+def secure_upstream(background: Background, running: ExitStack) -> Callable[[str, Certificate], Upstream]:
+    """Starts TLS upstreams by name and certificate."""
+
+    def start(name: str, certificate: Certificate) -> Upstream:
+        started = Upstream(background, name, certificate.server_context())
+        running.callback(started.close)
+        return started
+
+    return start
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of every child's log below a failed test."""
+    report = yield
+    directory = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and directory is not None:
+        report.sections += [(log.name, log.read_text(errors="replace")[-LOG_TAIL_BYTES:]) for log in _logs(directory)]
+    return report
+
+
+def _logs(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.log"))

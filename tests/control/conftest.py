@@ -1,0 +1,41 @@
+"""A publisher around the real memory store, cache and fleet."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from xds.control.publisher import Publisher
+from xds.control.translation import V2, translate_to_v2
+from xds.fleet.fleet import Fleet
+from xds.protocol.cache import SnapshotCache
+from xds.store.base import Store
+from xds.store.memory import MemoryStore
+
+
+@dataclass
+class Plane:
+    """One control plane; ``woken`` lists the groups whose streams were woken, in order."""
+
+    store: Store = field(default_factory=MemoryStore)
+    cache: SnapshotCache = field(default_factory=lambda: SnapshotCache(variants={V2: translate_to_v2}))
+    fleet: Fleet = field(default_factory=Fleet)
+    woken: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.publisher = Publisher(self.store, self.cache, self.fleet, self.woken.extend)
+
+    def restarted(self) -> Plane:
+        """Another process on the same store."""
+        return Plane(self.store)
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[Plane]:
+    made = Plane()
+    await made.store.open()
+    yield made
+    await made.publisher.close()
+    await made.store.close()

@@ -1,0 +1,50 @@
+"""Clients as the fleet sees them, put there with the engine's own events."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from xds.fleet.fleet import Fleet
+from xds.model.node import Node
+from xds.model.snapshot import ResourceSet
+from xds.protocol.events import Acked, ErrorDetail, Event, Identified, Nacked, Send, Subscribed
+from xds.protocol.response import Response
+
+_numbers = count(1)
+
+
+class Client:
+    """One stream of one node; ``api`` is ``v2`` on the old transport."""
+
+    def __init__(self, fleet: Fleet, node: Node, group: str, api: str = "") -> None:
+        self.stream_id = next(_numbers)
+        self._fleet = fleet
+        fleet.stream_opened(self.stream_id, "127.0.0.1:1", "ADS", "sotw", 1.0, api)
+        fleet.fold(self.stream_id, [Identified(node, group)], 1.0)
+
+    def subscribe(self, type_url: str, *names: str) -> None:
+        """Ask for everything of a type, or for these names."""
+        self._fleet.fold(self.stream_id, [Subscribed(type_url, not names, frozenset(names))], 2.0)
+
+    def ack(self, held: ResourceSet) -> None:
+        """Be sent a set and take it."""
+        response = _response(held)
+        url = held.type.type_url
+        events: list[Event] = [Send(url, response.nonce, response.body, response), Acked(url, response.nonce, response)]
+        self._fleet.fold(self.stream_id, events, 3.0)
+
+    def nack(self, held: ResourceSet, message: str) -> None:
+        """Be sent a set and refuse it."""
+        response = _response(held)
+        url = held.type.type_url
+        sent = Send(url, response.nonce, response.body, response)
+        self._fleet.fold(self.stream_id, [sent, Nacked(url, response.nonce, response, ErrorDetail(13, message))], 3.0)
+
+    def leave(self) -> None:
+        """Close the stream."""
+        self._fleet.stream_closed(self.stream_id, 4.0)
+
+
+def _response(held: ResourceSet) -> Response:
+    number = next(_numbers)
+    return Response(b"", str(number), number, held, tuple(held.resources), (), held.digest)

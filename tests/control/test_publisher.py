@@ -1,0 +1,290 @@
+"""Publisher: durable first, then served; the same after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.control.conftest import Plane
+from tests.control.connected import Client
+from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from xds.codec.resources import decode_document
+from xds.control.publisher import EmptyingError, PushOptions
+from xds.model.errors import ConflictError, NotFoundError, ValidationError
+from xds.model.node import Node
+from xds.model.resource import Resource
+from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
+from xds.store.base import Commit, GroupChange, Meta, UnavailableError
+from xds.store.memory import MemoryStore
+
+GROUP = "edge"
+
+
+def resources(*documents: Mapping[str, Any]) -> list[Resource]:
+    return decode_document(json.dumps({"resources": documents})).resources
+
+
+def clusters(*names: str, timeout: str = "1s") -> list[Resource]:
+    return resources(*(static_cluster(name, 80, connect_timeout=timeout) for name in names))
+
+
+def served(cache: SnapshotCache, type_url: str = CLUSTER) -> list[str]:
+    snapshot = cache.get(GROUP)
+    assert snapshot is not None
+    return list(snapshot.get(type_url).resources)
+
+
+async def test_push_is_served_and_wakes_the_group(plane: Plane) -> None:
+    result = await plane.publisher.push(GROUP, clusters("b", "a"))
+    assert (result.revision, result.changed, dict(result.versions)) == (1, True, {"clusters": "1"})
+    assert result.changes["clusters"].added == ("b", "a")
+    assert served(plane.cache) == ["b", "a"]
+    assert plane.woken == [GROUP]
+
+
+async def test_push_that_changes_nothing_makes_no_revision(plane: Plane) -> None:
+    first = await plane.publisher.push(GROUP, clusters("a"))
+    again = await plane.publisher.push(GROUP, clusters("a"))
+    assert (again.revision, again.changed, again.etag) == (1, False, first.etag)
+    assert plane.woken == [GROUP]
+
+
+async def test_unchanged_types_keep_version_and_identity(plane: Plane) -> None:
+    assignments = [eds_cluster("a"), cluster_load_assignment("a", 80)]
+    await plane.publisher.push(GROUP, resources(*assignments))
+    before = plane.cache.get(GROUP)
+    result = await plane.publisher.push(GROUP, resources(assignments[0], cluster_load_assignment("a", 81)))
+    after = plane.cache.get(GROUP)
+    assert before is not None and after is not None
+    assert after.get(CLUSTER) is before.get(CLUSTER)
+    assert dict(result.versions) == {"clusters": "1", "endpoints": "2"}
+    assert result.changes["endpoints"].changed == ("a",)
+
+
+async def test_labels_become_version_info(plane: Plane) -> None:
+    pushed = resources(eds_cluster("a"), cluster_load_assignment("a", 80))
+    result = await plane.publisher.push(GROUP, pushed, label="v9", labels={ENDPOINT: "e9"})
+    assert dict(result.versions) == {"clusters": "v9", "endpoints": "e9"}
+
+
+async def test_single_resources_are_put_and_deleted(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("a", "b"))
+    put = await plane.publisher.put(GROUP, clusters("a", timeout="9s")[0])
+    assert put.changes["clusters"].changed == ("a",)
+    assert served(plane.cache) == ["a", "b"]
+    gone = await plane.publisher.delete(GROUP, (CLUSTER, "a"))
+    assert gone.changes["clusters"].removed == ("a",)
+    assert served(plane.cache) == ["b"]
+    with pytest.raises(NotFoundError):
+        await plane.publisher.delete(GROUP, (CLUSTER, "a"))
+
+
+async def test_last_resource_of_a_type_leaves_an_empty_set(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, resources(eds_cluster("a"), cluster_load_assignment("a", 80)))
+    result = await plane.publisher.delete(GROUP, (ENDPOINT, "a"))
+    assert result.versions["endpoints"] == "2"
+    assert served(plane.cache, ENDPOINT) == []
+
+
+async def test_what_is_held_is_what_the_store_holds(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("c", "a", "b"))
+    await plane.publisher.put(GROUP, clusters("d")[0])
+    await plane.publisher.delete(GROUP, (CLUSTER, "a"))
+    await plane.publisher.put(GROUP, clusters("c", timeout="3s")[0])
+    manifest = await plane.store.manifest(GROUP)
+    content = plane.publisher.content(GROUP)
+    assert tuple(content.entries()) == manifest.entries
+    assert content.revision == manifest.revision
+    assert {found.type.type_url: found.version_info for found in content.snapshot} == manifest.versions
+
+
+async def test_restart_serves_the_same(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, resources(eds_cluster("a"), cluster_load_assignment("a", 80)), label="first")
+    await plane.publisher.put(GROUP, clusters("b")[0], PushOptions(meta=Meta("me", "why")))
+    before = plane.publisher.content(GROUP)
+    after = plane.restarted()
+    await after.publisher.load()
+    found = after.publisher.content(GROUP)
+    assert (found.etag, found.versions(), found.meta.author) == (before.etag, before.versions(), "me")
+    assert list(found.resources()) == list(before.resources())
+
+
+async def test_restart_keeps_revisions_for_clients_that_come_back(plane: Plane) -> None:
+    for turn in range(RETAINED_REVISIONS + 2):
+        await plane.publisher.push(GROUP, clusters("a", f"b{turn}"))
+    after = plane.restarted()
+    await after.publisher.load()
+    assert after.cache.recall(GROUP, CLUSTER, "2") is None
+    found = after.cache.recall(GROUP, CLUSTER, "3")
+    assert found is not None and list(found.resources) == ["a", "b2"]
+    newest = after.cache.get(GROUP)
+    assert newest is not None
+    assert newest.get(CLUSTER).resources["a"] is found.resources["a"]
+
+
+async def test_rollback_is_a_later_revision_with_earlier_content(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, clusters("b"))
+    result = await plane.publisher.rollback(GROUP, 1)
+    assert (result.revision, dict(result.versions)) == (3, {"clusters": "3"})
+    assert (result.changes["clusters"].added, result.changes["clusters"].removed) == (("a",), ("b",))
+    assert served(plane.cache) == ["a"]
+    with pytest.raises(NotFoundError):
+        await plane.publisher.rollback(GROUP, 9)
+
+
+async def test_expectation_that_fails_changes_nothing(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("a"), options=PushOptions(expect=0))
+    for dry_run in (True, False):
+        with pytest.raises(ConflictError) as raised:
+            await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(expect=0, dry_run=dry_run))
+        assert raised.value.revision == 1
+    assert served(plane.cache) == ["a"]
+
+
+async def test_dry_run_tells_and_changes_nothing(plane: Plane) -> None:
+    fresh = await plane.publisher.push(GROUP, clusters("a"), options=PushOptions(dry_run=True))
+    assert (fresh.revision, fresh.changed, fresh.changes["clusters"].added) == (0, True, ("a",))
+    await plane.publisher.push(GROUP, clusters("a"))
+    told = await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(dry_run=True))
+    assert (told.revision, told.changes["clusters"].removed) == (1, ("a",))
+    same = await plane.publisher.push(GROUP, clusters("a"), options=PushOptions(dry_run=True))
+    assert not same.changed
+    assert served(plane.cache) == ["a"]
+
+
+async def test_repeated_push_id_gives_the_first_answer(plane: Plane) -> None:
+    once = PushOptions(push_id="p1")
+    first = await plane.publisher.push(GROUP, clusters("a"), options=once)
+    await plane.publisher.push(GROUP, clusters("b"))
+    again = await plane.publisher.push(GROUP, clusters("a"), options=once)
+    assert (again.revision, again.etag, again.changes) == (first.revision, first.etag, first.changes)
+    assert served(plane.cache) == ["b"]
+
+
+async def test_pushes_to_a_group_take_turns(plane: Plane) -> None:
+    names = [f"c{turn}" for turn in range(20)]
+    results = await asyncio.gather(*(plane.publisher.put(GROUP, clusters(name)[0]) for name in names))
+    assert sorted(result.revision for result in results) == list(range(1, 21))
+    assert sorted(served(plane.cache)) == sorted(names)
+
+
+async def test_large_pushes_are_prepared_beside_the_loop(plane: Plane) -> None:
+    names = [f"c{turn}" for turn in range(500)]
+    await plane.publisher.push(GROUP, clusters(*names))
+    assert served(plane.cache) == names
+    after = plane.restarted()
+    await after.publisher.load()
+    assert served(after.cache) == names
+
+
+async def test_emptying_a_group_with_nodes_needs_consent(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    client = Client(plane.fleet, Node(GROUP), GROUP)
+    consent = PushOptions(allow_empty=True)
+    for refused in (
+        plane.publisher.push(GROUP, []),
+        plane.publisher.delete(GROUP, (CLUSTER, "a")),
+        plane.publisher.delete_group(GROUP),
+    ):
+        with pytest.raises(EmptyingError, match="1 nodes are connected"):
+            await refused
+    assert served(plane.cache) == ["a"]
+    assert (await plane.publisher.push(GROUP, [], options=consent)).revision == 2
+    client.leave()
+    await plane.publisher.delete_group(GROUP)
+    assert plane.cache.get(GROUP) is None
+    with pytest.raises(NotFoundError):
+        plane.publisher.content(GROUP)
+
+
+async def test_group_made_again_goes_on_counting(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    assert (await plane.publisher.delete_group(GROUP)).revision == 2
+    assert (await plane.publisher.push(GROUP, clusters("a"), options=PushOptions(expect=0))).revision == 3
+    after = plane.restarted()
+    await after.publisher.load()
+    assert served(after.cache) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 257])
+async def test_group_names_are_bounded_and_printable(plane: Plane, name: str) -> None:
+    with pytest.raises(ValidationError):
+        await plane.publisher.push(name, [])
+
+
+class SlowStore(MemoryStore):
+    """Commits, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = asyncio.Event()
+        self.committed = asyncio.Event()
+
+    async def commit(
+        self, group: str, change: GroupChange, *, push_id: str, expect: int | None = None, meta: Meta = Meta()
+    ) -> Commit:
+        done = await super().commit(group, change, push_id=push_id, expect=expect, meta=meta)
+        self.committed.set()
+        await self.answer.wait()
+        return done
+
+
+async def test_cancelled_caller_leaves_no_push_half_done() -> None:
+    store = SlowStore()
+    await store.open()
+    plane = Plane(store)
+    request = asyncio.create_task(plane.publisher.push(GROUP, clusters("a")))
+    await store.committed.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    store.answer.set()
+    await plane.publisher.close()
+    assert served(plane.cache) == ["a"]
+
+
+class LosingStore(MemoryStore):
+    """Commits, but its answers are lost while ``losing``."""
+
+    losing = True
+
+    async def commit(
+        self, group: str, change: GroupChange, *, push_id: str, expect: int | None = None, meta: Meta = Meta()
+    ) -> Commit:
+        done = await super().commit(group, change, push_id=push_id, expect=expect, meta=meta)
+        if self.losing:
+            raise UnavailableError("the connection broke", maybe_committed=True)
+        return done
+
+
+async def test_push_whose_answer_was_lost_is_published_after_all() -> None:
+    store = LosingStore()
+    await store.open()
+    plane = Plane(store)
+    with pytest.raises(UnavailableError):
+        await plane.publisher.push(GROUP, clusters("a"))
+    store.losing = False
+    # The next push begins with what the store turned out to hold.
+    await plane.publisher.put(GROUP, clusters("b")[0])
+    assert served(plane.cache) == ["a", "b"]
+    assert tuple(plane.publisher.content(GROUP).entries()) == (await store.manifest(GROUP)).entries
+    await plane.publisher.close()
+
+
+async def test_lost_answer_is_looked_up_without_another_push() -> None:
+    store = LosingStore()
+    await store.open()
+    plane = Plane(store)
+    with pytest.raises(UnavailableError):
+        await plane.publisher.push(GROUP, clusters("a"))
+    async with asyncio.timeout(10):
+        while plane.cache.get(GROUP) is None:
+            await asyncio.sleep(0.01)
+    assert served(plane.cache) == ["a"]
+    await plane.publisher.close()

@@ -1,0 +1,104 @@
+"""Settings: precedence, unknown keys, exposure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from xds.control.settings import GRPC_PORT, HTTP_PORT, SettingsError, is_loopback, load_settings
+
+TOKEN_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+
+def config(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "xds.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults_are_loopback_and_sqlite() -> None:
+    settings = load_settings()
+    assert (settings.server.grpc.host, settings.server.grpc.port) == ("127.0.0.1", GRPC_PORT)
+    assert (settings.server.http.host, settings.server.http.port) == ("127.0.0.1", HTTP_PORT)
+    assert settings.store.kind == "sqlite"
+    assert settings.server.order == "on"
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = config(tmp_path, "server: {grpc: {port: 1, host: localhost}, http: {port: 1}, drain_s: 1}")
+    monkeypatch.setenv("XDS_SERVER__GRPC__PORT", "2")
+    monkeypatch.setenv("XDS_SERVER__HTTP__PORT", "2")
+    settings = load_settings(file, {"server": {"http": {"port": 3}}})
+    assert settings.server.drain_s == 1
+    assert settings.server.grpc.host == "localhost"
+    assert settings.server.grpc.port == 2
+    assert settings.server.http.port == 3
+
+
+def test_order_is_switched_off_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDS_SERVER__ORDER", "off")
+    assert load_settings().server.order == "off"
+
+
+def test_order_survives_yaml_booleans(tmp_path: Path) -> None:
+    assert load_settings(config(tmp_path, "server: {order: off}")).server.order == "off"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("sever: {}", "sever: no such setting; did you mean 'server'?"),
+        ("server: {grpc: {prot: 1}}", "server.grpc.prot: no such setting; did you mean 'port'?"),
+        ("server: {http: {tls: {certifcate: a}}}", "did you mean 'certificate'?"),
+        ("server: {grpc: {port: 70000}}", "server.grpc.port: "),
+        ("[1, 2]", "sections are expected"),
+        ("{", "xds.yaml"),
+        ("auth: {token_sha256: [hunter2]}", "not the token itself"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, hint: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load_settings(config(tmp_path, text))
+    assert hint in str(raised.value)
+
+
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="No such file"):
+        load_settings(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize("name", ["XDS_SEVER__GRPC__PORT", "XDS_SERVER__GPRC__PORT"])
+def test_unknown_environment_key_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(SettingsError, match="did you mean"):
+        load_settings()
+
+
+def test_client_variables_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDS_ADDR", "http://127.0.0.1:1")
+    monkeypatch.setenv("XDS_TOKEN", "secret")
+    load_settings()
+
+
+@pytest.mark.parametrize("door", ["grpc", "http"])
+def test_open_bind_needs_tls_and_credentials(door: str) -> None:
+    with pytest.raises(SettingsError, match="--insecure"):
+        load_settings(None, {"server": {door: {"host": "0.0.0.0"}}})
+    load_settings(None, {"server": {door: {"host": "0.0.0.0"}, "insecure": True}})
+
+
+def test_open_bind_with_tls_and_token_is_allowed() -> None:
+    tls = {"certificate": "a.pem", "private_key": "a.key"}
+    flags = {"server": {"grpc": {"host": "0.0.0.0", "tls": tls}}}
+    with pytest.raises(SettingsError):
+        load_settings(None, flags)
+    load_settings(None, {**flags, "auth": {"token_sha256": [TOKEN_DIGEST]}})
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("::1", True), ("[::1]", True), ("localhost", True), ("0.0.0.0", False), ("example", False)],
+)
+def test_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

@@ -1,0 +1,33 @@
+"""Fixtures of the tests with the server as a process and real clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.bootstrap import EnvoyBootstrap, Variant
+from tests.support.envoy import EnvoyProcess
+from tests.support.server import ServerProcess
+
+Connect = Callable[..., EnvoyProcess]
+
+
+@pytest.fixture
+def server(tmp_path: Path, running: ExitStack) -> ServerProcess:
+    """A running server with an empty data directory."""
+    return running.enter_context(ServerProcess(tmp_path))
+
+
+@pytest.fixture
+def connect(tmp_path: Path, server: ServerProcess, running: ExitStack) -> Connect:
+    """Starts an Envoy (node ``envoy-1`` of cluster ``test``) in a variant; further arguments are `EnvoyBootstrap`'s."""
+
+    def start(variant: Variant, **fields: Any) -> EnvoyProcess:
+        port = server.http_port if variant is Variant.REST else server.grpc_port
+        return running.enter_context(EnvoyProcess(tmp_path, EnvoyBootstrap(port, variant, **fields)))
+
+    return start

@@ -1,0 +1,146 @@
+"""Real gRPC clients and servers (C core) that take their configuration from the server."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import resources as r
+from tests.support.bootstrap import grpc_bootstrap
+from tests.support.grpc_client import GrpcBackend, GrpcClient, XdsGrpcServer, old_grpc_python
+from tests.support.process import free_port
+from tests.support.server import ServerProcess
+
+GROUP = "test"
+TARGET = "xds:///svc"
+OTHER = r.api_listener("other", r.rds("other"))
+
+
+def service(cluster: str, port: int, **cluster_fields: Any) -> list[r.Json]:
+    """What a gRPC client needs for `TARGET`."""
+    return [
+        r.api_listener("svc", r.rds("routes")),
+        r.route_config("routes", r.route(cluster, prefix="")),
+        r.eds_cluster(cluster, **cluster_fields),
+        r.cluster_load_assignment(cluster, port),
+    ]
+
+
+@pytest.fixture(params=["v3", "v2-transport"])
+def client(request: pytest.FixtureRequest, tmp_path: Path, server: ServerProcess, running: ExitStack) -> GrpcClient:
+    """Today's gRPC, and 1.49.1 which speaks the v2 transport unless its bootstrap says ``xds_v3``."""
+    old = request.param == "v2-transport"
+    bootstrap = grpc_bootstrap(server.grpc_port, features=() if old else ("xds_v3",))
+    return running.enter_context(GrpcClient(tmp_path, bootstrap, python=old_grpc_python() if old else None))
+
+
+def backend(running: ExitStack, directory: Path, name: str) -> GrpcBackend:
+    """A started backend, ended with the test."""
+    return running.enter_context(GrpcBackend(directory, name))
+
+
+def test_first_call_update_and_removal(
+    tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
+) -> None:
+    a, b, c = (backend(running, tmp_path, name) for name in "abc")
+    server.push(GROUP, service("c1", a.port))
+    client.wait_body(TARGET, "a")
+    server.push(GROUP, service("c1", b.port))
+    client.wait_body(TARGET, "b")
+    server.push(GROUP, service("c2", c.port))
+    client.wait_body(TARGET, "c")
+    # LDS is full state: a removal is told by a response without the resource, were it empty.
+    server.push(GROUP, [OTHER])
+    client.wait_status(TARGET, "UNAVAILABLE")
+    server.push(GROUP, service("c1", a.port))
+    client.wait_body(TARGET, "a")
+
+
+def test_nack_keeps_the_last_good_state_and_the_fix_goes_through(
+    tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
+) -> None:
+    a, b = (backend(running, tmp_path, name) for name in "ab")
+    server.push(GROUP, service("c1", a.port))
+    client.wait_body(TARGET, "a")
+    server.push(GROUP, service("c1", a.port, lb_policy="MAGLEV"))
+    # The old client reads its stream promptly only while a call waits, else by a poll every 10 s.
+    record = server.wait_nack("grpc-1", "clusters", meanwhile=lambda: client.call(TARGET))
+    assert "LB policy is not supported" in str(record)
+    assert client.call(TARGET).body == "a"
+    server.push(GROUP, service("c1", b.port, lb_policy="MAGLEV"))
+    client.wait_body(TARGET, "b")
+    server.push(GROUP, service("c1", a.port))
+    client.wait_body(TARGET, "a")
+    server.wait_synced(GROUP, "grpc-1")
+
+
+def test_moves_between_clusters_lose_no_call(
+    tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
+) -> None:
+    a, b = (backend(running, tmp_path, name) for name in "ab")
+    server.push(GROUP, service("c1", a.port))
+    client.wait_body(TARGET, "a")
+    for turn in range(4):
+        cluster, port, name = [("c2", b.port, "b"), ("c1", a.port, "a")][turn % 2]
+        server.push(GROUP, service(cluster, port))
+        outcome = client.call(TARGET)
+        while outcome.body != name:
+            assert outcome.status == "OK", outcome
+            outcome = client.call(TARGET)
+        assert client.call(TARGET).status == "OK"
+
+
+def test_targets_of_one_client_are_independent(
+    tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
+) -> None:
+    a, b = (backend(running, tmp_path, name) for name in "ab")
+    second = [
+        r.api_listener("svc2", r.rds("routes2")),
+        r.route_config("routes2", r.route("c2", prefix="")),
+        r.eds_cluster("c2"),
+        r.cluster_load_assignment("c2", b.port),
+    ]
+    server.push(GROUP, [*service("c1", a.port), *second])
+    client.wait_body(TARGET, "a")
+    client.wait_body("xds:///svc2", "b")
+    server.push(GROUP, second)
+    client.wait_status(TARGET, "UNAVAILABLE")
+    assert client.call("xds:///svc2").body == "b"
+
+
+def test_server_restart_does_not_disturb_calls(
+    tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
+) -> None:
+    a, b = (backend(running, tmp_path, name) for name in "ab")
+    server.push(GROUP, service("c1", a.port))
+    client.wait_body(TARGET, "a")
+    server.kill()
+    assert client.call(TARGET).body == "a"
+    server.start()
+    server.wait_synced(GROUP, "grpc-1")
+    assert client.call(TARGET).body == "a"
+    server.push(GROUP, service("c1", b.port))
+    client.wait_body(TARGET, "b")
+
+
+def test_xds_enabled_server_serves_when_its_listener_comes(
+    tmp_path: Path, server: ServerProcess, running: ExitStack
+) -> None:
+    port = free_port()
+    target = f"127.0.0.1:{port}"
+    bootstrap = grpc_bootstrap(server.grpc_port, node_id="grpc-server")
+    served = running.enter_context(XdsGrpcServer(tmp_path, bootstrap, "served", port))
+    client = running.enter_context(GrpcClient(tmp_path))
+    assert client.call(target, fresh=True).status == "UNAVAILABLE"
+    server.push(GROUP, [r.grpc_server_listener(port)])
+    client.wait_body(target, "served", fresh=True)
+    assert served.calls() == 1
+    server.push(GROUP, [r.grpc_server_listener(port, [r.deny_filter()])])
+    client.wait_status(target, "PERMISSION_DENIED", fresh=True)
+    server.push(GROUP, [r.grpc_server_listener(port)])
+    client.wait_body(target, "served", fresh=True)
+    server.push(GROUP, [OTHER])
+    client.wait_status(target, "UNAVAILABLE", fresh=True)

@@ -1,0 +1,93 @@
+"""How far a push has come: what `apply --wait` counts."""
+
+from __future__ import annotations
+
+from tests.fleet.conftest import Client, resource_set, response
+from xds.fleet.fleet import Fleet
+from xds.fleet.state import Convergence
+from xds.model.snapshot import ResourceSet, union
+
+OLD = resource_set("clusters", "1", c1="a", gone="a")
+PUSHED = resource_set("clusters", "2", c1="b")
+
+
+def convergence(fleet: Fleet, *pushed: ResourceSet) -> Convergence:
+    return fleet.convergence("default", {each.type.type_url: each for each in pushed or (PUSHED,)})
+
+
+def test_each_connected_subscriber_counts_once(fleet: Fleet) -> None:
+    Client(fleet, "done").ack(response(PUSHED))
+    Client(fleet, "late").ack(response(OLD))
+    Client(fleet, "refusing").nack(response(PUSHED))
+    Client(fleet, "elsewhere", "other").ack(response(OLD))
+    Client(fleet, "deaf").subscribe("endpoints", "c1")
+    gone = Client(fleet, "gone")
+    gone.ack(response(OLD))
+    gone.close()
+    found = convergence(fleet)
+    assert (found.synced, found.pending, found.nacked, found.total) == (1, 1, 1, 3)
+    assert found.pending_nodes == ("late",)
+    assert [record.node for record in found.nacks] == ["refusing"]
+    assert found.last_ack > 0
+
+
+def test_only_those_connected_at_commit_count(fleet: Fleet) -> None:
+    Client(fleet, "early").ack(response(PUSHED))
+    among = fleet.connected("default")
+    Client(fleet, "late").ack(response(OLD))
+    assert fleet.convergence("default", {PUSHED.type.type_url: PUSHED}, among).total == 1
+
+
+def test_content_counts_not_the_label(fleet: Fleet) -> None:
+    relabelled = resource_set("clusters", "2", c1="older content")
+    Client(fleet, "same label").ack(response(relabelled))
+    Client(fleet, "same content").ack(response(resource_set("clusters", "other", c1="b")))
+    found = convergence(fleet)
+    assert (found.synced, found.pending_nodes) == (1, ("same label",))
+
+
+def test_the_union_is_not_the_end_of_a_push(fleet: Fleet) -> None:
+    client = Client(fleet)
+    client.ack(response(union(OLD, PUSHED)))
+    assert convergence(fleet).pending == 1
+    client.ack(response(PUSHED))
+    assert convergence(fleet).synced == 1
+
+
+def test_a_refused_union_is_a_refusal_of_the_push(fleet: Fleet) -> None:
+    Client(fleet).nack(response(union(OLD, PUSHED)))
+    assert convergence(fleet).nacked == 1
+
+
+def test_a_refusal_of_an_older_push_is_pending(fleet: Fleet) -> None:
+    Client(fleet).nack(response(resource_set("clusters", "1", c1="bad")))
+    assert convergence(fleet).pending == 1
+
+
+def test_in_step_without_an_answer(fleet: Fleet) -> None:
+    client = Client(fleet)
+    client.subscribe("endpoints", "c1")
+    client.ack(response(resource_set("endpoints", "1", c1="a"), names=("c1",)))
+    pushed = resource_set("endpoints", "2", c1="a", c2="b")
+    assert convergence(fleet, pushed).pending == 1
+    client.in_step(pushed)
+    assert convergence(fleet, pushed).synced == 1
+
+
+def test_all_pushed_types_must_arrive(fleet: Fleet) -> None:
+    client = Client(fleet)
+    client.ack(response(PUSHED))
+    listeners = resource_set("listeners", "2", http="b")
+    client.send(response(listeners))
+    assert convergence(fleet, PUSHED, listeners).pending == 1
+    client.ack(response(listeners))
+    assert convergence(fleet, PUSHED, listeners).synced == 1
+
+
+def test_changes_grow_when_a_push_moves_forward(fleet: Fleet) -> None:
+    client = Client(fleet)
+    before = fleet.changes
+    client.send(response(PUSHED))
+    assert fleet.changes == before
+    client.ack(response(PUSHED))
+    assert fleet.changes > before

@@ -1,0 +1,222 @@
+"""Random pushes, requests, ACKs, NACKs, stale nonces, repeats and reconnects against a model.
+
+When all is quiet, every client holds its snapshot filtered by its subscription; and on the way no content is sent that
+was refused, or that the client has and did not ask for again.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from tests.support.sansio import Client, Content, Server
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, resource_type
+from xds.protocol.ack import State
+from xds.protocol.draft import Variant
+from xds.protocol.events import Acked, Event, Nacked, Send
+
+CUSTOM = "type.googleapis.com/example.Custom"
+TYPES = (CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, CUSTOM)
+NAMES = ("a", "b", "c", "d")
+OFFER_TIMEOUT_S = 6.0
+ORDER_TIMEOUT_S = 31.0
+
+texts = st.dictionaries(st.sampled_from(NAMES), st.sampled_from("123"), max_size=4)
+contents = st.fixed_dictionaries(dict.fromkeys(TYPES, texts))
+urls = st.sampled_from(TYPES)
+names = st.sets(st.sampled_from((*NAMES, "missing")), min_size=1, max_size=3)
+indexes = st.integers(min_value=0, max_value=2)
+
+
+class WatchfulClient(Client):
+    """Fails when the server sends what was refused, or what is held and was not asked for again."""
+
+    def watch(self) -> None:
+        self.refused: dict[str, object] = {}
+        self.asked: dict[str, set[str]] = {}
+        self.lost: dict[str, set[str]] = {}
+        self.pushed: Content = {}
+
+    def take(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            if isinstance(event, Send) and not event.response.heartbeat:
+                self._judge(event)
+            elif isinstance(event, Nacked):
+                self.refused[event.type_url] = event.response.digest
+            elif isinstance(event, Acked):
+                self.refused.pop(event.type_url, None)  # the client moved on: pushed anew, it is worth a try
+        return super().take(events)
+
+    def ask(self, url: str, asked: set[str]) -> None:
+        self.refused.pop(url, None)
+        self.asked.setdefault(url, set()).update(asked)
+
+    def lose(self, before: Content, after: Content) -> None:
+        """What left the snapshot may have been dropped by the client: it is news when it comes back."""
+        self.pushed = after
+        for url, texts in before.items():
+            self.lost.setdefault(url, set()).update(set(texts) - set(after[url]))
+
+    def _judge(self, send: Send) -> None:
+        url, response = send.type_url, send.response
+        assert response.digest != self.refused.get(url), f"refused content of {url} sent again"
+        self._judge_unchanged(send)
+        self.asked.pop(url, None)
+        self.lost.get(url, set()).difference_update(set(response.names) & set(self.pushed.get(url, ())))
+
+    def _judge_unchanged(self, send: Send) -> None:
+        url, response = send.type_url, send.response
+        held = self.types.get(url)
+        doubtful = url in self.refused or any(s.type_url == url for s, _ in self.inbox)
+        if held is None or url == ENDPOINT or doubtful or self.asked.get(url) or not response.names:
+            return
+        if not self.lost.get(url, set()).isdisjoint(response.names):
+            return
+        bodies = {name: response.resource_set.resources[name].body for name in response.names}
+        same = all(held.resources.get(name) == body for name, body in bodies.items())
+        gone = response.removed or (resource_type(url).full_state and set(held.resources) != set(bodies))
+        assert not same or gone, f"unchanged content of {url} sent again: {response.names}"
+
+
+class Engine(RuleBasedStateMachine):
+    """Three clients of one variant each run; the clock moves only by rule."""
+
+    variant = Variant.SOTW
+
+    @initialize(content=contents)
+    def start(self, content: dict[str, dict[str, str]]) -> None:
+        self.server = Server()
+        self.content = content
+        self.server.push(content)
+        self.clients = [WatchfulClient(self.server, self.variant, f"node-{i}", peer=f"peer-{i}") for i in range(3)]
+        for client in self.clients:
+            client.watch()
+
+    @rule(content=contents)
+    def push(self, content: dict[str, dict[str, str]]) -> None:
+        for client in self.clients:
+            client.lose(self.content, content)
+        self.content = content
+        self.server.push(content)
+
+    @rule(url=urls, name=st.sampled_from(NAMES), text=st.sampled_from("123"))
+    def push_one(self, url: str, name: str, text: str) -> None:
+        self.push({**self.content, url: {**self.content[url], name: text}})
+
+    @rule(index=indexes, url=urls, wanted=names)
+    def subscribe(self, index: int, url: str, wanted: set[str]) -> None:
+        client = self.clients[index]
+        client.ask(url, wanted)
+        client.subscribe(url, *sorted(wanted))
+
+    @rule(index=indexes, url=st.sampled_from((CLUSTER, LISTENER, CUSTOM)))
+    def subscribe_wildcard(self, index: int, url: str) -> None:
+        client = self.clients[index]
+        client.ask(url, set(NAMES))
+        client.subscribe(url, *([] if url not in client.types else ["*"]))
+
+    @rule(index=indexes, url=urls, dropped=names)
+    def unsubscribe(self, index: int, url: str, dropped: set[str]) -> None:
+        client = self.clients[index]
+        if url in client.types and client.types[url].names & dropped:
+            client.ask(url, dropped)
+            client.unsubscribe(url, *sorted(client.types[url].names & dropped))
+
+    @rule(index=indexes)
+    def ack(self, index: int) -> None:
+        if self.clients[index].inbox:
+            self.clients[index].ack()
+
+    @rule(index=indexes, applied=st.integers(min_value=0, max_value=3))
+    def nack(self, index: int, applied: int) -> None:
+        """The client refuses, having applied some of it (rule 18); no client refuses to hear that nothing is there."""
+        client = self.clients[index]
+        if client.inbox and client.inbox[0][0].response.names:
+            send, _ = client.inbox[0]
+            held = client.types[send.type_url]
+            for name in [name for name in send.response.names if held.wildcard or name in held.names][:applied]:
+                held.resources[name] = send.response.resource_set.resources[name].body
+            client.nack()
+
+    @rule(index=indexes, url=urls)
+    def repeat(self, index: int, url: str) -> None:
+        """A second ACK, or a request with a nonce that is not the last one any more."""
+        client = self.clients[index]
+        if self.variant is Variant.SOTW and url in client.types and client.types[url].nonce:
+            client.asked.setdefault(url, set()).add("*")
+            client.repeat(url)
+
+    @rule(index=indexes)
+    def reconnect(self, index: int) -> None:
+        client = self.clients[index]
+        for url in client.types:
+            client.ask(url, set(NAMES))
+        client.reconnect()
+
+    @rule(seconds=st.sampled_from((1.0, OFFER_TIMEOUT_S, ORDER_TIMEOUT_S)))
+    def elapse(self, seconds: float) -> None:
+        self.server.elapse(seconds)
+
+    @invariant()
+    def one_response_in_flight(self) -> None:
+        for client in getattr(self, "clients", ()):
+            for track in client.stream._in_rank_order:
+                in_flight = track.ack.state is State.IN_FLIGHT
+                assert in_flight == (track.ack.offered is not None)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "clients"):
+            return
+        # Content that was refused is not sent again: only a push that changes it repairs the client.
+        self._end_with({name: f"last-{name}" for name in NAMES})
+        self._end_with({"a": "last-a", "b": "very last"})
+
+    def _end_with(self, held: dict[str, str]) -> None:
+        """Push, let everybody ACK and every wait end, and compare."""
+        self.content = dict.fromkeys(self.content, held)
+        for client in self.clients:
+            for url in client.types:
+                client.ask(url, set(NAMES))
+        self.server.push(self.content)
+        for _ in range(4):
+            for client in self.clients:
+                client.settle()
+            self.server.elapse(ORDER_TIMEOUT_S)
+        for client in self.clients:
+            self._check_in_step(client)
+
+    def _check_in_step(self, client: Client) -> None:
+        for url, held in client.types.items():
+            wanted = set(self.content[url]) if held.wildcard else set(self.content[url]) & held.names
+            expected = {name: self.content[url][name] for name in wanted}
+            holds = {name: text for name, text in client.texts(url).items() if self._counts(url, name)}
+            assert holds == expected, f"{url}: {client.stream.status()}"
+
+    def _counts(self, url: str, name: str) -> bool:
+        """SotW has no way to tell a partial type that a name is gone: what is left of it does not count."""
+        return self.variant is Variant.DELTA or resource_type(url).full_state or name in self.content[url]
+
+
+class DeltaEngine(Engine):
+    variant = Variant.DELTA
+
+
+LONG = int(os.environ.get("XDS_PROPERTY_EXAMPLES", "1500"))
+SHORT = settings(max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.timeout(900)  # a failure is shrunk to its shortest form first
+@pytest.mark.parametrize("machine", [Engine, DeltaEngine], ids=["sotw", "delta"])
+def test_clients_end_in_step(machine: type[Engine]) -> None:
+    run_state_machine_as_test(machine, settings=SHORT)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("machine", [Engine, DeltaEngine], ids=["sotw", "delta"])
+def test_clients_end_in_step_long(machine: type[Engine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=LONG, stateful_step_count=60))

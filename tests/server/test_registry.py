@@ -1,0 +1,120 @@
+"""Who is woken by what."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.server.conftest import until
+from tests.support.sansio import make_resource
+from xds.model.node import Node
+from xds.model.resource_type import CLUSTER
+from xds.model.snapshot import build_snapshot
+from xds.protocol.cache import SnapshotCache
+from xds.server.metrics import Metrics
+from xds.server.registry import WAKE_BATCH, StreamRegistry
+
+
+class Stream:
+    """A stream that follows what it is told."""
+
+    def __init__(self, registry: StreamRegistry, cache: SnapshotCache, node_id: str, peer: str = "p") -> None:
+        self.node: Node | None = Node(node_id)
+        self.peer = peer
+        self.cache = cache
+        self.group = self.resolved()
+        self.woken = 0
+        registry.add(self)
+        registry.identify(self)
+
+    def resolved(self) -> str:
+        view = self.cache.resolve(self.node) if self.node is not None else None
+        return view.group if view is not None else ""
+
+    @property
+    def client_key(self) -> tuple[str, str] | None:
+        return (self.peer, self.node.id) if self.node is not None else None
+
+    def notify(self) -> None:
+        self.woken += 1
+
+
+def publish(cache: SnapshotCache, group: str) -> None:
+    cache.set(build_snapshot(group, 1, [make_resource(CLUSTER, "c1", "a")], {CLUSTER: "1"}))
+
+
+def fixture() -> tuple[SnapshotCache, StreamRegistry]:
+    cache = SnapshotCache()
+    publish(cache, "default")
+    return cache, StreamRegistry(cache, Metrics())
+
+
+async def test_a_push_wakes_the_streams_of_its_group() -> None:
+    cache, registry = fixture()
+    publish(cache, "edge")
+    registry.wake(["edge"])
+    edge, other = Stream(registry, cache, "edge"), Stream(registry, cache, "other")
+    await until(lambda: edge.woken)
+    publish(cache, "edge")
+    registry.wake(["edge"])
+    await until(lambda: edge.woken == 2)
+    assert other.woken == 0
+
+
+async def test_a_new_group_wakes_those_who_belong_to_it_now() -> None:
+    cache, registry = fixture()
+    mine, other = Stream(registry, cache, "mine"), Stream(registry, cache, "other")
+    publish(cache, "mine")
+    registry.wake(["mine"])
+    await until(lambda: mine.woken)
+    assert other.woken == 0
+
+
+async def test_a_dropped_group_wakes_its_streams() -> None:
+    cache, registry = fixture()
+    stream = Stream(registry, cache, "n")
+    cache.drop("default")
+    registry.wake(["default"])
+    await until(lambda: stream.woken)
+    stream.group = ""
+    registry.regroup(stream)
+    publish(cache, "default")
+    registry.wake(["default"])
+    await until(lambda: stream.woken == 2)
+
+
+async def test_a_client_wakes_its_other_streams_only() -> None:
+    cache, registry = fixture()
+    one, two, stranger = (Stream(registry, cache, node, "p") for node in ("n", "n", "m"))
+    registry.wake_client(("p", "n"), besides=one)
+    assert (one.woken, two.woken, stranger.woken) == (0, 1, 0)
+
+
+async def test_a_stream_that_left_is_not_woken() -> None:
+    cache, registry = fixture()
+    gone, here = Stream(registry, cache, "gone"), Stream(registry, cache, "here")
+    registry.remove(gone)
+    registry.remove(gone)
+    registry.wake(["default"])
+    await until(lambda: here.woken)
+    assert gone.woken == 0
+    assert len(registry) == 1
+
+
+async def test_others_run_while_a_large_fleet_is_woken() -> None:
+    cache, registry = fixture()
+    streams = [Stream(registry, cache, f"n{number}") for number in range(10 * WAKE_BATCH)]
+    registry.wake(["default"])
+    seen = set()
+    while not streams[-1].woken:
+        seen.add(sum(stream.woken for stream in streams))
+        await asyncio.sleep(0)
+    assert len(seen) >= 9
+
+
+async def test_pushes_during_a_fan_out_join_in() -> None:
+    cache, registry = fixture()
+    streams = [Stream(registry, cache, f"n{number}") for number in range(3 * WAKE_BATCH)]
+    registry.wake(["default"])
+    await until(lambda: streams[0].woken)
+    registry.wake(["default"])
+    await until(lambda: all(stream.woken == 2 for stream in streams))

@@ -1,0 +1,162 @@
+"""REST xDS on an ASGI application."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from tests.server.conftest import Harness, Start
+from xds.codec import schema
+from xds.model.resource import Resource, content_version
+from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.model.snapshot import build_snapshot
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.limits import Limits
+from xds.server.metrics import Metrics
+from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
+
+
+def real(type_url: str, name: str, **fields: Any) -> Resource:
+    """A resource with a body of its type."""
+    kind = schema.message_class(type_url)
+    assert kind is not None
+    named = {"cluster_name": name} if type_url == ENDPOINT else {"name": name}
+    body = kind(**named, **fields).SerializeToString(deterministic=True)
+    return Resource(type_url, name, body, content_version(body))
+
+
+class Poller:
+    def __init__(self, client: httpx.AsyncClient, cache: SnapshotCache, metrics: Metrics) -> None:
+        self.client = client
+        self.cache = cache
+        self.metrics = metrics
+
+    def push(self, *resources: Resource) -> None:
+        before = self.cache.get("default")
+        revision = before.revision + 1 if before is not None else 1
+        versions = {resource.type_url: str(revision) for resource in resources}
+        self.cache.set(build_snapshot("default", revision, resources, versions, before))
+
+    async def poll(self, what: str = "clusters", **fields: Any) -> httpx.Response:
+        request = {"node": {"id": "n1"}, **fields}
+        return await self.client.post(f"/v3/discovery:{what}", content=json.dumps(request))
+
+
+@pytest.fixture
+async def poller() -> AsyncIterator[Poller]:
+    cache, metrics = SnapshotCache("test", nonce_prefix="t"), Metrics()
+    app = Starlette(routes=rest_routes(cache, metrics, Limits(names_per_request=10)))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield Poller(client, cache, metrics)
+
+
+async def test_a_poll_is_answered_in_json_with_proto_field_names(poller: Poller) -> None:
+    poller.push(real(CLUSTER, "c1", alt_stat_name="s"), real(CLUSTER, "c2"))
+    answer = await poller.poll()
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    document = answer.json()
+    assert (document["type_url"], document["version_info"][:2]) == (CLUSTER, "1+")
+    assert document["resources"] == [
+        {"@type": CLUSTER, "name": "c1", "alt_stat_name": "s"},
+        {"@type": CLUSTER, "name": "c2"},
+    ]
+
+
+async def test_rule_75_the_version_held_is_answered_304(poller: Poller) -> None:
+    poller.push(real(CLUSTER, "c1"))
+    version = (await poller.poll()).json()["version_info"]
+    again = await poller.poll(version_info=version)
+    assert (again.status_code, again.content) == (304, b"")
+    poller.push(real(CLUSTER, "c2"))
+    assert (await poller.poll(version_info=version)).status_code == 200
+
+
+async def test_rule_76_one_more_name_is_not_304(poller: Poller) -> None:
+    poller.push(real(ENDPOINT, "a"), real(ENDPOINT, "b"))
+    first = (await poller.poll("endpoints", resource_names=["a"])).json()
+    more = await poller.poll("endpoints", resource_names=["a", "b"], version_info=first["version_info"])
+    assert [each["cluster_name"] for each in more.json()["resources"]] == ["a", "b"]
+
+
+async def test_rule_77_no_snapshot_is_404_and_no_resources_is_200(poller: Poller) -> None:
+    answer = await poller.poll()
+    assert (answer.status_code, answer.content) == (404, b"")
+    poller.push(real(CLUSTER, "c1"))
+    answer = await poller.poll("listeners")
+    assert (answer.status_code, answer.json()["resources"]) == (200, [])
+
+
+async def test_camel_case_and_the_rest_of_a_node(poller: Poller) -> None:
+    poller.push(real(ENDPOINT, "a"))
+    node = {
+        "id": "n1",
+        "cluster": "edge",
+        "locality": {"region": "r", "subZone": "s"},
+        "userAgentName": "envoy",
+        "userAgentBuildVersion": {"version": {"majorNumber": 1, "minorNumber": 40}},
+        "metadata": {"team": "web"},
+        "extensions": [{"name": "x"}] * 500,
+    }
+    answer = await poller.poll("endpoints", node=node, resourceNames=["a"], typeUrl=ENDPOINT)
+    assert [each["cluster_name"] for each in answer.json()["resources"]] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff\x00",
+        b"[]",
+        b"[" * 100_000,
+        b"{}",
+        b'{"node": 7}',
+        b'{"node": {"id": 7}}',
+        b'{"node": {"id": "n1"}, "resource_names": "c1"}',
+        b'{"node": {"id": "n1"}, "resource_names": [1]}',
+        b'{"node": {"id": "n1", "locality": []}}',
+    ],
+)
+async def test_what_cannot_be_read_is_400(poller: Poller, body: bytes) -> None:
+    poller.push(real(CLUSTER, "c1"))
+    answer = await poller.client.post("/v3/discovery:clusters", content=body)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["detail"]
+
+
+async def test_limits(poller: Poller) -> None:
+    poller.push(real(CLUSTER, "c1"))
+    assert (await poller.poll(resource_names=[str(number) for number in range(11)])).status_code == 413
+
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(BODY_LIMIT // 65536 + 2):
+            yield b" " * 65536
+
+    assert (await poller.client.post("/v3/discovery:clusters", content=endless())).status_code == 413
+    assert poller.metrics.limit_hits == {"names_per_request": 1, "receive_bytes": 1}
+    assert (await poller.client.post("/v3/discovery:unknown", content=b"{}")).status_code == 404
+    assert (await poller.client.get("/v3/discovery:clusters")).status_code == 405
+
+
+def test_rendered_json_is_kept_and_bounded() -> None:
+    rendered = RenderedJson(limit=1000)
+    resources = [real(CLUSTER, f"c{number}") for number in range(100)]
+    assert rendered.of(resources[0]) is rendered.of(resources[0])
+    for resource in resources:
+        rendered.of(resource)
+    assert rendered.size <= 1000
+
+
+async def test_a_poller_sees_what_streams_see(start: Start) -> None:
+    server: Harness = await start()
+    server.push({"c1": "a"})
+    app = Starlette(routes=rest_routes(server.cache, server.metrics))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        answer = await client.post("/v3/discovery:clusters", json={"node": {"id": "n1"}})
+    assert answer.json()["version_info"].startswith("1+")

@@ -1,0 +1,23 @@
+"""Settings of the interpreter and the allocator."""
+
+from __future__ import annotations
+
+import gc
+
+from xds.server.tuning import release_memory, tune_gc
+
+
+def test_tune_gc() -> None:
+    thresholds = gc.get_threshold()
+    try:
+        tune_gc()
+        assert gc.get_threshold()[0] == 50_000
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+
+
+def test_release_memory_is_harmless() -> None:
+    release_memory()
+    release_memory()

@@ -1,0 +1,56 @@
+"""A server in memory and strict clients of both variants."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pytest
+
+from tests.support.sansio import Client, Server
+from xds.protocol.draft import Variant
+
+
+class Connect(Protocol):
+    """Opens a stream of the test's variant to the test's server."""
+
+    def __call__(
+        self, node_id: str = "node", *, cluster: str = "", peer: str = "peer", type_url: str = ""
+    ) -> Client: ...
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture(params=list(Variant), ids=lambda variant: variant.value)
+def variant(request: pytest.FixtureRequest) -> Variant:
+    """Tests that take it, or a fixture that does, run once per variant of the protocol."""
+    found: Variant = request.param
+    return found
+
+
+@pytest.fixture
+def connect(server: Server, variant: Variant) -> Connect:
+    def connect(node_id: str = "node", *, cluster: str = "", peer: str = "peer", type_url: str = "") -> Client:
+        return Client(server, variant, node_id, cluster=cluster, peer=peer, type_url=type_url)
+
+    return connect
+
+
+@pytest.fixture
+def client(connect: Connect) -> Client:
+    """A stream of the test's variant."""
+    return connect()
+
+
+@pytest.fixture
+def sotw(server: Server) -> Client:
+    """A SotW stream."""
+    return Client(server, Variant.SOTW)
+
+
+@pytest.fixture
+def delta(server: Server) -> Client:
+    """A Delta stream."""
+    return Client(server, Variant.DELTA)

@@ -1,0 +1,416 @@
+"""2.6 Delta specifics."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.sansio import Client, Server, make_resource
+from xds.model.resource import content_version
+from xds.model.resource_type import (
+    CLUSTER,
+    ENDPOINT,
+    EXTENSION_CONFIG,
+    LISTENER,
+    ROUTE,
+    RUNTIME,
+    SECRET,
+    VIRTUAL_HOST,
+)
+from xds.proto import wire_pb2
+from xds.protocol.draft import Variant
+from xds.protocol.events import Acked, Event, InStep, Nacked, Send, Stale
+
+NAMED = (CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET)
+REFUSED = wire_pb2.Status(code=13, message="no")
+
+
+def sends(events: list[Event]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Names and removed names of the responses among events."""
+    return [(event.response.names, event.response.removed) for event in events if isinstance(event, Send)]
+
+
+def version(name: str, text: str) -> str:
+    """The version of a resource made of a text."""
+    return make_resource(CLUSTER, name, text).version
+
+
+def read(client: Client, url: str) -> wire_pb2.DeltaDiscoveryResponse:
+    """The next response of a type, ACKed."""
+    send, message = client.read(url)
+    client.hold(message)
+    client.reply(send)
+    assert isinstance(message, wire_pb2.DeltaDiscoveryResponse)
+    return message
+
+
+def test_rule_50_a_spontaneous_request_needs_no_nonce(server: Server, delta: Client) -> None:
+    """Rule 50: "request nonce set only for ACK/NACK; a spontaneous subscribe must have none"."""
+    server.push({ENDPOINT: {"a": "1", "b": "1"}})
+    delta.subscribe(ENDPOINT, "a")
+    delta.settle()
+    assert sends(delta.request(type_url=ENDPOINT, resource_names_subscribe=["b"])) == [(("b",), ())]
+    assert not [event for event in delta.events if isinstance(event, Stale)]
+
+
+def test_rule_50_a_spontaneous_request_that_carries_a_nonce_is_accepted(server: Server, delta: Client) -> None:
+    """Rule 50: "Accept spontaneous requests that do carry one"."""
+    server.push({ENDPOINT: {"a": "1", "b": "1"}})
+    delta.subscribe(ENDPOINT, "a")
+    nonce = delta.ack().nonce
+    events = delta.request(type_url=ENDPOINT, resource_names_subscribe=["b"], response_nonce=nonce)
+    assert sends(events) == [(("b",), ())]
+
+
+@pytest.mark.parametrize("nonce", ["of-another-stream", "older"])
+def test_rule_51_a_stale_nonce_does_not_drop_the_request(server: Server, delta: Client, nonce: str) -> None:
+    """Rule 51: "Stale nonce in delta must NOT cause the request to be dropped: subscription changes always apply"."""
+    server.push({ENDPOINT: {"a": "1", "b": "1", "c": "1"}})
+    delta.subscribe(ENDPOINT, "a")
+    older = delta.ack().nonce
+    delta.subscribe(ENDPOINT, "b")
+    delta.settle()
+    used = older if nonce == "older" else nonce
+    fields = {"resource_names_subscribe": ["c"], "resource_names_unsubscribe": ["a"], "response_nonce": used}
+    assert sends(delta.request(type_url=ENDPOINT, **fields)) == [(("c",), ())]
+    assert len([event for event in delta.events if isinstance(event, Stale)]) == 1
+
+
+def test_rule_51_a_stale_nack_changes_interest_and_nothing_else(server: Server, delta: Client) -> None:
+    """Rule 51: a late NACK is not one of the present response."""
+    server.push({ENDPOINT: {"a": "1", "b": "1"}})
+    delta.subscribe(ENDPOINT, "a")
+    old = delta.ack().nonce
+    server.push({ENDPOINT: {"a": "2", "b": "1"}})
+    delta.request(type_url=ENDPOINT, response_nonce=old, error_detail=REFUSED, resource_names_subscribe=["b"])
+    assert not [event for event in delta.events if isinstance(event, Nacked)]
+    delta.ack()
+    delta.settle()
+    assert [status.names for status in delta.stream.status()] == [frozenset(["a", "b"])]
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["ack", "nack"])
+def test_rule_52_an_answer_and_a_change_of_interest_share_a_message(
+    server: Server, delta: Client, refused: bool
+) -> None:
+    """Rule 52: "Subscription change and ACK may share one message; NACK with subscription change too"."""
+    server.push({ENDPOINT: {"a": "1", "b": "1"}})
+    delta.subscribe(ENDPOINT, "a")
+    nonce = delta.read()[0].nonce
+    error = {"error_detail": REFUSED} if refused else {}
+    fields = {"resource_names_subscribe": ["b"], "resource_names_unsubscribe": ["a"], "response_nonce": nonce}
+    events = delta.request(type_url=ENDPOINT, **fields, **error)
+    assert [type(event) for event in events if isinstance(event, Acked | Nacked)] == [Nacked if refused else Acked]
+    assert sends(events) == [(("b",), ())]
+
+
+@pytest.mark.parametrize("url", NAMED)
+def test_rule_53_resubscribing_to_a_held_name_is_answered(server: Server, delta: Client, url: str) -> None:
+    """Rule 53: "Re-subscribing to a name the server thinks the client holds ... MUST be answered with the resource"."""
+    server.push({url: {"a": "1", "b": "1"}})
+    delta.subscribe(url, "a", "b")
+    delta.settle()
+    assert sends(delta.request(type_url=url, resource_names_subscribe=["a"])) == [(("a",), ())]
+    delta.settle()
+
+
+def test_rule_53_resubscribing_to_a_name_held_through_the_wildcard_is_answered(server: Server, delta: Client) -> None:
+    """Rule 53, for a wildcard client."""
+    server.push({CLUSTER: {"a": "1", "b": "1"}})
+    delta.subscribe(CLUSTER)
+    delta.settle()
+    assert sends(delta.request(type_url=CLUSTER, resource_names_subscribe=["a"])) == [(("a",), ())]
+
+
+def test_rule_53_resubscribing_to_the_wildcard_is_answered_with_everything(server: Server, delta: Client) -> None:
+    """Rule 53, for the name "*"."""
+    server.push({CLUSTER: {"a": "1", "b": "1"}})
+    delta.subscribe(CLUSTER)
+    delta.settle()
+    assert sends(delta.request(type_url=CLUSTER, resource_names_subscribe=["*"])) == [(("a", "b"), ())]
+
+
+def test_rule_53_resubscribing_while_in_flight_is_answered_after_the_ack(server: Server, delta: Client) -> None:
+    """Rule 53 with one response in flight."""
+    server.push({ENDPOINT: {"a": "1"}})
+    delta.subscribe(ENDPOINT, "a")
+    delta.subscribe(ENDPOINT, "a")
+    assert len(delta.pending()) == 1
+    delta.ack()
+    assert [send.response.names for send in delta.pending()] == [("a",)]
+
+
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER])
+def test_rule_54_initial_versions_suppress_the_unchanged_send_the_changed_and_remove_the_vanished(
+    server: Server, delta: Client, url: str
+) -> None:
+    """Rule 54: "use it to suppress unchanged resources, to send changed ones, and to report in removed_resources"."""
+    server.push({url: {"same": "1", "changed": "2", "added": "1"}})
+    initial = {"same": version("same", "1"), "changed": version("changed", "1"), "gone": version("gone", "1")}
+    events = delta.request(type_url=url, initial_resource_versions=initial)
+    assert [(sorted(names), removed) for names, removed in sends(events)] == [(["added", "changed"], ("gone",))]
+
+
+def test_rule_54_initial_versions_do_not_subscribe(server: Server, delta: Client) -> None:
+    """Rule 54: "It does not itself subscribe"."""
+    server.push({ENDPOINT: {"a": "2", "b": "2"}})
+    initial = {"a": version("a", "1"), "b": version("b", "1")}
+    delta.request(type_url=ENDPOINT, resource_names_subscribe=["a"], initial_resource_versions=initial)
+    assert delta.pending()[0].response.names == ("a",)
+    delta.ack()
+    server.push({ENDPOINT: {"a": "2", "b": "3"}})
+    assert not delta.pending()
+
+
+def test_rule_54_initial_versions_count_in_the_first_message_only(server: Server, delta: Client) -> None:
+    """Rule 54: "only in the first message of a type on a stream"; later ones are ignored."""
+    server.push({CLUSTER: {"a": "1"}})
+    delta.subscribe(CLUSTER)
+    delta.settle()
+    events = delta.request(type_url=CLUSTER, initial_resource_versions={"a": "other", "x": "1"})
+    assert sends(events) == []
+
+
+def test_rule_55_what_vanished_while_away_is_removed_explicitly(server: Server, delta: Client) -> None:
+    """Rule 55: "On reconnect with wildcard: names ... that no longer exist must be removed explicitly"."""
+    server.push({CLUSTER: {"a": "1", "b": "1"}})
+    delta.subscribe(CLUSTER)
+    delta.settle()
+    delta.disconnect()
+    server.push({CLUSTER: {"a": "1"}})
+    delta.reconnect()
+    delta.settle()
+    assert delta.texts(CLUSTER) == {"a": "1"}
+
+
+def test_rule_55_what_vanished_is_removed_though_the_server_never_knew_it(server: Server, delta: Client) -> None:
+    """Rule 55, at a server that has lost its history."""
+    server.push({CLUSTER: {"a": "1"}})
+    events = delta.request(type_url=CLUSTER, initial_resource_versions={"a": version("a", "1"), "x": "unheard of"})
+    assert sends(events) == [((), ("x",))]
+
+
+def test_rule_55_versions_are_content_hashes(server: Server, delta: Client) -> None:
+    """Rule 55: "Per-resource versions must be stable across replicas and restarts: use a content hash"."""
+    server.push({CLUSTER: {"a": "1"}}, label="one")
+    delta.subscribe(CLUSTER)
+    message = read(delta, CLUSTER)
+    elsewhere = Server()
+    elsewhere.push({CLUSTER: {"b": "0"}}, label="other")
+    elsewhere.push({CLUSTER: {"a": "1"}}, label="another")
+    other = Client(elsewhere, delta.variant)
+    other.subscribe(CLUSTER)
+    assert message.resources[0].version == read(other, CLUSTER).resources[0].version == content_version(b"a=1")
+
+
+def test_rule_56_subscribed_names_at_their_current_version_are_skipped(server: Server, delta: Client) -> None:
+    """Rule 56: "names both subscribed and in initial_resource_versions at the current version may be skipped"."""
+    server.push({ENDPOINT: {"a": "1", "b": "2"}})
+    initial = {"a": version("a", "1"), "b": version("b", "1")}
+    events = delta.request(type_url=ENDPOINT, resource_names_subscribe=["a", "b"], initial_resource_versions=initial)
+    assert sends(events) == [(("b",), ())]
+
+
+def test_rule_56_a_client_that_missed_nothing_is_in_step_without_a_word(server: Server, delta: Client) -> None:
+    """Rule 56: it is shown as in step all the same."""
+    server.push({ENDPOINT: {"a": "1"}})
+    events = delta.request(
+        type_url=ENDPOINT, resource_names_subscribe=["a"], initial_resource_versions={"a": version("a", "1")}
+    )
+    assert sends(events) == []
+    assert [event.version_info for event in events if isinstance(event, InStep)] == ["1"]
+
+
+@pytest.mark.parametrize("url", [*NAMED, RUNTIME])
+def test_rule_57_a_missing_name_is_answered_as_removed(server: Server, delta: Client, url: str) -> None:
+    """Rule 57: "Subscribed but missing name: answer with the name in removed_resources"."""
+    server.push({url: {"a": "1"}})
+    delta.subscribe(url, "a", "missing")
+    assert sends(delta.events) == [(("a",), ("missing",))]
+    delta.settle()
+    assert sends(delta.request(type_url=url, resource_names_subscribe=["missing"])) == [((), ("missing",))]
+
+
+@pytest.mark.parametrize("url", [*NAMED, RUNTIME])
+def test_rule_57_a_missing_name_stays_subscribed(server: Server, delta: Client, url: str) -> None:
+    """Rule 57: "Must keep the subscription and send the resource when created"."""
+    server.push({url: {}})
+    delta.subscribe(url, "late")
+    delta.settle()
+    server.push({url: {"late": "1"}})
+    delta.settle()
+    assert delta.texts(url) == {"late": "1"}
+
+
+def test_rule_57_a_missing_virtual_host_is_told_by_its_alias(server: Server, delta: Client) -> None:
+    """real_clients 2: "Unknown host: Resource{name, aliases:[name], no resource} gives 404 in 3 ms"."""
+    server.push({ROUTE: {"r": "1"}, VIRTUAL_HOST: {"r/a.com": "1"}})
+    delta.subscribe(VIRTUAL_HOST, "r/nowhere.com")
+    message = read(delta, VIRTUAL_HOST)
+    [told] = message.resources
+    assert (told.name, list(told.aliases), told.HasField("resource")) == ("r/nowhere.com", ["r/nowhere.com"], False)
+    assert not message.removed_resources
+
+
+def test_rule_57_a_missing_filter_configuration_is_not_told(server: Server, delta: Client) -> None:
+    """DESIGN 3.1: "not at all for ECDS"."""
+    server.push({CLUSTER: {"c": "1"}})
+    delta.subscribe(EXTENSION_CONFIG, "missing")
+    assert not delta.pending()
+
+
+@pytest.mark.parametrize("url", NAMED)
+def test_rule_58_a_removed_resource_stays_subscribed(server: Server, delta: Client, url: str) -> None:
+    """Rule 58: "A removed resource that is still subscribed stays subscribed; send it again when it returns"."""
+    server.push({url: {"a": "1"}})
+    delta.subscribe(url, "a")
+    delta.settle()
+    server.push({url: {}})
+    delta.settle()
+    assert delta.texts(url) == {}
+    server.push({url: {"a": "1"}})
+    delta.settle()
+    assert delta.texts(url) == {"a": "1"}
+
+
+def test_rule_59_unsubscribing_needs_no_answer_and_unknown_names_are_ignored(server: Server, delta: Client) -> None:
+    """Rule 59: "Unsubscribe: usually no response. Unknown names ignored"."""
+    server.push({ENDPOINT: {"a": "1"}})
+    delta.subscribe(ENDPOINT, "a")
+    delta.settle()
+    assert sends(delta.request(type_url=ENDPOINT, resource_names_unsubscribe=["a", "never-asked-for"])) == []
+
+
+def test_rule_59_a_name_that_the_wildcard_still_wants_is_answered(server: Server, delta: Client) -> None:
+    """Rule 59: "wildcard + named, unsubscribing the name => must answer with the resource"."""
+    server.push({CLUSTER: {"a": "1", "b": "1"}})
+    delta.subscribe(CLUSTER, "*", "a")
+    delta.settle()
+    assert sends(delta.request(type_url=CLUSTER, resource_names_unsubscribe=["a"])) == [(("a",), ())]
+
+
+def test_rule_59_a_name_that_the_wildcard_does_not_have_is_answered_as_removed(server: Server, delta: Client) -> None:
+    """Rule 59: "...or in removed_resources (if not)"."""
+    server.push({CLUSTER: {"a": "1"}})
+    delta.subscribe(CLUSTER, "*", "missing")
+    delta.settle()
+    assert sends(delta.request(type_url=CLUSTER, resource_names_unsubscribe=["missing"])) == [((), ("missing",))]
+
+
+def test_rule_60_names_stay_when_the_wildcard_goes(server: Server, delta: Client) -> None:
+    """Rule 60: "Unsubscribe * while named A remains: A stays. Should the others be reported removed?" Ours are not."""
+    server.push({CLUSTER: {"a": "1", "b": "1"}})
+    delta.subscribe(CLUSTER, "*", "a")
+    delta.settle()
+    assert sends(delta.request(type_url=CLUSTER, resource_names_unsubscribe=["*"])) == []
+    server.push({CLUSTER: {"a": "2", "b": "2"}})
+    assert delta.pending()[0].response.names == ("a",)
+
+
+def test_rule_61_a_legacy_wildcard_stays_when_a_name_is_added(server: Server, delta: Client) -> None:
+    """Rule 61: "later subscribing A KEEPS wildcard (unlike SotW) until * is unsubscribed"."""
+    server.push({CLUSTER: {"a": "1", "b": "1"}})
+    delta.request(type_url=CLUSTER)
+    delta.settle()
+    delta.request(type_url=CLUSTER, resource_names_subscribe=["a"])
+    delta.settle()
+    server.push({CLUSTER: {"a": "1", "b": "2"}})
+    assert delta.ack().response.names == ("b",)
+    delta.request(type_url=CLUSTER, resource_names_unsubscribe=["*"])
+    server.push({CLUSTER: {"a": "1", "b": "3"}})
+    assert not delta.pending()
+
+
+def test_rule_62_unsubscribing_the_last_name_leaves_nothing(server: Server, delta: Client) -> None:
+    """Rule 62: "Unsubscribing the last name yields an empty subscription, not wildcard"."""
+    server.push({CLUSTER: {"a": "1"}})
+    delta.subscribe(CLUSTER, "a")
+    delta.settle()
+    delta.request(type_url=CLUSTER, resource_names_unsubscribe=["a"])
+    delta.request(type_url=CLUSTER)
+    server.push({CLUSTER: {"a": "2", "b": "1"}})
+    assert not delta.pending()
+
+
+def test_rule_63_subscribe_comes_before_unsubscribe(server: Server, delta: Client) -> None:
+    """Rule 63: "First delta request that subscribes and unsubscribes * together = nothing yet"."""
+    server.push({CLUSTER: {"a": "1", "b": "1"}})
+    delta.request(type_url=CLUSTER, resource_names_subscribe=["*"], resource_names_unsubscribe=["*"])
+    assert not delta.pending()
+    assert sends(delta.request(type_url=CLUSTER, resource_names_subscribe=["b"])) == [(("b",), ())]
+
+
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER])
+@pytest.mark.parametrize("names", [[], ["*"]], ids=["legacy", "star"])
+def test_rule_64_a_wildcard_is_answered_though_there_is_nothing(
+    server: Server, delta: Client, url: str, names: list[str]
+) -> None:
+    """Rule 64: "First wildcard request with zero resources: reply anyway with an empty response"."""
+    server.push({SECRET: {"s": "1"}})
+    events = delta.request(type_url=url, resource_names_subscribe=names)
+    assert sends(events) == [((), ())]
+    delta.ack()
+    assert not delta.pending()
+
+
+def test_rule_65_resources_carry_name_and_version(server: Server, delta: Client) -> None:
+    """Rule 65: "Each Resource carries name + version; system_version_info is debug only - but the harness compares"."""
+    server.push({CLUSTER: {"a": "1"}}, label="v9")
+    delta.subscribe(CLUSTER)
+    message = read(delta, CLUSTER)
+    assert message.system_version_info == "v9"
+    assert [(r.name, r.version) for r in message.resources] == [("a", version("a", "1"))]
+
+
+def test_rule_66_a_resource_is_found_by_its_alias(server: Server, delta: Client) -> None:
+    """Rule 66: "Aliases: subscription may be by name or alias; match both"."""
+    host = make_resource(VIRTUAL_HOST, "r/site", "1", aliases=("r/a.com", "r/b.com"))
+    server.push_resources([make_resource(ROUTE, "r", "1"), host])
+    delta.subscribe(VIRTUAL_HOST, "r/a.com")
+    message = read(delta, VIRTUAL_HOST)
+    assert [(r.name, list(r.aliases)) for r in message.resources] == [("r/site", ["r/a.com", "r/b.com"])]
+    server.push_resources(
+        [make_resource(ROUTE, "r", "1"), make_resource(VIRTUAL_HOST, "r/site", "2", aliases=("r/a.com",))]
+    )
+    delta.subscribe(ROUTE, "r")
+    delta.settle()
+    assert delta.stream.status()[-1].missing == ()
+
+
+def test_rule_67_a_locator_is_a_name(server: Server, client: Client) -> None:
+    """Rule 67: "Dynamic parameters ...: parse and either treat locator.name as a name when parameters are empty"."""
+    server.push({ENDPOINT: {"a": "1", "b": "1"}})
+    locators = [wire_pb2.ResourceLocator(name="a")]
+    field = "resource_locators" if client.variant is Variant.SOTW else "resource_locators_subscribe"
+    client.request(type_url=ENDPOINT, **{field: locators})
+    assert client.pending()[0].response.names == ("a",)
+
+
+def test_rule_68_what_a_client_holds_is_what_it_acked(server: Server, delta: Client) -> None:
+    """Rule 68: "a NACKed update stays pending and the next change re-diffs from the last ACK"."""
+    server.push({ENDPOINT: {"a": "1", "b": "1"}})
+    delta.subscribe(ENDPOINT, "a", "b")
+    delta.settle()
+    server.push({ENDPOINT: {"a": "2", "b": "1"}})
+    delta.nack()
+    server.push({ENDPOINT: {"a": "2", "b": "2"}})
+    assert sorted(delta.pending()[0].response.names) == ["a", "b"]
+
+
+def test_rule_69_one_response_per_type_is_in_flight(server: Server, delta: Client) -> None:
+    """Rule 69: "one-per-type bounds memory"."""
+    server.push({ENDPOINT: {"a": "1"}, SECRET: {"s": "1"}})
+    delta.subscribe(ENDPOINT, "a")
+    delta.subscribe(SECRET, "s")
+    for number in range(5):
+        server.push({ENDPOINT: {"a": f"x{number}"}, SECRET: {"s": f"x{number}"}})
+    assert [send.type_url for send in delta.pending()] == [ENDPOINT, SECRET]
+
+
+def test_rule_70_every_type_is_served_in_both_variants(server: Server, client: Client) -> None:
+    """Rule 70: "gRPC clients use SotW ADS only. Envoy supports all four"."""
+    urls = (CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, RUNTIME, EXTENSION_CONFIG)
+    server.push({url: {"a": "1"} for url in urls})
+    for url in urls:
+        client.subscribe(url, "a")
+    client.settle()
+    assert {url: client.texts(url) for url in urls} == {url: {"a": "1"} for url in urls}

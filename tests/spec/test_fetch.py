@@ -1,0 +1,60 @@
+"""2.8 REST, as far as the engine answers it; the rest is the HTTP door's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.sansio import Server
+from xds.model.node import Node
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
+from xds.protocol.cache import View
+from xds.protocol.events import SotwRequest
+from xds.protocol.fetch import Fetched, fetch
+
+
+def view(server: Server) -> View:
+    """The view of a node."""
+    found = server.cache.resolve(Node("node"))
+    assert found is not None
+    return found
+
+
+def ask(server: Server, url: str, *names: str, version_info: str = "") -> Fetched:
+    """One poll."""
+    return fetch(view(server), SotwRequest(url, frozenset(names), version_info))
+
+
+@pytest.mark.parametrize(("url", "names"), [(CLUSTER, ()), (CLUSTER, ("a",)), (ENDPOINT, ("a", "missing"))])
+def test_rule_75_a_client_at_the_current_version_is_told_nothing(
+    server: Server, url: str, names: tuple[str, ...]
+) -> None:
+    """Rule 75: "If request version_info equals current -> 304 ...; never 200 with same content"."""
+    server.push({url: {"a": "1", "b": "1"}})
+    first = ask(server, url, *names)
+    assert first.modified
+    assert not ask(server, url, *names, version_info=first.version_info).modified
+    server.push({url: {"a": "2", "b": "1"}})
+    assert ask(server, url, *names, version_info=first.version_info).modified
+
+
+def test_rule_76_one_more_name_is_never_not_modified(server: Server) -> None:
+    """Rule 76: "Version for REST should be derived from (resources matching the names)"."""
+    server.push({ENDPOINT: {"a": "1", "b": "1"}})
+    first = ask(server, ENDPOINT, "a")
+    second = ask(server, ENDPOINT, "a", "b", version_info=first.version_info)
+    assert second.modified
+    assert [resource.name for resource in second.resources] == ["a", "b"]
+
+
+def test_rule_76_the_version_names_push_and_content(server: Server) -> None:
+    """DESIGN 1: "REST versions and overlays append +<8 hex of the served set>"."""
+    server.push({CLUSTER: {"a": "1"}}, label="v1")
+    label, _, digest = ask(server, CLUSTER).version_info.partition("+")
+    assert label == "v1"
+    assert len(bytes.fromhex(digest)) == 4
+
+
+def test_rule_77_a_type_without_resources_is_an_empty_answer(server: Server) -> None:
+    """Rule 77: "200 with empty list for snapshot without such type"."""
+    server.push({CLUSTER: {"a": "1"}})
+    assert ask(server, LISTENER).resources == ()

@@ -1,0 +1,111 @@
+"""2.5 Ordering and warming. The whole of the order is in ``test_order``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.personas import EnvoyLike, push
+from tests.support.sansio import Client, Server
+from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
+from xds.protocol.draft import Variant
+
+
+def site(cluster: str, text: str = "1") -> dict[str, dict[str, str]]:
+    """A listener, a route, and the cluster it leads to."""
+    return {CLUSTER: {cluster: text}, ENDPOINT: {cluster: "1"}, LISTENER: {"l": "r"}, ROUTE: {"r": cluster}}
+
+
+def test_rule_42_make_before_break(server: Server, variant: Variant) -> None:
+    """Rule 42: "CDS, then EDS for those clusters, LDS, RDS, VHDS; only then remove stale CDS/EDS"."""
+    push(server, site("a"))
+    client = EnvoyLike(server, variant)
+    client.start()
+    push(server, site("b"))
+    while client.step():
+        assert not client.lost
+    assert client.texts(CLUSTER) == {"b": "1"}
+    assert client.texts(ROUTE) == {"r": "b"}
+
+
+def test_rule_43_endpoints_follow_every_changed_cluster(server: Server, variant: Variant) -> None:
+    """Rule 43: "Cluster warming needs an EDS response AFTER each CDS update that changes the cluster"."""
+    push(server, site("a"))
+    client = EnvoyLike(server, variant)
+    client.start()
+    for text in ("2", "3"):
+        push(server, site("a", text))
+        client.run()
+        assert not client.warming
+    client.disconnect()
+    push(server, site("a", "4"))
+    client.reconnect()
+    client.run()
+    assert not client.warming
+
+
+@pytest.mark.parametrize("url", [ROUTE, SECRET])
+def test_rule_44_routes_and_secrets_are_answered_after_a_reconnect(server: Server, sotw: Client, url: str) -> None:
+    """Rule 44: "after reconnect answer RDS/SDS anyway"."""
+    server.push({url: {"a": "1"}})
+    sotw.subscribe(url, "a")
+    sotw.settle()
+    sotw.reconnect()
+    assert sotw.pending()[0].response.names == ("a",)
+
+
+@pytest.mark.parametrize("first", [CLUSTER, ENDPOINT, LISTENER, ROUTE])
+def test_rule_45_first_requests_come_in_any_order(server: Server, client: Client, first: str) -> None:
+    """Rule 45: "EDS may be requested BEFORE CDS (on reconnect the client sends types in its own order)"."""
+    server.push(site("a"))
+    names = {ENDPOINT: ("a",), ROUTE: ("r",)}
+    for url in sorted((CLUSTER, ENDPOINT, LISTENER, ROUTE), key=lambda url: url != first):
+        client.subscribe(url, *names.get(url, ()))
+    client.settle()
+    assert {url: client.texts(url) for url in site("a")} == site("a")
+
+
+def test_rule_46_a_cluster_without_endpoints_is_told_so(server: Server, variant: Variant) -> None:
+    """Rule 46: "send an empty ClusterLoadAssignment rather than nothing, or warming hangs to the 15 s timeout"."""
+    push(server, {CLUSTER: {"a": "1"}})
+    client = EnvoyLike(server, variant)
+    client.start()
+    assert not client.warming
+
+
+def test_rule_47_types_are_pushed_independently(server: Server, client: Client) -> None:
+    """Rule 47: "Without a parent change, types can be pushed independently"."""
+    server.push(site("a"))
+    for url, names in ((CLUSTER, ()), (ENDPOINT, ("a",)), (LISTENER, ()), (ROUTE, ("r",))):
+        client.subscribe(url, *names)
+    client.settle()
+    for url, name in ((ENDPOINT, "a"), (ROUTE, "r"), (LISTENER, "l")):
+        content = site("a")
+        content[url] = {name: "2"}
+        server.push(content)
+        assert client.ack(url).response.names == (name,)
+        server.push(site("a"))
+        client.settle()
+
+
+def test_rule_48_listeners_and_routes_of_a_push_wait_for_its_clusters(server: Server, client: Client) -> None:
+    """Rule 48: "a client must not see LDS of snapshot N+1 with CDS of N"."""
+    server.push(site("a"))
+    client.subscribe(CLUSTER)
+    client.subscribe(LISTENER)
+    client.settle()
+    server.push({**site("b"), LISTENER: {"l": "r2"}})
+    assert [send.type_url for send in client.pending()] == [CLUSTER]
+    client.nack()
+    assert not client.pending()
+
+
+def test_rule_49_filter_configurations_are_never_removed(server: Server, delta: Client) -> None:
+    """Rule 49: "ECDS: never send removed_resources when a filter config is merely unreferenced"."""
+    server.push({EXTENSION_CONFIG: {"f": "1", "g": "1"}})
+    delta.subscribe(EXTENSION_CONFIG, "f", "g")
+    delta.settle()
+    server.push({EXTENSION_CONFIG: {"g": "2"}})
+    assert [(send.response.names, send.response.removed) for send in delta.pending()] == [(("g",), ())]
+    delta.settle()
+    server.push({EXTENSION_CONFIG: {}})
+    assert not delta.pending()

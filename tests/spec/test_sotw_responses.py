@@ -1,0 +1,210 @@
+"""2.4 What goes in a SotW response."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.sansio import Client, Server, make_resource
+from xds.model.resource_type import (
+    CLUSTER,
+    ENDPOINT,
+    EXTENSION_CONFIG,
+    LISTENER,
+    ROUTE,
+    RUNTIME,
+    SCOPED_ROUTE,
+    SECRET,
+)
+from xds.proto import wire_pb2
+
+CUSTOM = "type.googleapis.com/example.Custom"
+FULL = (CLUSTER, LISTENER)
+PARTIAL = (ENDPOINT, ROUTE, SECRET, RUNTIME, EXTENSION_CONFIG, CUSTOM)
+RESOURCE_WRAPPER = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+
+def read(client: Client, url: str) -> wire_pb2.DiscoveryResponse:
+    """The next response of a type, ACKed."""
+    send, message = client.read(url)
+    client.hold(message)
+    client.reply(send)
+    assert isinstance(message, wire_pb2.DiscoveryResponse)
+    return message
+
+
+@pytest.mark.parametrize("url", [*FULL, SCOPED_ROUTE])
+def test_rule_34_full_state_types_are_sent_whole(server: Server, sotw: Client, url: str) -> None:
+    """Rule 34: "LDS and CDS: full state - every resource the client is subscribed to, on every response"."""
+    server.push({url: {"a": "1", "b": "1"}})
+    sotw.subscribe(url)
+    sotw.settle()
+    server.push({url: {"a": "2", "b": "1"}})
+    assert sorted(sotw.ack(url).response.names) == ["a", "b"]
+
+
+@pytest.mark.parametrize("url", FULL)
+def test_rule_34_absence_is_deletion(server: Server, sotw: Client, url: str) -> None:
+    """Rule 34: "absence = deletion; an empty response deletes all"."""
+    server.push({url: {"a": "1", "b": "1"}})
+    sotw.subscribe(url)
+    sotw.settle()
+    server.push({url: {"b": "1"}})
+    sotw.settle()
+    assert sotw.texts(url) == {"b": "1"}
+    server.push({url: {}})
+    assert len(sotw.pending()) == 1
+    sotw.settle()
+    assert sotw.texts(url) == {}
+
+
+@pytest.mark.parametrize("url", FULL)
+def test_rule_34_the_removal_of_a_named_resource_is_told(server: Server, sotw: Client, url: str) -> None:
+    """real_clients 0.7: "a removal is a response WITHOUT the resource, possibly with no resources at all"."""
+    server.push({url: {"a": "1", "b": "1"}})
+    sotw.subscribe(url, "a")
+    sotw.settle()
+    server.push({url: {"b": "1"}})
+    sotw.settle()
+    assert sotw.texts(url) == {}
+
+
+@pytest.mark.parametrize("url", FULL)
+def test_rule_34_a_wildcard_is_answered_though_there_is_nothing(server: Server, sotw: Client, url: str) -> None:
+    """real_clients 0.6: "A wildcard request is answered even when there is nothing (empty response)"."""
+    server.push({SECRET: {"s": "1"}})
+    sotw.subscribe(url)
+    assert [send.response.names for send in sotw.pending()] == [()]
+
+
+@pytest.mark.parametrize("url", PARTIAL)
+def test_rule_35_partial_types_are_sent_as_what_changed(server: Server, sotw: Client, url: str) -> None:
+    """Rule 35: "RDS/EDS/SDS/...: may be partial ... never bump-and-resend all EDS when one changed"."""
+    server.push({url: {"a": "1", "b": "1", "c": "1"}})
+    sotw.subscribe(url, "a", "b")
+    sotw.settle()
+    server.push({url: {"a": "1", "b": "2", "c": "2"}})
+    assert sotw.ack(url).response.names == ("b",)
+
+
+@pytest.mark.parametrize("url", PARTIAL)
+def test_rule_35_removal_from_a_partial_type_is_not_told(server: Server, sotw: Client, url: str) -> None:
+    """Rule 35: "absence means nothing; empty is a no-op; deletion is implied by the parent"."""
+    server.push({url: {"a": "1", "b": "1"}})
+    sotw.subscribe(url, "a", "b")
+    sotw.settle()
+    server.push({url: {"b": "1"}})
+    assert not sotw.pending()
+    server.push({url: {"a": "1", "b": "1"}})
+    sotw.settle()
+    assert sotw.texts(url) == {"a": "1", "b": "1"}
+
+
+def test_rule_35_a_name_removed_and_brought_back_with_other_content_is_sent(server: Server, sotw: Client) -> None:
+    """Rule 35: what silence left behind at the client is replaced when the name returns."""
+    server.push({ENDPOINT: {"a": "1"}})
+    sotw.subscribe(ENDPOINT, "a")
+    sotw.settle()
+    server.push({ENDPOINT: {}})
+    server.push({ENDPOINT: {"a": "2"}})
+    sotw.settle()
+    assert sotw.texts(ENDPOINT) == {"a": "2"}
+
+
+def test_rule_36_a_resource_asked_for_by_name_and_alias_is_sent_once(server: Server, client: Client) -> None:
+    """Rule 36: "One response must not contain the same name twice"."""
+    server.push_resources([make_resource(CLUSTER, "a", "1", aliases=("alias", "other"))])
+    client.subscribe(CLUSTER, "a", "alias", "other")
+    assert client.pending()[0].response.names == ("a",)
+
+
+@pytest.mark.parametrize("url", [*FULL, *PARTIAL])
+def test_rule_37_only_a_change_of_content_is_sent(server: Server, client: Client, url: str) -> None:
+    """Rule 37: "Compare by content hash per resource, not by pushed version string"."""
+    server.push({url: {"a": "1"}}, label="one")
+    client.subscribe(url, "a")
+    client.settle()
+    server.push_resources([make_resource(url, "a", "1")], label="two")
+    assert not client.pending()
+
+
+@pytest.mark.parametrize("url", FULL)
+def test_rule_37_a_change_outside_the_subscription_is_not_sent(server: Server, client: Client, url: str) -> None:
+    """Rule 37: "Only send when content for that client changed"."""
+    server.push({url: {"a": "1", "b": "1"}})
+    client.subscribe(url, "a")
+    client.settle()
+    server.push({url: {"a": "1", "b": "2"}})
+    server.push({url: {"a": "1"}})
+    assert not client.pending()
+    assert [status.state for status in client.stream.status()] == ["synced"]
+
+
+def test_rule_38_a_missing_assignment_is_told_by_an_empty_one(server: Server, sotw: Client) -> None:
+    """Rule 38: "SotW has no "does not exist" ... the server must answer well within 15 s" (real_clients 0.2)."""
+    server.push({ENDPOINT: {"a": "1"}})
+    sotw.subscribe(ENDPOINT, "missing")
+    message = read(sotw, ENDPOINT)
+    assert [resource.value for resource in message.resources] == [b"\n\x07missing"]
+
+
+def test_rule_38_a_dropped_assignment_is_never_told_by_an_empty_one(server: Server, sotw: Client) -> None:
+    """DESIGN 3.1: "only for a name new on this stream ..., never because a push dropped it"."""
+    server.push({ENDPOINT: {"a": "1"}})
+    sotw.subscribe(ENDPOINT, "a")
+    sotw.settle()
+    server.push({ENDPOINT: {}})
+    server.elapse(3600)
+    assert not sotw.pending()
+
+
+def test_rule_38_a_client_that_shows_an_earlier_version_is_sent_no_empty_assignment(
+    server: Server, sotw: Client
+) -> None:
+    """DESIGN 3.1: "...whose client shows no earlier version": it may still hold endpoints."""
+    server.push({ENDPOINT: {"b": "1"}})
+    sotw.request(type_url=ENDPOINT, version_info="of another time", resource_names=["a"])
+    assert not sotw.pending()
+
+
+@pytest.mark.parametrize("url", [ROUTE, SECRET, RUNTIME, EXTENSION_CONFIG])
+def test_rule_38_other_missing_names_are_left_to_the_clients_timer(server: Server, sotw: Client, url: str) -> None:
+    """Rule 38: "SotW has no "does not exist": client timers decide"."""
+    server.push({CLUSTER: {"c": "1"}})
+    sotw.subscribe(url, "missing")
+    assert not sotw.pending()
+
+
+@pytest.mark.parametrize("url", FULL)
+def test_rule_39_missing_names_are_told_as_resource_errors(server: Server, sotw: Client, url: str) -> None:
+    """Rule 39: "a name must not be in both lists; LDS/CDS must still carry the full valid set; not for wildcard"."""
+    server.push({url: {"a": "1", "b": "1"}})
+    sotw.subscribe(url, "a", "missing")
+    message = read(sotw, url)
+    errors = [(e.resource_name.name, e.error_detail.code) for e in message.resource_errors]
+    assert errors == [("missing", 5)]
+    assert len(message.resources) == 1
+
+
+def test_rule_39_a_wildcard_has_no_resource_errors(server: Server, sotw: Client) -> None:
+    """Rule 39: "not for wildcard"."""
+    server.push({CLUSTER: {}})
+    sotw.subscribe(CLUSTER)
+    assert not read(sotw, CLUSTER).resource_errors
+
+
+def test_rule_40_a_change_of_one_type_says_nothing_about_another(server: Server, sotw: Client) -> None:
+    """Rule 40: "an accidental empty LDS/CDS is an outage for Envoy"."""
+    server.push({CLUSTER: {"c": "1"}, LISTENER: {"l": "1"}})
+    sotw.subscribe(CLUSTER)
+    sotw.ack()
+    sotw.subscribe(LISTENER)
+    sotw.settle()
+    server.push({CLUSTER: {"c": "2"}, LISTENER: {"l": "1"}})
+    assert [send.type_url for send in sotw.pending()] == [CLUSTER]
+
+
+def test_rule_41_resources_are_never_wrapped(server: Server, sotw: Client) -> None:
+    """Rule 41: a wrapped Resource "only if the client advertised" it; no client needs it, so it is never sent."""
+    server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=9.0)])
+    sotw.subscribe(CLUSTER)
+    assert [resource.type_url for resource in read(sotw, CLUSTER).resources] == [CLUSTER]

@@ -1,0 +1,110 @@
+"""2.7 TTL."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.sansio import Client, Server, make_resource
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.proto import wire_pb2
+
+TTL_S = 9.0
+
+
+def read(client: Client) -> wire_pb2.DeltaDiscoveryResponse:
+    """The next response, ACKed."""
+    send, message = client.read()
+    client.hold(message)
+    client.reply(send)
+    assert isinstance(message, wire_pb2.DeltaDiscoveryResponse)
+    return message
+
+
+def test_rule_71_a_ttl_is_served_in_delta(server: Server, delta: Client) -> None:
+    """Rule 71: "serve a pushed TTL in Delta only"."""
+    server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=TTL_S)])
+    delta.subscribe(CLUSTER)
+    [resource] = read(delta).resources
+    assert resource.ttl.ToTimedelta().total_seconds() == TTL_S
+
+
+def test_rule_71_a_ttl_that_goes_is_a_change(server: Server, delta: Client) -> None:
+    """Rule 71: "Absent TTL on resend clears the timer": so the resource is sent again."""
+    server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=TTL_S)])
+    delta.subscribe(CLUSTER)
+    delta.settle()
+    server.push_resources([make_resource(CLUSTER, "a", "1")])
+    [resource] = read(delta).resources
+    assert not resource.HasField("ttl")
+    server.elapse(3600)
+    assert not delta.pending()
+
+
+def test_rule_72_a_heartbeat_has_the_same_version_and_no_body(server: Server, delta: Client) -> None:
+    """Rule 72: "Heartbeat = Resource with name, TTL, SAME version, no body; it must not change the client's view"."""
+    server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=TTL_S), make_resource(CLUSTER, "b", "1")])
+    delta.subscribe(CLUSTER)
+    version = next(resource.version for resource in read(delta).resources if resource.name == "a")
+    server.elapse(TTL_S / 3)
+    [beat] = read(delta).resources
+    assert (beat.name, beat.version, beat.HasField("resource")) == ("a", version, False)
+    assert beat.ttl.ToTimedelta().total_seconds() == TTL_S
+    assert delta.texts(CLUSTER) == {"a": "1", "b": "1"}
+    assert [status.state for status in delta.stream.status()] == ["synced"]
+
+
+def test_rule_72_heartbeats_go_on_and_are_well_below_the_ttl(server: Server, delta: Client) -> None:
+    """Rule 72: "Send well below the TTL (e.g. TTL/3)"; the shortest TTL of the type counts."""
+    server.push_resources(
+        [make_resource(CLUSTER, "a", "1", ttl_s=TTL_S), make_resource(CLUSTER, "b", "1", ttl_s=10 * TTL_S)]
+    )
+    delta.subscribe(CLUSTER)
+    delta.settle()
+    for _ in range(5):
+        server.elapse(TTL_S / 3)
+        assert sorted(resource.name for resource in read(delta).resources) == ["a", "b"]
+
+
+def test_rule_72_a_recent_update_replaces_a_heartbeat(server: Server, delta: Client) -> None:
+    """Rule 72: "skip when a real update went out recently"."""
+    server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=TTL_S)])
+    delta.subscribe(CLUSTER)
+    delta.settle()
+    server.elapse(TTL_S / 3 - 1)
+    server.push_resources([make_resource(CLUSTER, "a", "2", ttl_s=TTL_S)])
+    delta.settle()
+    server.elapse(2)
+    assert not delta.pending()
+
+
+def test_rule_72_a_change_during_a_heartbeat_is_sent(server: Server, delta: Client) -> None:
+    """Rule 72: the ACK of a heartbeat is not one of the newer content."""
+    server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=TTL_S)])
+    delta.subscribe(CLUSTER)
+    delta.settle()
+    server.elapse(TTL_S / 3)
+    server.push_resources([make_resource(CLUSTER, "a", "2", ttl_s=TTL_S)])
+    delta.settle()
+    assert delta.texts(CLUSTER) == {"a": "2"}
+
+
+def test_rule_72_only_subscribed_resources_beat(server: Server, delta: Client) -> None:
+    """Rule 72: nothing is said of a resource that the client does not want."""
+    server.push_resources([make_resource(ENDPOINT, name, "1", ttl_s=TTL_S) for name in ("a", "b")])
+    delta.subscribe(ENDPOINT, "a", "b")
+    delta.settle()
+    delta.unsubscribe(ENDPOINT, "b")
+    server.elapse(TTL_S / 3)
+    assert [resource.name for resource in read(delta).resources] == ["a"]
+
+
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE])
+def test_rule_73_no_heartbeats_and_no_ttl_in_sotw(server: Server, sotw: Client, url: str) -> None:
+    """Rule 73: "Never send heartbeats in SotW ADS: a SotW CDS heartbeat removes the cluster in Envoy 1.40"."""
+    server.push_resources([make_resource(url, "a", "1", ttl_s=TTL_S)])
+    sotw.subscribe(url, "a")
+    _, message = sotw.read()
+    assert isinstance(message, wire_pb2.DiscoveryResponse)
+    assert [(resource.type_url, resource.value) for resource in message.resources] == [(url, b"a=1")]
+    server.elapse(3600)
+    assert not sotw.pending()

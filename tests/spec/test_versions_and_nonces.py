@@ -1,0 +1,360 @@
+"""2.2 Versions, nonces, ACK and NACK."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec.conftest import Connect
+from tests.support.sansio import Client, Server
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
+from xds.proto import wire_pb2
+from xds.protocol.draft import Variant
+from xds.protocol.events import Acked, Nacked, OfferTimedOut, Repeated, Stale
+
+REFUSED = wire_pb2.Status(code=13, message="no")
+
+
+def told(client: Client, kind: type) -> int:
+    """How many events of a kind there were."""
+    return sum(isinstance(event, kind) for event in client.events)
+
+
+def test_rule_11_the_version_changes_with_the_type_only(server: Server, client: Client) -> None:
+    """Rule 11: "version_info is opaque, per type per server; it changes when any resource of the type changes"."""
+    server.push({CLUSTER: {"c": "1"}, SECRET: {"s": "1"}}, label="one")
+    client.subscribe(CLUSTER)
+    client.subscribe(SECRET, "s")
+    client.settle()
+    server.push({CLUSTER: {"c": "1"}, SECRET: {"s": "2"}}, label="two")
+    client.settle()
+    versions = {status.type_url: status.version_acked for status in client.stream.status()}
+    assert versions == {CLUSTER: "one", SECRET: "two"}
+
+
+def test_rule_12_nonces_are_unique_even_when_content_comes_back(server: Server, client: Client) -> None:
+    """Rule 12: "nonce must be non-empty and unique within (stream, type)"; the client checks each one."""
+    for text in ("1", "2", "1", "2", "1"):
+        server.push({CLUSTER: {"c": text}})
+        if CLUSTER not in client.types:
+            client.subscribe(CLUSTER)
+        client.settle()
+    assert len(client.types[CLUSTER].nonces) == 5
+
+
+def test_rule_12_the_first_request_is_accepted_whatever_nonce_it_carries(server: Server, client: Client) -> None:
+    """Rule 12: "the FIRST request of a type on a stream must be accepted whatever nonce it carries"."""
+    server.push({CLUSTER: {"c": "1"}})
+    client.request(type_url=CLUSTER, response_nonce="of-another-stream")
+    assert client.pending(CLUSTER)[0].response.names == ("c",)
+    assert not told(client, Stale)
+
+
+def test_rule_12_a_first_request_with_an_old_nonce_and_error_is_accepted(server: Server, client: Client) -> None:
+    """Rule 12: a NACK of an earlier stream's response, sent first on this one, is a request like any other."""
+    server.push({CLUSTER: {"c": "1"}})
+    client.request(type_url=CLUSTER, response_nonce="of-another-stream", error_detail=REFUSED)
+    assert client.pending(CLUSTER)
+    assert not told(client, Nacked)
+
+
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET])
+def test_rule_13_the_first_request_is_answered_though_its_version_is_current(
+    server: Server, sotw: Client, url: str
+) -> None:
+    """Rule 13: "First request for a type on a stream: always answer, even if version_info is ... the current one"."""
+    server.push({url: {"a": "1"}}, label="v7")
+    sotw.request(type_url=url, version_info="v7", resource_names=["a"])
+    [send] = sotw.pending()
+    assert (send.response.version_info, send.response.names) == ("v7", ("a",))
+
+
+def test_rule_14_an_ack_is_answered_by_nothing(server: Server, client: Client) -> None:
+    """Rule 14: "ACK = latest nonce, no error_detail, same names: answer nothing"."""
+    server.push({CLUSTER: {"c": "1"}, ENDPOINT: {"c": "1"}})
+    client.subscribe(CLUSTER)
+    client.subscribe(ENDPOINT, "c")
+    client.ack()
+    client.ack()
+    assert not client.pending()
+    assert told(client, Acked) == 2
+
+
+def test_rule_14_everything_acked_twice_is_answered_by_nothing(server: Server, client: Client) -> None:
+    """Rule 14: "A server that answers an ACK loops"; the second ACK is counted and ignored."""
+    server.push({CLUSTER: {"c": "1"}})
+    client.subscribe(CLUSTER)
+    send = client.ack()
+    for _ in range(3):
+        client.reply(send)
+    assert not client.pending()
+    assert told(client, Repeated) == 3
+
+
+@pytest.mark.parametrize("version", ["", "1", "2"], ids=["none", "last-accepted", "refused-one"])
+@pytest.mark.parametrize("code", [0, 3, 13])
+def test_rule_15_a_nack_is_known_by_error_detail_alone(server: Server, client: Client, version: str, code: int) -> None:
+    """Rule 15: "Detect NACK ONLY by error_detail: version comparison fails"; its code may be anything, 0 too."""
+    server.push({CLUSTER: {"c": "1"}})
+    client.subscribe(CLUSTER)
+    client.settle()
+    server.push({CLUSTER: {"c": "2"}})
+    send, _ = client.read()
+    fields = {"version_info": version} if client.variant is Variant.SOTW else {}
+    error = wire_pb2.Status(code=code, message="no")
+    client.request(type_url=CLUSTER, response_nonce=send.nonce, error_detail=error, **fields)
+    assert [event.error.code for event in client.events if isinstance(event, Nacked)] == [code]
+
+
+def test_rule_15_an_old_version_without_error_detail_is_an_ack(server: Server, sotw: Client) -> None:
+    """Rule 15: version_info does not tell ACK from NACK."""
+    server.push({ENDPOINT: {"a": "1"}})
+    sotw.subscribe(ENDPOINT, "a")
+    send, _ = sotw.read()
+    sotw.request(type_url=ENDPOINT, response_nonce=send.nonce, version_info="older", resource_names=["a"])
+    assert told(sotw, Acked) == 1
+    assert not told(sotw, Nacked)
+
+
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET])
+def test_rule_16_refused_content_is_not_sent_again(server: Server, client: Client, url: str) -> None:
+    """Rule 16: "After a NACK do NOT resend the same content; wait until content for that type changes"."""
+    server.push({url: {"a": "1"}})
+    client.subscribe(url, "a")
+    client.settle()
+    server.push({url: {"a": "bad"}})
+    client.nack()
+    server.push({url: {"a": "bad"}}, label="the same under another label")
+    server.elapse(3600)
+    client.wake()
+    assert not client.pending()
+    server.push({url: {"a": "good"}})
+    assert len(client.pending()) == 1
+    client.settle()
+    assert client.texts(url) == {"a": "good"}
+
+
+def test_rule_16_a_refused_first_response_is_not_sent_again(server: Server, client: Client) -> None:
+    """Rule 16: as above, for a client that never accepted anything."""
+    server.push({CLUSTER: {"c": "bad"}})
+    client.subscribe(CLUSTER)
+    client.nack()
+    server.elapse(3600)
+    assert not client.pending()
+    server.push({CLUSTER: {"c": "good"}})
+    client.settle()
+    assert client.texts(CLUSTER) == {"c": "good"}
+
+
+def test_rule_16_refused_content_is_tried_again_once_other_content_was_accepted(server: Server, client: Client) -> None:
+    """DESIGN 3.1: what counts is the state REJECTED; a push of its own may bring back what was refused before."""
+    server.push({ENDPOINT: {"a": "good"}})
+    client.subscribe(ENDPOINT, "a")
+    client.settle()
+    for round in (1, 2):
+        server.push({ENDPOINT: {"a": "bad"}})
+        client.nack()
+        server.push({ENDPOINT: {"a": "good"}})
+        client.settle()
+        assert told(client, Nacked) == round
+    assert client.texts(ENDPOINT) == {"a": "good"}
+
+
+def test_rule_16_newer_content_is_sent_at_once(server: Server, client: Client) -> None:
+    """Rule 16: "If the snapshot already moved on while the NACK was in flight, send the newer state immediately"."""
+    server.push({CLUSTER: {"c": "1"}})
+    client.subscribe(CLUSTER)
+    client.settle()
+    server.push({CLUSTER: {"c": "bad"}})
+    server.push({CLUSTER: {"c": "good"}})
+    client.nack()
+    assert len(client.pending()) == 1
+    client.settle()
+    assert client.texts(CLUSTER) == {"c": "good"}
+
+
+def test_rule_16_another_name_is_answered_after_a_nack(server: Server, client: Client) -> None:
+    """Rule 16: "wait until content for that type changes (or subscription changes)"."""
+    server.push({ENDPOINT: {"a": "bad", "b": "1"}})
+    client.subscribe(ENDPOINT, "a")
+    client.nack()
+    client.subscribe(ENDPOINT, "b")
+    assert len(client.pending()) == 1
+    assert "b" in client.pending()[0].response.names
+
+
+def test_rule_17_a_nack_may_change_the_subscription(server: Server, client: Client) -> None:
+    """Rule 17: "A NACK may also change resource_names; apply the subscription change"."""
+    server.push({ENDPOINT: {"a": "bad", "b": "1"}})
+    client.subscribe(ENDPOINT, "a")
+    send, _ = client.read()
+    if client.variant is Variant.SOTW:
+        fields = {"resource_names": ["b"]}
+    else:
+        fields = {"resource_names_subscribe": ["b"], "resource_names_unsubscribe": ["a"]}
+    client.request(type_url=ENDPOINT, response_nonce=send.nonce, error_detail=REFUSED, **fields)
+    assert told(client, Nacked) == 1
+    [send] = client.pending()
+    assert send.response.names == ("b",)
+
+
+def test_rule_18_what_a_nacked_response_may_have_changed_is_told_again(server: Server, client: Client) -> None:
+    """Rule 18: "after NACK, the client's state = unknown mixture; the next send must include all that changed"."""
+    server.push({ENDPOINT: {"a": "1", "b": "1"}})
+    client.subscribe(ENDPOINT, "a", "b")
+    client.settle()
+    server.push({ENDPOINT: {"a": "2", "b": "bad"}})
+    _, partly_taken = client.inbox[0]
+    client.hold(partly_taken)
+    client.nack()
+    server.push({ENDPOINT: {"a": "1", "b": "1"}})
+    client.settle()
+    assert client.texts(ENDPOINT) == {"a": "1", "b": "1"}
+
+
+def test_rule_18_names_of_a_nacked_response_are_removed_explicitly(server: Server, client: Client) -> None:
+    """Rule 18: a good cluster of a refused response is active in Envoy: it must be told to go."""
+    server.push({CLUSTER: {"a": "1"}})
+    client.subscribe(CLUSTER)
+    client.settle()
+    server.push({CLUSTER: {"a": "1", "good": "1", "bad": "1"}})
+    _, partly_taken = client.inbox[0]
+    client.hold(partly_taken)
+    client.nack()
+    server.push({CLUSTER: {"a": "1"}})
+    client.settle()
+    assert client.texts(CLUSTER) == {"a": "1"}
+
+
+def test_rule_19_the_version_in_a_nack_means_nothing(server: Server, sotw: Client) -> None:
+    """Rule 19: "NACK version_info ... may EQUAL the rejected one (new name invalid under old version)"."""
+    server.push({ENDPOINT: {"a": "1", "bad": "1"}}, label="v")
+    sotw.subscribe(ENDPOINT, "a")
+    sotw.settle()
+    sotw.subscribe(ENDPOINT, "bad")
+    sotw.nack()
+    assert told(sotw, Nacked) == 1
+    server.push({ENDPOINT: {"a": "2", "bad": "1"}}, label="v")
+    assert len(sotw.pending()) == 1
+    assert "a" in sotw.pending()[0].response.names
+
+
+def test_rule_20_a_stale_request_is_not_answered_out_of_turn(server: Server, client: Client) -> None:
+    """Rule 20: "Stale nonce: do not answer it in SotW"."""
+    server.push({CLUSTER: {"c": "1"}})
+    client.subscribe(CLUSTER)
+    first = client.ack()
+    server.push({CLUSTER: {"c": "2"}})
+    client.reply(first)
+    assert told(client, Stale) == 1
+    assert len(client.pending()) == 1
+
+
+def test_rule_20_names_of_a_stale_request_are_not_lost(server: Server, sotw: Client) -> None:
+    """Rule 20: "still record resource_names from stale requests ... and defer the answer to the next ACK"."""
+    server.push({ENDPOINT: {"a": "1", "b": "1"}})
+    sotw.subscribe(ENDPOINT, "a")
+    old = sotw.ack()
+    server.push({ENDPOINT: {"a": "2", "b": "1"}})
+    sotw.request(type_url=ENDPOINT, response_nonce=old.nonce, resource_names=["a", "b"])
+    assert len(sotw.pending()) == 1
+    [send] = sotw.pending()
+    sotw.request(type_url=ENDPOINT, response_nonce=send.nonce, resource_names=["a", "b"])
+    assert sotw.pending()[-1].response.names == ("b",)
+
+
+def test_rule_20_one_response_is_in_flight_and_later_changes_coalesce(server: Server, client: Client) -> None:
+    """Rule 20: "at most one un-ACKed response per type per stream, coalescing later changes"."""
+    server.push({ENDPOINT: {"a": "1"}})
+    client.subscribe(ENDPOINT, "a")
+    client.settle()
+    for number in range(10):
+        server.push({ENDPOINT: {"a": f"later-{number}"}})
+        assert len(client.pending()) == 1
+    client.ack()
+    assert len(client.pending()) == 1
+    client.ack()
+    assert not client.pending()
+    assert client.texts(ENDPOINT) == {"a": "later-9"}
+
+
+def test_rule_20_an_unanswered_response_gives_way_to_newer_content(server: Server, client: Client) -> None:
+    """DESIGN 3.1: "dirty for offer_timeout (5 s): offer the newest under a new nonce, the older answer is stale"."""
+    server.push({ENDPOINT: {"a": "1"}})
+    client.subscribe(ENDPOINT, "a")
+    server.push({ENDPOINT: {"a": "2"}})
+    server.elapse(4.0)
+    assert len(client.pending()) == 1
+    server.elapse(2.0)
+    assert len(client.pending()) == 2
+    assert told(client, OfferTimedOut) == 1
+    client.ack()
+    assert told(client, Stale) == 1
+    client.settle()
+    assert client.texts(ENDPOINT) == {"a": "2"}
+
+
+def test_rule_20_an_unanswered_response_without_news_is_not_repeated(server: Server, client: Client) -> None:
+    """DESIGN 3.1: a client that never ACKs is not sent the same again."""
+    server.push({ENDPOINT: {"a": "1"}})
+    client.subscribe(ENDPOINT, "a")
+    server.elapse(3600)
+    assert len(client.pending()) == 1
+    assert client.stream.deadline() is None
+
+
+def test_rule_21_only_the_latest_request_needs_an_answer(server: Server, sotw: Client) -> None:
+    """Rule 21: "a newer request for a type supersedes older ones; answering only the latest is enough"."""
+    server.push({ENDPOINT: {"a": "1", "b": "1", "c": "1"}})
+    sotw.subscribe(ENDPOINT, "a")
+    for names in (["a", "b"], ["a", "b", "c"], ["a", "c"]):
+        sotw.request(type_url=ENDPOINT, resource_names=names)
+    [send] = sotw.pending()
+    sotw.request(type_url=ENDPOINT, response_nonce=send.nonce, resource_names=["a", "c"])
+    assert [send.response.names for send in sotw.pending()] == [("a",), ("c",)]
+
+
+@pytest.mark.parametrize("url", [ENDPOINT, ROUTE, SECRET])
+def test_rule_22_no_gratuitous_empty_responses(server: Server, client: Client, url: str) -> None:
+    """Rule 22: "Avoid gratuitous empty EDS/RDS responses": not on the last name dropped, nor when others change."""
+    server.push({url: {"a": "1", "b": "1"}})
+    client.subscribe(url, "a")
+    client.settle()
+    client.unsubscribe(url, "a")
+    server.push({url: {"a": "2", "b": "2"}})
+    server.push({url: {}})
+    assert not client.pending()
+
+
+@pytest.mark.parametrize("url", [ENDPOINT, ROUTE, CLUSTER])
+def test_rule_23_odd_names_are_no_failure(server: Server, client: Client, url: str) -> None:
+    """Rule 23: "resource_names may contain duplicates, empty strings or unknown names: dedupe ... do not fail"."""
+    server.push({url: {"a": "1"}})
+    odd = ["a", "a", "", "unknown", "x" * 10_000]
+    if client.variant is Variant.SOTW:
+        client.request(type_url=url, resource_names=odd)
+    else:
+        client.request(type_url=url, resource_names_subscribe=odd)
+    assert client.pending()[0].response.names == ("a",)
+    assert len(client.pending()) == 1
+
+
+def test_rule_23_a_list_of_one_empty_name_is_not_a_wildcard(server: Server, client: Client) -> None:
+    """Rule 23: "the harness sends [""] ... treat "" as a never-existing name"."""
+    server.push({CLUSTER: {"a": "1"}})
+    fields = {"resource_names": [""]} if client.variant is Variant.SOTW else {"resource_names_subscribe": [""]}
+    client.request(type_url=CLUSTER, **fields)
+    assert all(not send.response.names for send in client.pending())
+
+
+def test_rule_16_each_client_is_judged_by_its_own_nacks(server: Server, connect: Connect) -> None:
+    """One client's refusal does not keep the content from others."""
+    server.push({CLUSTER: {"c": "1"}})
+    one, other = connect("one", peer="1"), connect("other", peer="2")
+    for each in (one, other):
+        each.subscribe(CLUSTER)
+        each.settle()
+    server.push({CLUSTER: {"c": "2"}})
+    one.nack()
+    other.ack()
+    assert other.texts(CLUSTER) == {"c": "2"}
+    assert [status.state for status in one.stream.status()] == ["nacked"]

@@ -1,0 +1,462 @@
+"""What every store engine must do: the docstrings of ``xds.store.base`` as tests.
+
+An engine's test module subclasses ``StoreContract`` and gives it a fixture ``store``, open, with a reader buffer of
+``READER_BUFFER`` items.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import count
+
+import pytest
+
+from xds.model.errors import ConflictError, NotFoundError
+from xds.store.base import (
+    Changed,
+    Commit,
+    CorruptError,
+    Delta,
+    DocChanged,
+    Drop,
+    Entry,
+    FullSet,
+    GroupChange,
+    Head,
+    Manifest,
+    Meta,
+    Reset,
+    Rollback,
+    Store,
+    UnavailableError,
+    WatchItem,
+    blob_id,
+)
+
+CDS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+EDS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+READER_BUFFER = 8
+WAIT_S = 20
+
+_push_ids = count(1)
+
+Content = tuple[str, str, bytes]  # type URL, name, body
+
+
+def cluster(name: str, body: bytes = b"1") -> Content:
+    return CDS, name, body
+
+
+def endpoints(name: str, body: bytes = b"1") -> Content:
+    return EDS, name, body
+
+
+def full(*contents: Content, label: str = "", labels: dict[str, str] | None = None) -> FullSet:
+    entries = tuple(Entry(url, name, blob_id(body)) for url, name, body in contents)
+    return FullSet(entries, {blob_id(body): body for _, _, body in contents}, label, labels or {})
+
+
+def delta(*put: Content, delete: tuple[tuple[str, str], ...] = (), label: str = "") -> Delta:
+    whole = full(*put)
+    return Delta(whole.entries, delete, whole.blobs, label)
+
+
+async def push(
+    store: Store, change: GroupChange, group: str = "g", push_id: str = "", expect: int | None = None
+) -> Commit:
+    return await store.commit(group, change, push_id=push_id or f"push-{next(_push_ids)}", expect=expect)
+
+
+async def contents(store: Store, manifest: Manifest) -> list[Content]:
+    """A manifest with the bodies it names, in order."""
+    blobs = await store.blobs({entry.blob_id for entry in manifest.entries})
+    return [(entry.type_url, entry.name, blobs[entry.blob_id]) for entry in manifest.entries]
+
+
+async def take(watch: AsyncIterator[WatchItem], number: int) -> list[WatchItem]:
+    async with asyncio.timeout(WAIT_S):
+        return [await anext(watch) for _ in range(number)]
+
+
+async def start(watch: AsyncIterator[WatchItem]) -> Reset:
+    """Read the first item, a Reset: from then on the reader has a buffer."""
+    (first,) = await take(watch, 1)
+    assert isinstance(first, Reset)
+    return first
+
+
+class StoreContract:
+    async def test_a_push_is_read_back_whole_and_in_pushed_order(self, store: Store) -> None:
+        pushed = [cluster("b"), endpoints("x", b"2"), cluster("a", b"3")]
+        commit = await store.commit("g", full(*pushed), push_id="p", meta=Meta("ann", "first", 12.5))
+        assert commit == Commit("g", 1)
+        manifest = await store.manifest("g")
+        assert await contents(store, manifest) == pushed
+        assert (manifest.group, manifest.revision, manifest.meta) == ("g", 1, Meta("ann", "first", 12.5))
+        assert await store.head("g") == Head("g", 1)
+
+    async def test_revisions_count_per_group(self, store: Store) -> None:
+        assert [(await push(store, full(cluster("a", body)))).revision for body in (b"1", b"2", b"3")] == [1, 2, 3]
+        assert (await push(store, full(cluster("a")), group="other")).revision == 1
+        assert await store.groups() == [Head("g", 3), Head("other", 1)]
+
+    async def test_older_revisions_stay_readable(self, store: Store) -> None:
+        steps = [
+            [cluster("a"), cluster("b")],
+            [cluster("b"), cluster("c"), cluster("a", b"2")],
+            [cluster("c", b"4")],
+            [cluster("new"), cluster("c", b"4"), cluster("a")],
+        ]
+        for step in steps:
+            await push(store, full(*step))
+        for revision, step in enumerate(steps, start=1):
+            assert await contents(store, await store.manifest("g", revision)) == step
+
+    async def test_a_push_that_changes_nothing_makes_no_revision(self, store: Store) -> None:
+        await push(store, full(cluster("a"), endpoints("x")))
+        assert await push(store, full(endpoints("x"), cluster("a"), label="l")) == Commit("g", 1, changed=False)
+        assert await push(store, delta(cluster("a"))) == Commit("g", 1, changed=False)
+        assert await push(store, delta()) == Commit("g", 1, changed=False)
+        assert (await store.manifest("g")).versions == {CDS: "1", EDS: "1"}
+        assert len(await store.history("g")) == 1
+
+    async def test_the_first_push_makes_a_revision_even_when_empty(self, store: Store) -> None:
+        assert await push(store, full()) == Commit("g", 1)
+        assert await store.groups() == [Head("g", 1)]
+        assert (await store.manifest("g")).entries == ()
+
+    async def test_a_type_keeps_its_version_until_its_content_changes(self, store: Store) -> None:
+        await push(store, full(cluster("a"), cluster("b"), endpoints("x")))
+        await push(store, full(cluster("b"), cluster("a"), endpoints("x", b"2")))
+        assert (await store.manifest("g")).versions == {CDS: "1", EDS: "2"}
+        await push(store, delta(cluster("a", b"2")))
+        assert (await store.manifest("g")).versions == {CDS: "3", EDS: "2"}
+        assert (await store.manifest("g", 2)).versions == {CDS: "1", EDS: "2"}
+
+    async def test_a_changed_type_gets_its_own_label_else_the_label_of_the_push(self, store: Store) -> None:
+        await push(store, full(cluster("a"), endpoints("x"), label="v1", labels={EDS: "e1"}))
+        assert (await store.manifest("g")).versions == {CDS: "v1", EDS: "e1"}
+        await push(store, full(cluster("a"), endpoints("x", b"2"), label="v2", labels={CDS: "c2"}))
+        assert (await store.manifest("g")).versions == {CDS: "v1", EDS: "v2"}
+        await push(store, delta(cluster("a", b"3"), label="v3"))
+        assert (await store.manifest("g")).versions == {CDS: "v3", EDS: "v2"}
+
+    async def test_a_type_whose_last_resource_goes_is_empty_at_a_version_of_its_own(self, store: Store) -> None:
+        await push(store, full(cluster("a"), endpoints("x")))
+        await push(store, full(cluster("a")))
+        assert (await store.manifest("g")).versions == {CDS: "1", EDS: "2"}
+        await push(store, full(cluster("a", b"2")))
+        assert (await store.manifest("g")).versions == {CDS: "3", EDS: "2"}
+        await push(store, delta(delete=((CDS, "a"),), label="gone"))
+        assert (await store.manifest("g")).versions == {CDS: "gone", EDS: "2"}
+
+    async def test_a_delta_keeps_places_and_appends(self, store: Store) -> None:
+        await push(store, full(cluster("a"), cluster("b"), endpoints("x")))
+        commit = await push(store, delta(cluster("new"), cluster("a", b"2"), delete=((CDS, "b"),)))
+        assert commit == Commit("g", 2)
+        now = await contents(store, await store.manifest("g"))
+        assert now == [cluster("a", b"2"), endpoints("x"), cluster("new")]
+
+    async def test_a_delta_makes_a_group(self, store: Store) -> None:
+        assert await push(store, delta(cluster("a")), expect=0) == Commit("g", 1)
+        assert await contents(store, await store.manifest("g")) == [cluster("a")]
+
+    async def test_a_delta_cannot_delete_what_is_not_there(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        with pytest.raises(NotFoundError):
+            await push(store, delta(cluster("c"), delete=((CDS, "b"),)))
+        with pytest.raises(NotFoundError):
+            await push(store, delta(delete=((EDS, "a"),)), group="other")
+        assert await store.head("g") == Head("g", 1)
+        assert await store.head("other") is None
+
+    async def test_a_resource_named_twice_is_refused(self, store: Store) -> None:
+        for change in (full(cluster("a"), cluster("a", b"2")), delta(cluster("a"), delete=((CDS, "a"),))):
+            with pytest.raises(ValueError, match="'a'"):
+                await push(store, change)
+        assert await store.head("g") is None
+
+    async def test_a_blob_held_need_not_be_given(self, store: Store) -> None:
+        await push(store, full(cluster("a", b"body")))
+        await push(store, FullSet((Entry(CDS, "b", blob_id(b"body")),), {}), group="other")
+        assert await contents(store, await store.manifest("other")) == [cluster("b", b"body")]
+
+    async def test_a_push_with_a_missing_or_wrong_blob_leaves_nothing_behind(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        whole = full(cluster("a", b"2"), cluster("b", b"3"))
+        wrong: dict[str, bytes] = {**whole.blobs, blob_id(b"3"): b"other"}
+        lacking = {blob_id(b"2"): b"2"}
+        for blobs in (wrong, lacking):
+            with pytest.raises(CorruptError):
+                await push(store, FullSet(whole.entries, blobs), push_id="p")
+        assert await store.head("g") == Head("g", 1)
+        assert await store.commit_status("g", "p") is None
+        assert await push(store, whole, push_id="p") == Commit("g", 2)
+
+    async def test_a_missing_blob_is_told(self, store: Store) -> None:
+        with pytest.raises(CorruptError):
+            await store.blobs([blob_id(b"never")])
+
+    async def test_an_empty_blob_is_a_blob(self, store: Store) -> None:
+        await push(store, full(cluster("a", b"")))
+        assert await contents(store, await store.manifest("g")) == [cluster("a", b"")]
+
+    async def test_the_same_push_id_is_done_once(self, store: Store) -> None:
+        first = await push(store, full(cluster("a")), push_id="p")
+        await push(store, full(cluster("b")))
+        again = await push(store, full(cluster("a")), push_id="p", expect=77)
+        assert (first, again) == (Commit("g", 1), Commit("g", 1, replayed=True))
+        assert await store.head("g") == Head("g", 2)
+        assert await push(store, full(cluster("a")), push_id="p", group="other") == Commit("other", 1)
+
+    async def test_a_push_without_change_is_remembered_too(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        await push(store, full(cluster("a")), push_id="p")
+        await push(store, full(cluster("b")))
+        assert await push(store, full(cluster("a")), push_id="p") == Commit("g", 1, changed=False, replayed=True)
+
+    async def test_commit_status_tells_what_became_of_a_push(self, store: Store) -> None:
+        assert await store.commit_status("g", "p") is None
+        await push(store, full(cluster("a")), push_id="p")
+        assert await store.commit_status("g", "p") == Commit("g", 1)
+        assert await store.commit_status("g", "other") is None
+
+    async def test_expect_is_compared_with_the_head(self, store: Store) -> None:
+        await push(store, full(cluster("a")), expect=0)
+        await push(store, full(cluster("b")), expect=1)
+        for expect in (0, 1, 3):
+            with pytest.raises(ConflictError) as conflict:
+                await push(store, full(cluster("c")), expect=expect)
+            assert conflict.value.revision == 2
+        with pytest.raises(ConflictError) as conflict:
+            await push(store, full(cluster("c")), group="other", expect=1)
+        assert conflict.value.revision == 0
+        assert await store.groups() == [Head("g", 2)]
+
+    async def test_of_pushes_with_the_same_expect_one_wins(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        tries = [push(store, full(cluster("a", b"n%d" % n)), expect=1) for n in range(8)]
+        results = await asyncio.gather(*tries, return_exceptions=True)
+        assert sum(isinstance(result, Commit) for result in results) == 1
+        assert sum(isinstance(result, ConflictError) for result in results) == 7
+
+    async def test_rollback_brings_the_content_back_under_a_version_of_its_own(self, store: Store) -> None:
+        await push(store, full(cluster("a"), cluster("b"), endpoints("x"), label="v1"))
+        await push(store, full(cluster("b", b"2"), endpoints("x"), label="v2"))
+        assert await push(store, Rollback(1)) == Commit("g", 3)
+        manifest = await store.manifest("g")
+        assert await contents(store, manifest) == [cluster("a"), cluster("b"), endpoints("x")]
+        assert manifest.versions == {CDS: "3", EDS: "v1"}
+        assert await push(store, Rollback(1)) == Commit("g", 3, changed=False)
+
+    async def test_rollback_to_an_unknown_revision_is_refused(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        await push(store, Drop())
+        for group, to in (("g", 0), ("g", 2), ("g", 3), ("other", 1)):
+            with pytest.raises(NotFoundError):
+                await push(store, Rollback(to), group=group)
+        assert await store.head("g") == Head("g", 2, live=False)
+
+    async def test_a_dropped_group_keeps_its_history_and_never_repeats_a_revision(self, store: Store) -> None:
+        await push(store, full(cluster("a"), endpoints("x")))
+        assert await push(store, Drop(), expect=1) == Commit("g", 2)
+        assert await store.head("g") == Head("g", 2, live=False)
+        assert await store.groups() == []
+        for revision in (None, 2):
+            with pytest.raises(NotFoundError):
+                await store.manifest("g", revision)
+        assert await contents(store, await store.manifest("g", 1)) == [cluster("a"), endpoints("x")]
+        with pytest.raises(ConflictError) as conflict:
+            await push(store, full(cluster("a")), expect=2)
+        assert conflict.value.revision == 0
+        assert await push(store, full(cluster("a")), expect=0) == Commit("g", 3)
+        assert (await store.manifest("g")).versions == {CDS: "3"}
+
+    async def test_a_dropped_group_can_be_rolled_back(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        await push(store, Drop())
+        assert await push(store, Rollback(1)) == Commit("g", 3)
+        assert await contents(store, await store.manifest("g")) == [cluster("a")]
+
+    async def test_only_a_live_group_can_be_dropped(self, store: Store) -> None:
+        with pytest.raises(NotFoundError):
+            await push(store, Drop())
+        await push(store, full(cluster("a")))
+        await push(store, Drop(), push_id="p")
+        assert await push(store, Drop(), push_id="p") == Commit("g", 2, replayed=True)
+        with pytest.raises(NotFoundError):
+            await push(store, Drop())
+
+    async def test_manifest_of_what_never_was(self, store: Store) -> None:
+        with pytest.raises(NotFoundError):
+            await store.manifest("g")
+        await push(store, full(cluster("a")))
+        for revision in (-1, 0, 2, 1 << 80):
+            with pytest.raises(NotFoundError):
+                await store.manifest("g", revision)
+
+    async def test_history_is_newest_first_and_paged(self, store: Store) -> None:
+        assert await store.history("g") == []
+        await store.commit("g", full(cluster("a"), cluster("b")), push_id="1", meta=Meta("ann", "one", 1.0))
+        await store.commit("g", full(cluster("a"), label="v2"), push_id="2", meta=Meta("bob", "two", 2.0))
+        await store.commit("g", Drop(), push_id="3", meta=Meta("cat", "three", 3.0))
+        lines = await store.history("g")
+        assert [line.revision for line in lines] == [3, 2, 1]
+        assert [line.meta.author for line in lines] == ["cat", "bob", "ann"]
+        assert [line.resources for line in lines] == [0, 1, 2]
+        assert [line.versions for line in lines] == [{}, {CDS: "v2"}, {CDS: "1"}]
+        assert [line.live for line in lines] == [False, True, True]
+        assert await store.history("g", before=3, limit=1) == lines[1:2]
+        assert await store.history("g", before=1) == []
+        assert await store.history("g", before=1 << 80, limit=1 << 80) == lines
+        assert await store.history("g", limit=-1) == []
+
+    async def test_a_watch_starts_with_the_state(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        await push(store, full(cluster("a")), group="dropped")
+        await push(store, Drop(), group="dropped")
+        assert (await start(store.watch())).groups == (Head("g", 1),)
+
+    async def test_a_watch_tells_every_commit_once_in_order(self, store: Store) -> None:
+        watch = store.watch()
+        cursor = (await start(watch)).cursor
+        await push(store, full(cluster("a")))
+        await push(store, full(cluster("a")))  # changes nothing
+        await push(store, delta(cluster("b")))
+        await push(store, full(cluster("a")), group="other")
+        await push(store, Drop())
+        items = await take(watch, 4)
+        heads = [item.head for item in items if isinstance(item, Changed)]
+        assert heads == [Head("g", 1), Head("g", 2), Head("other", 1), Head("g", 3, live=False)]
+        cursors = [cursor, *(item.cursor for item in items)]
+        assert cursors == sorted(set(cursors))
+
+    async def test_a_watch_goes_on_behind_a_cursor(self, store: Store) -> None:
+        watch = store.watch()
+        await start(watch)
+        for n in range(4):
+            await push(store, full(cluster("a", b"%d" % n)))
+        told = await take(watch, 4)
+        resumed = store.watch(told[1].cursor)
+        assert await take(resumed, 2) == told[2:]
+        await push(store, full(cluster("last")))
+        assert await take(resumed, 1) == await take(watch, 1)
+
+    async def test_a_watch_with_a_cursor_from_the_future_is_reset(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        reset = await start(store.watch(1_000_000))
+        assert reset.groups == (Head("g", 1),)
+
+    async def test_a_reader_that_falls_behind_is_reset_and_goes_on(self, store: Store) -> None:
+        slow, quick = store.watch(), store.watch()
+        await start(slow)
+        await start(quick)
+        last = READER_BUFFER + 3
+        for n in range(1, last + 1):
+            await push(store, full(cluster("a", b"%d" % n)))
+            (told,) = await take(quick, 1)
+            assert isinstance(told, Changed)
+            assert told.head == Head("g", n)
+        (reset,) = await take(slow, 1)
+        assert isinstance(reset, Reset)
+        assert reset.groups == (Head("g", last),)
+        await push(store, full(cluster("after")))
+        assert await take(slow, 1) == await take(quick, 1)
+
+    async def test_watches_started_amid_pushes_miss_nothing(self, store: Store) -> None:
+        pushes = 30
+
+        async def follow() -> int:
+            watch = store.watch()
+            reached = 0
+            async with asyncio.timeout(WAIT_S):
+                while reached < pushes:
+                    item = await anext(watch)
+                    if isinstance(item, Reset):
+                        reached = max([head.revision for head in item.groups], default=reached)
+                    elif isinstance(item, Changed):
+                        assert item.head.revision == reached + 1
+                        reached = item.head.revision
+            return reached
+
+        readers = []
+        for n in range(pushes):
+            readers.append(asyncio.create_task(follow()))
+            await push(store, full(cluster("a", b"%d" % n)))
+        assert await asyncio.gather(*readers) == [pushes] * pushes
+
+    async def test_documents_count_their_changes(self, store: Store) -> None:
+        assert await store.put_doc("selector", "b", b"1") == 1
+        assert await store.put_doc("selector", "b", b"2") == 2
+        assert await store.put_doc("selector", "b", b"2") == 2
+        assert await store.put_doc("selector", "a", b"") == 1
+        assert await store.put_doc("token", "b", b"t") == 1
+        assert [(doc.id, doc.body, doc.revision) for doc in await store.docs("selector")] == [
+            ("a", b"", 1),
+            ("b", b"2", 2),
+        ]
+
+    async def test_a_deleted_document_goes_on_counting(self, store: Store) -> None:
+        with pytest.raises(NotFoundError):
+            await store.put_doc("token", "a", None)
+        await store.put_doc("token", "a", b"1")
+        assert await store.put_doc("token", "a", None) == 2
+        assert await store.docs("token") == []
+        with pytest.raises(NotFoundError):
+            await store.put_doc("token", "a", None)
+        assert await store.put_doc("token", "a", b"1", expect=0) == 3
+
+    async def test_documents_are_compared_and_set(self, store: Store) -> None:
+        await store.put_doc("token", "a", b"1", expect=0)
+        await store.put_doc("token", "a", b"2", expect=1)
+        for expect in (0, 1, 3):
+            with pytest.raises(ConflictError) as conflict:
+                await store.put_doc("token", "a", b"3", expect=expect)
+            assert conflict.value.revision == 2
+
+    async def test_documents_are_found_by_prefix(self, store: Store) -> None:
+        for id in ("a", "a%", "a/1", "a/2", "b", "a_", "á"):
+            await store.put_doc("kind", id, b"x")
+        assert [doc.id for doc in await store.docs("kind", "a/")] == ["a/1", "a/2"]
+        assert [doc.id for doc in await store.docs("kind", "a%")] == ["a%"]
+        assert [doc.id for doc in await store.docs("kind")] == ["a", "a%", "a/1", "a/2", "a_", "b", "á"]
+
+    async def test_a_watch_tells_of_documents(self, store: Store) -> None:
+        watch = store.watch()
+        await start(watch)
+        await store.put_doc("token", "a", b"1")
+        await store.put_doc("token", "a", b"1")
+        await push(store, full(cluster("a")))
+        await store.put_doc("token", "a", None)
+        first, second, third = await take(watch, 3)
+        assert first == DocChanged("token", "a", b"1", first.cursor)
+        assert second == Changed(Head("g", 1), second.cursor)
+        assert third == DocChanged("token", "a", None, third.cursor)
+
+    async def test_a_closed_store_says_so(self, store: Store) -> None:
+        watch = store.watch()
+        await start(watch)
+        await push(store, full(cluster("a")))
+        await store.close()
+        await store.close()
+        (told,) = await take(watch, 1)
+        assert isinstance(told, Changed)
+        with pytest.raises(UnavailableError):
+            await take(watch, 1)
+        with pytest.raises(UnavailableError):
+            await push(store, full(cluster("b")))
+        with pytest.raises(UnavailableError):
+            await store.groups()
+
+    async def test_cancelled_callers_do_not_disturb_the_others(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        for n in range(20):
+            task = asyncio.create_task(push(store, full(cluster("a", b"c%d" % n)), push_id=f"c{n}"))
+            for _ in range(n % 4):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        done = [n for n in range(20) if await store.commit_status("g", f"c{n}") is not None]
+        assert (await store.head("g")) == Head("g", 1 + len(done))
+        assert await push(store, full(cluster("z"))) == Commit("g", 2 + len(done))

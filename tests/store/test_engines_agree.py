@@ -1,0 +1,154 @@
+"""Random commits: SQLite, now and then restarted, does what the reference engine does."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.store.contract import CDS, EDS, take
+from xds.model.errors import ConflictError, NotFoundError
+from xds.store.base import (
+    CorruptError,
+    Delta,
+    Drop,
+    Entry,
+    FullSet,
+    GroupChange,
+    Meta,
+    Rollback,
+    Store,
+    blob_id,
+)
+from xds.store.memory import MemoryStore
+from xds.store.sqlite import SqliteStore
+
+GROUPS = ("g", "h")
+BODIES = (b"", b"1", b"2")
+NAMES = ("a", "b", "c", "ü", "d\x00")
+
+
+@dataclass(frozen=True)
+class Push:
+    group: str
+    change: GroupChange
+    push_id: str
+    expect: int | None
+    meta: Meta
+
+
+@dataclass(frozen=True)
+class Document:
+    id: str
+    body: bytes | None
+    expect: int | None
+
+
+class Restart:
+    """Close SQLite and open it again."""
+
+
+Step = Push | Document | Restart
+
+label = st.sampled_from(["", "", "v1", "v2"])
+labels = st.dictionaries(st.sampled_from([CDS, EDS]), label, max_size=1)
+bodies = st.sampled_from(BODIES)
+key = st.tuples(st.sampled_from([CDS, EDS]), st.sampled_from(NAMES))
+keys = st.lists(key, max_size=2).map(tuple)
+content = st.builds(lambda key, body: (*key, body), key, bodies)
+contents = st.lists(content, max_size=8, unique_by=lambda content: content[:2])
+repeated = st.lists(st.tuples(st.just(CDS), st.sampled_from(NAMES[:2]), bodies), max_size=3)
+
+
+def as_entries(content: list[tuple[str, str, bytes]]) -> tuple[Entry, ...]:
+    return tuple(Entry(url, name, blob_id(body)) for url, name, body in content)
+
+
+@st.composite
+def full_sets(draw: st.DrawFn) -> FullSet:
+    content = draw(contents | repeated)
+    blobs = {blob_id(body): body for _, _, body in content if draw(st.integers(0, 9))}
+    return FullSet(as_entries(content), blobs, draw(label), draw(labels))
+
+
+@st.composite
+def deltas(draw: st.DrawFn) -> Delta:
+    content = draw(contents)[:3]
+    return Delta(as_entries(content), draw(keys), {blob_id(b): b for _, _, b in content}, draw(label), draw(labels))
+
+
+changes = full_sets() | full_sets() | deltas() | deltas() | st.builds(Rollback, st.integers(0, 12)) | st.just(Drop())
+expect = st.none() | st.none() | st.integers(0, 12)
+steps = st.lists(
+    st.builds(
+        Push,
+        st.sampled_from(GROUPS),
+        changes,
+        st.integers(0, 30).map(str),
+        expect,
+        st.builds(Meta, st.sampled_from(["", "ann"]), st.sampled_from(["", "why"]), st.sampled_from([0.0, 1.5])),
+    )
+    | st.builds(Document, st.sampled_from("ab"), st.none() | bodies, expect)
+    | st.builds(Restart),
+    max_size=25,
+)
+
+
+async def outcome(store: Store, step: Push | Document) -> object:
+    """What a step came to, errors included, in comparable form."""
+    try:
+        if isinstance(step, Document):
+            return await store.put_doc("kind", step.id, step.body, expect=step.expect)
+        return await store.commit(step.group, step.change, push_id=step.push_id, expect=step.expect, meta=step.meta)
+    except (ConflictError, NotFoundError, CorruptError, ValueError) as error:
+        return type(error), getattr(error, "revision", None)
+
+
+async def picture(store: Store) -> list[object]:
+    """All that can be read of a store."""
+    seen: list[object] = [await store.groups(), await store.docs("kind")]
+    for group in GROUPS:
+        history = await store.history(group, limit=100)
+        live = [line.revision for line in history if line.live]
+        seen += [await store.head(group), history, [await store.manifest(group, revision) for revision in live]]
+    await store.put_doc("mark", "end", b"")
+    (head, *_) = await take(store.watch(), 1)
+    seen.append(await take(store.watch(0), head.cursor))
+    return seen
+
+
+async def compare(steps: list[Step], directory: Path) -> None:
+    memory, sqlite = MemoryStore(), SqliteStore(directory / "xds.sqlite3")
+    await memory.open()
+    await sqlite.open()
+    try:
+        for step in steps:
+            if isinstance(step, Restart):
+                await sqlite.close()
+                await sqlite.open()
+            else:
+                assert await outcome(sqlite, step) == await outcome(memory, step)
+        assert await picture(sqlite) == await picture(memory)
+    finally:
+        await sqlite.close()
+
+
+@given(steps)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_sqlite_does_what_memory_does(steps: list[Step]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(compare(steps, Path(directory)))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@given(steps)
+@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_sqlite_does_what_memory_does_at_length(steps: list[Step]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(compare(steps, Path(directory)))

@@ -1,0 +1,20 @@
+"""The reference engine fulfils the contract."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.store.contract import READER_BUFFER, StoreContract
+from xds.store.base import Store
+from xds.store.memory import MemoryStore
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    async def store(self) -> AsyncIterator[Store]:
+        store = MemoryStore(reader_buffer=READER_BUFFER)
+        await store.open()
+        yield store
+        await store.close()

@@ -1,0 +1,410 @@
+"""SQLite fulfils the contract, and what is its own: restarts, kill -9, a second process, full and broken disks."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+import threading
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from stat import S_IMODE
+
+import pytest
+
+from tests.store.contract import (
+    CDS,
+    EDS,
+    READER_BUFFER,
+    WAIT_S,
+    StoreContract,
+    cluster,
+    contents,
+    delta,
+    endpoints,
+    full,
+    push,
+    start,
+    take,
+)
+from tests.store.process import GROUP, content_at
+from xds.store import base, schema
+from xds.store.base import (
+    Changed,
+    Commit,
+    CorruptError,
+    Delta,
+    Drop,
+    Head,
+    OutOfSpaceError,
+    Reset,
+    Store,
+    UnavailableError,
+)
+from xds.store.directory import file_system
+from xds.store.engines import open_store
+from xds.store.memory import MemoryStore
+from xds.store.sqlite import SqliteStore
+from xds.store.worker import PENDING_LIMIT, Worker
+
+ROOT = Path(__file__).parents[2]
+KILLS, SOAK_KILLS = 3, 40
+
+Open = Callable[..., Awaitable[SqliteStore]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "xds.sqlite3"
+
+
+@pytest.fixture
+async def opened(path: Path) -> AsyncIterator[Open]:
+    """Opens stores on ``path`` with the options given, and closes them in the end."""
+    stores: list[SqliteStore] = []
+
+    async def open(max_bytes: int | None = None, clock: Callable[[], float] = time.time) -> SqliteStore:
+        stores.append(SqliteStore(path, max_bytes=max_bytes, reader_buffer=READER_BUFFER, clock=clock))
+        await stores[-1].open()
+        return stores[-1]
+
+    yield open
+    for store in stores:
+        await store.close()
+
+
+@asynccontextmanager
+async def process(verb: str, path: Path) -> AsyncIterator[Process]:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.store.process", verb, str(path), cwd=ROOT, stdin=PIPE, stdout=PIPE
+    )
+    try:
+        yield child
+    finally:
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+
+
+async def line(child: Process) -> str:
+    assert child.stdout is not None
+    async with asyncio.timeout(WAIT_S):
+        return (await child.stdout.readline()).decode().strip()
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    async def store(self, opened: Open) -> Store:
+        return await opened()
+
+
+async def test_a_restart_keeps_heads_versions_documents_and_push_ids(opened: Open) -> None:
+    before = await opened()
+    await push(before, full(cluster("a"), endpoints("x"), label="v1"), push_id="p")
+    await push(before, delta(endpoints("x", b"2")))
+    await push(before, full(cluster("a")), group="dropped")
+    await push(before, Drop(), group="dropped")
+    await before.put_doc("token", "t", b"1")
+    manifests = [await before.manifest("g", revision) for revision in (1, 2)]
+    history = await before.history("g")
+    await before.close()
+
+    after = await opened()
+    assert await after.groups() == [Head("g", 2)]
+    assert [await after.manifest("g", revision) for revision in (1, 2)] == manifests
+    assert manifests[1].versions == {CDS: "v1", EDS: "2"}
+    assert await contents(after, manifests[1]) == [cluster("a"), endpoints("x", b"2")]
+    assert await after.history("g") == history
+    assert await push(after, full(), push_id="p") == Commit("g", 1, replayed=True)
+    assert await after.put_doc("token", "t", b"2", expect=1) == 2
+    assert await push(after, full(cluster("a")), group="dropped") == Commit("dropped", 3)
+
+
+async def test_a_watch_goes_on_behind_its_cursor_after_a_restart(opened: Open) -> None:
+    before = await opened()
+    watch = before.watch()
+    await start(watch)
+    await push(before, full(cluster("a")))
+    (seen,) = await take(watch, 1)
+    await push(before, delta(cluster("b")))
+    await before.close()
+
+    after = await opened()
+    resumed = after.watch(seen.cursor)
+    await push(after, delta(cluster("c")))
+    items = await take(resumed, 2)
+    assert [item.head.revision for item in items if isinstance(item, Changed)] == [2, 3]
+
+
+async def test_a_cursor_older_than_the_events_kept_is_reset(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xds.store.ledger.EVENTS_KEPT", 3)
+    store = await opened()
+    watch = store.watch()
+    await start(watch)
+    for n in range(5):
+        await push(store, full(cluster("a", b"%d" % n)))
+    cursors = [item.cursor for item in await take(watch, 5)]
+    assert await take(store.watch(cursors[1]), 3) == [
+        Changed(Head("g", n), cursor) for n, cursor in zip((3, 4, 5), cursors[2:], strict=True)
+    ]
+    assert await take(store.watch(cursors[0]), 1) == [Reset((Head("g", 5),), cursors[-1])]
+
+
+async def test_push_ids_are_kept_for_a_day(opened: Open) -> None:
+    now_s = 1000.0
+    store = await opened(clock=lambda: now_s)
+    await push(store, full(cluster("a")), push_id="old")
+    now_s += base.PUSH_IDS_KEPT_S
+    await push(store, full(cluster("b")), push_id="second")
+    assert await store.commit_status("g", "old") == Commit("g", 1)
+    now_s += 1
+    await push(store, full(cluster("c")), push_id="third")
+    assert await store.commit_status("g", "old") is None
+    assert await store.commit_status("g", "second") == Commit("g", 2)
+
+
+async def test_closing_finishes_what_is_pending(opened: Open) -> None:
+    store = await opened()
+    pending = [asyncio.create_task(push(store, full(cluster("a", b"%d" % n)))) for n in range(20)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert [commit.revision for commit in await asyncio.gather(*pending)] == list(range(1, 21))
+    assert await (await opened()).head("g") == Head("g", 20)
+
+
+async def test_more_calls_than_may_wait_are_refused() -> None:
+    worker = Worker("test")
+    met, go_on = threading.Barrier(2), threading.Event()
+
+    def occupy() -> bool:
+        met.wait(WAIT_S)
+        return go_on.wait(WAIT_S)
+
+    first = worker.submit(occupy)
+    await asyncio.to_thread(met.wait, WAIT_S)
+    waiting = [worker.submit(partial(str, n)) for n in range(PENDING_LIMIT)]
+    with pytest.raises(UnavailableError, match="busy"):
+        worker.submit(lambda: 0)
+    last = worker.finish(lambda: "last")
+    go_on.set()
+    assert await asyncio.gather(first, *waiting, last) == [True, *map(str, range(PENDING_LIMIT)), "last"]
+
+
+async def test_the_file_and_its_directory_are_private(opened: Open, path: Path) -> None:
+    store = await opened()
+    await push(store, full(cluster("a")))
+    assert S_IMODE(path.parent.stat().st_mode) == 0o700
+    files = sorted(path.parent.iterdir())
+    assert [file.name for file in files] == ["xds.sqlite3", "xds.sqlite3-wal"]
+    assert [S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
+
+
+async def test_the_settings_that_durability_rests_on(opened: Open, path: Path) -> None:
+    await (await opened()).close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    schema.configure(connection, None)
+    names = ("page_size", "journal_mode", "synchronous", "locking_mode", "foreign_keys", "auto_vacuum")
+    values = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+    assert values == [8192, "wal", 2, "exclusive", 1, 2]
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+async def test_a_second_process_is_refused(opened: Open, path: Path) -> None:
+    store = await opened()
+    async with process("open", path) as second:
+        assert "UnavailableError" in (answer := await line(second))
+        assert "in use by another process" in answer
+    await push(store, full(cluster("a")))
+    await store.close()
+    async with process("open", path) as second:
+        assert await line(second) == "open"
+        with pytest.raises(UnavailableError, match="in use by another process"):
+            await opened()
+    assert await (await opened()).head("g") == Head("g", 1)
+
+
+async def test_a_second_store_in_the_same_process_is_refused(opened: Open) -> None:
+    await opened()
+    with pytest.raises(UnavailableError, match="in use"):
+        await opened()
+
+
+async def kill_while_committing(path: Path, at_least: int) -> int:
+    """Kill -9 a committing process; the last revision it acknowledged."""
+    async with process("commit", path) as child:
+        for _ in range(at_least):
+            acknowledged = await line(child)
+        child.kill()
+        while more := await line(child):
+            acknowledged = more
+    return int(acknowledged)
+
+
+async def check_nothing_lost(path: Path, acknowledged: int) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    head = await store.head(GROUP)
+    assert head is not None
+    assert head.revision in {acknowledged, acknowledged + 1}  # the last may have been written and not yet told
+    for revision in {1, acknowledged, head.revision}:
+        assert await contents(store, await store.manifest(GROUP, revision)) == content_at(revision)
+        assert await store.commit_status(GROUP, f"p{revision}") == Commit(GROUP, revision)
+    await store.close()
+
+
+async def test_kill_9_loses_nothing_acknowledged(path: Path) -> None:
+    for kill in range(KILLS):
+        await check_nothing_lost(path, await kill_while_committing(path, at_least=5 + 7 * kill))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+async def test_kill_9_many_times_loses_nothing_acknowledged(path: Path) -> None:
+    for kill in range(SOAK_KILLS):
+        await check_nothing_lost(path, await kill_while_committing(path, at_least=20 + 13 * kill))
+
+
+async def test_a_full_disk_refuses_pushes_and_serves_on(opened: Open) -> None:
+    store = await opened(max_bytes=1 << 20)
+    await push(store, full(cluster("a")))
+    big = delta(cluster("big", bytes(2 << 20)))
+    for _ in range(2):
+        with pytest.raises(OutOfSpaceError, match="Free or add space"):
+            await push(store, big, push_id="big")
+    assert await store.commit_status("g", "big") is None
+    assert await contents(store, await store.manifest("g")) == [cluster("a")]
+    assert await push(store, delta(cluster("b"))) == Commit("g", 2)
+    await store.close()
+    roomier = await opened()
+    assert await push(roomier, big, push_id="big") == Commit("g", 3)
+
+
+async def test_after_an_io_error_the_file_is_opened_anew(path: Path) -> None:
+    async with process("file-limit", path) as child:
+        assert "UnavailableError" in await line(child)
+        assert await line(child) == "recovered"
+
+
+async def test_a_file_that_vanished_is_not_made_anew(path: Path) -> None:
+    async with process("vanish", path) as child:
+        assert "UnavailableError" in await line(child)
+        assert "is gone" in await line(child)
+    assert not path.exists()
+
+
+# As root every permission check passes, so these places are ones where nobody can make a directory.
+@pytest.mark.parametrize("place", ["/proc/xds-data", "file/data", "file"])
+async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_bytes(b"in the way")
+    store = open_store("sqlite", tmp_path / place)
+    with pytest.raises(UnavailableError, match="cannot keep data in"):
+        await store.open()
+    with pytest.raises(UnavailableError):
+        await store.groups()
+    await store.close()
+
+
+async def test_a_directory_in_place_of_the_file_is_told(opened: Open, path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(UnavailableError):
+        await opened()
+
+
+async def test_a_file_that_is_no_database_is_told(opened: Open, path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"not a database " * 1000)
+    with pytest.raises(CorruptError, match="damaged or no database"):
+        await opened()
+    assert path.read_bytes() == b"not a database " * 1000
+
+
+def alter(path: Path, statement: str, *values: object) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(statement, values)
+    connection.close()
+
+
+async def test_a_newer_schema_is_refused(opened: Open, path: Path) -> None:
+    await (await opened()).close()
+    alter(path, "UPDATE meta SET v = '99' WHERE k = 'schema'")
+    with pytest.raises(UnavailableError, match="schema 99"):
+        await opened()
+    alter(path, "UPDATE meta SET v = '1' WHERE k = 'schema'")
+    assert await (await opened()).groups() == []
+
+
+async def test_a_database_of_another_program_is_refused(opened: Open, path: Path) -> None:
+    path.parent.mkdir()
+    alter(path, "CREATE TABLE theirs (x)")
+    with pytest.raises(UnavailableError, match="another program"):
+        await opened()
+
+
+async def test_a_damaged_blob_is_not_served(opened: Open, path: Path) -> None:
+    store = await opened()
+    await push(store, full(cluster("a", b"sound"), cluster("b")))
+    await store.close()
+    alter(path, "UPDATE blob SET data = ? WHERE data = ?", b"rotten", b"sound")
+    store = await opened()
+    manifest = await store.manifest("g")
+    with pytest.raises(CorruptError, match="does not match its hash"):
+        await contents(store, manifest)
+    assert await store.blobs([manifest.entries[1].blob_id]) == {manifest.entries[1].blob_id: b"1"}
+
+
+async def test_a_manifest_with_lost_rows_is_not_served(opened: Open, path: Path) -> None:
+    store = await opened()
+    await push(store, full(cluster("a"), cluster("b")))
+    await store.close()
+    alter(path, "DELETE FROM entry WHERE name = 'b'")
+    with pytest.raises(CorruptError, match="1 of 2"):
+        await (await opened()).manifest("g")
+
+
+async def test_a_cancelled_close_still_closes(opened: Open, path: Path) -> None:
+    store = await opened()
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    await store.close()
+    await opened()
+
+
+async def test_a_delta_writes_a_row_not_the_whole_group(opened: Open, path: Path) -> None:
+    store = await opened()
+    await push(store, full(*(cluster(f"c{n}") for n in range(500))))
+    for n in range(5):
+        await push(store, delta(cluster("c7", b"v%d" % n)))
+    whole = full(*(cluster(f"c{n}") for n in range(500)), endpoints("x"))
+    await push(store, Delta(whole.entries, (), whole.blobs))
+    await store.close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM past").fetchone() == (6,)
+    assert connection.execute("SELECT count(*) FROM entry").fetchone() == (501,)
+    connection.close()
+
+
+def test_the_file_system_of_a_path_is_that_of_its_innermost_mount() -> None:
+    mounts = [
+        "21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/vda rw",
+        "30 21 0:45 / /srv/da\\040ta rw shared:9 - nfs4 server:/export rw,vers=4.2",
+        "31 30 0:46 / /srv/da\\040ta/local rw - xfs /dev/vdb rw",
+    ]
+    places = ["/etc/xds", "/srv/da ta/xds", "/srv/da ta/local", "/srv/da taboo"]
+    assert [file_system(Path(place), mounts) for place in places] == ["ext4", "nfs4", "xfs", "ext4"]
+
+
+async def test_engines_are_opened_by_name(tmp_path: Path) -> None:
+    assert isinstance(open_store("memory", tmp_path), MemoryStore)
+    store = open_store("sqlite", tmp_path / "xds-data")
+    await store.open()
+    await store.close()
+    assert (tmp_path / "xds-data" / "xds.sqlite3").is_file()
+    with pytest.raises(ValueError, match="postgres"):
+        open_store("postgres", tmp_path)

@@ -1,0 +1,101 @@
+"""One raw gRPC stream, for what no real client does: requests as bytes, responses when the test wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from tests.support.process import LOOPBACK
+from xds.proto import wire_pb2
+
+ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+SOTW = ADS + "StreamAggregatedResources"
+DELTA = ADS + "DeltaAggregatedResources"
+STREAM_DEADLINE_S = 110.0
+# Another stream's connection would be shared otherwise; and a large message is the server's to refuse, not ours.
+CHANNEL_OPTIONS = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+]
+
+
+def open_channel(port: int) -> Any:
+    """A connection of its own."""
+    return grpc.insecure_channel(f"{LOOPBACK}:{port}", CHANNEL_OPTIONS)
+
+
+def sotw(type_url: str, names: Iterable[str] = (), node_id: str = "raw", cluster: str = "test") -> bytes:
+    """A first DiscoveryRequest."""
+    node = wire_pb2.Node(id=node_id, cluster=cluster).SerializeToString()
+    return wire_pb2.DiscoveryRequest(type_url=type_url, resource_names=names, node=node).SerializeToString()
+
+
+def delta(type_url: str, names: Iterable[str] = (), node_id: str = "raw", cluster: str = "test") -> bytes:
+    """A first DeltaDiscoveryRequest."""
+    node = wire_pb2.Node(id=node_id, cluster=cluster).SerializeToString()
+    request = wire_pb2.DeltaDiscoveryRequest(type_url=type_url, resource_names_subscribe=names, node=node)
+    return request.SerializeToString()
+
+
+def sotw_ack(response: Any, names: Iterable[str] = ()) -> bytes:
+    """The ACK of a DiscoveryResponse."""
+    request = wire_pb2.DiscoveryRequest(
+        type_url=response.type_url,
+        version_info=response.version_info,
+        response_nonce=response.nonce,
+        resource_names=names,
+    )
+    return request.SerializeToString()
+
+
+class GrpcStream:
+    """A stream on a channel of its own, or on ``channel``. Nothing is read before it is asked for."""
+
+    def __init__(self, port: int, method: str = SOTW, channel: Any = None) -> None:
+        self._own = channel is None
+        self._channel = open_channel(port) if channel is None else channel
+        self._requests: SimpleQueue[bytes | None] = SimpleQueue()
+        call = self._channel.stream_stream(method)
+        self._call = call(iter(self._requests.get, None), timeout=STREAM_DEADLINE_S)
+        self._parse = (wire_pb2.DeltaDiscoveryResponse if "/Delta" in method else wire_pb2.DiscoveryResponse).FromString
+
+    def send(self, *requests: bytes) -> Self:
+        """Send requests; they leave in their order, behind this call."""
+        for request in requests:
+            self._requests.put(request)
+        return self
+
+    def receive(self) -> Any:
+        """Wait for the next response; raises ``grpc.RpcError`` when the stream has ended with a status."""
+        return self._parse(next(self._call))
+
+    def responses(self) -> Iterator[Any]:
+        """All responses until the stream ends, however it does."""
+        try:
+            yield from map(self._parse, self._call)
+        except grpc.RpcError:
+            return
+
+    def refusal(self) -> tuple[grpc.StatusCode, str]:
+        """Read to the end; the final status with its message."""
+        for _ in self.responses():
+            continue
+        return self._call.code(), self._call.details()
+
+    def close(self) -> None:
+        """Drop the stream, as a client that vanishes."""
+        self._call.cancel()
+        self._requests.put(None)
+        if self._own:
+            self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,119 @@
+"""Keep-alive HTTP load, and what became of each request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from tests.support.background import Background
+from tests.support.process import LOOPBACK, wait_until
+
+CONNECTIONS = 8
+PAUSE_S = 0.002
+REQUEST_TIMEOUT_S = 10.0
+RECONNECT_PAUSE_S = 0.05
+FAILURE_SAMPLES = 8
+ERRORS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ValueError)
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """Counts since the start: requests that ended, those that failed, and the bodies of the good ones."""
+
+    total: int = 0
+    failed: int = 0
+    samples: list[str] = field(default_factory=list)
+    bodies: Counter[str] = field(default_factory=Counter)
+
+    def note_failure(self, detail: str) -> None:
+        """Count a failure; the first few are kept in words."""
+        self.total += 1
+        self.failed += 1
+        if len(self.samples) < FAILURE_SAMPLES:
+            self.samples.append(f"request {self.total}: {detail}")
+
+    def note_success(self, body: str) -> None:
+        """Count a 200 by its body."""
+        self.total += 1
+        self.bodies[body] += 1
+
+
+class HttpLoad:
+    """GETs over a few keep-alive connections until stopped.
+
+    A status other than 200, a reset or a timeout is a failure.
+    """
+
+    def __init__(
+        self, background: Background, port: int, host: str = "svc.test", path: str = "/", connections: int = CONNECTIONS
+    ) -> None:
+        self.report = LoadReport()
+        self._background = background
+        self._port = port
+        self._request = f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
+        self._stopped = False
+        self._tasks = background.run(self._start(connections))
+
+    async def _start(self, connections: int) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self._client()) for _ in range(connections)]
+
+    def wait_total(self, requests: int) -> None:
+        """Wait until ``requests`` more have ended than now."""
+        goal = self.report.total + requests
+        wait_until(lambda: self.report.total >= goal, f"{goal} requests under load", detail=lambda: self.report)
+
+    def wait_body(self, body: str, requests: int = 1) -> None:
+        """Wait until the upstream that answers ``body`` has answered ``requests`` more than now."""
+        goal = self.report.bodies[body] + requests
+        wait_until(lambda: self.report.bodies[body] >= goal, f"{goal} answers {body!r}", detail=lambda: self.report)
+
+    def stop(self) -> LoadReport:
+        """Let the requests in flight end, and return the counts."""
+        self._stopped = True
+        self._background.run(self._finish(), REQUEST_TIMEOUT_S * 2)
+        return self.report
+
+    async def _finish(self) -> None:
+        await asyncio.gather(*self._tasks)
+
+    async def _client(self) -> None:
+        while not self._stopped:
+            try:
+                await self._connection()
+            except ERRORS as error:
+                self.report.note_failure(f"{type(error).__name__}: {error}")
+                await asyncio.sleep(RECONNECT_PAUSE_S)
+
+    async def _connection(self) -> None:
+        reader, writer = await asyncio.open_connection(LOOPBACK, self._port)
+        try:
+            while not self._stopped and await asyncio.wait_for(self._exchange(reader, writer), REQUEST_TIMEOUT_S):
+                await asyncio.sleep(PAUSE_S)
+        finally:
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its answer; whether the connection may be used again."""
+        writer.write(self._request)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        body = await reader.readexactly(_content_length(head))
+        status = int(head.split(b" ", 2)[1])
+        if status == 200:
+            self.report.note_success(body.decode())
+        else:
+            self.report.note_failure(f"{status} {body[:200].decode(errors='replace')}")
+        return b"connection: close" not in head
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+
+def _content_length(head: bytes) -> int:
+    _, found, rest = head.partition(b"content-length:")
+    return int(rest.split(b"\r\n", 1)[0]) if found else 0

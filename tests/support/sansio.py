@@ -1,0 +1,422 @@
+"""A strict xDS client without sockets: it speaks to a ``DiscoveryStream`` in memory, in real bytes.
+
+It checks of every response what real clients check (type, names, nonces), and keeps what it holds the way they do, so
+that a test can compare that with the snapshot. ``Server`` holds the engine's shared parts and pushes snapshots.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from xds.model.resource import Reference, Resource, content_version
+from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
+from xds.model.snapshot import Snapshot, build_snapshot
+from xds.proto import wire_pb2
+from xds.protocol import wire
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.clients import ClientTable
+from xds.protocol.draft import Variant
+from xds.protocol.events import Event, Moved, Send
+from xds.protocol.limits import Limits
+from xds.protocol.order import OrderRules
+from xds.protocol.stream import DiscoveryStream
+
+Content = Mapping[str, Mapping[str, str]]  # type URL -> name -> text
+
+
+def make_resource(
+    type_url: str,
+    name: str,
+    text: str,
+    *,
+    aliases: tuple[str, ...] = (),
+    ttl_s: float | None = None,
+    references: tuple[Reference, ...] | None = None,
+) -> Resource:
+    """A resource whose body is ``name=text``; a cluster refers to the assignment of its own name."""
+    body = f"{name}={text}".encode()
+    if references is None:
+        references = (Reference(ENDPOINT, name, "ads"),) if type_url == CLUSTER else ()
+    return Resource(type_url, name, body, content_version(body, aliases, ttl_s), aliases, ttl_s, references)
+
+
+class Server:
+    """The engine's shared parts, and a clock that tests move."""
+
+    def __init__(self, *, ordered: bool = True, limits: Limits = Limits()) -> None:
+        self.cache = SnapshotCache("test", nonce_prefix="n")
+        self.rules = OrderRules(ordered=ordered)
+        self.clients = ClientTable(self.rules, self.cache.union, self.cache.separate_assignments)
+        self.limits = limits
+        self.now = 0.0
+        self.streams: list[Client] = []
+
+    def push(
+        self, content: Content, group: str = "default", label: str = "", on_nack: str = "hold", wake: bool = True
+    ) -> Snapshot:
+        """Publish a snapshot of texts. ``wake=False``: the streams have not been told yet."""
+        resources = [make_resource(url, name, text) for url, texts in content.items() for name, text in texts.items()]
+        return self.push_resources(resources, group, label, types=content, on_nack=on_nack, wake=wake)
+
+    def push_resources(
+        self,
+        resources: Iterable[Resource],
+        group: str = "default",
+        label: str = "",
+        types: Iterable[str] = (),
+        on_nack: str = "hold",
+        wake: bool = True,
+    ) -> Snapshot:
+        """Publish a snapshot of resources; a type keeps its version_info while its content is unchanged."""
+        resources = list(resources)
+        before = self.cache.get(group)
+        revision = before.revision + 1 if before is not None else 1
+        label = label or str(revision)
+        urls = {*types, *(r.type_url for r in resources), *(before.sets if before is not None else ())}
+        draft = build_snapshot(group, revision, resources, dict.fromkeys(urls, label))
+        versions = dict.fromkeys(urls, label)
+        for url in urls:
+            old = before.sets.get(url) if before is not None else None
+            if old is not None and old.digest == draft.get(url).digest:
+                versions[url] = old.version_info
+        snapshot = build_snapshot(group, revision, resources, versions, before)
+        self.cache.set(snapshot, on_nack=on_nack)
+        if wake:
+            self.wake()
+        return snapshot
+
+    def drop(self, group: str = "default") -> None:
+        """The group is deleted."""
+        self.cache.drop(group)
+        self.wake()
+
+    def wake(self) -> None:
+        """What the shell does after a push: every stream is offered its view."""
+        for client in list(self.streams):
+            client.wake()
+
+    def elapse(self, seconds: float) -> None:
+        """Time passes; deadlines are kept."""
+        self.now += seconds
+        for client in list(self.streams):
+            deadline = client.stream.deadline()
+            if deadline is not None and deadline <= self.now:
+                client.take(client.stream.tick(self.now))
+
+
+@dataclass
+class Held:
+    """What the client keeps per type."""
+
+    wildcard: bool = False
+    names: set[str] = field(default_factory=set)
+    resources: dict[str, bytes] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)  # Delta: resource versions
+    version_info: str = ""
+    nonce: str = ""
+    missing: set[str] = field(default_factory=set)
+    nonces: set[str] = field(default_factory=set)
+    explicit: bool = False  # a name was given on this stream: an empty list means nothing from now on
+
+
+Response = wire_pb2.DiscoveryResponse | wire_pb2.DeltaDiscoveryResponse
+
+
+class Client:
+    """One stream of a client. ``inbox`` holds responses that it has not looked at."""
+
+    def __init__(
+        self,
+        server: Server,
+        variant: Variant,
+        node_id: str = "node",
+        *,
+        cluster: str = "",
+        peer: str = "peer",
+        type_url: str = "",
+    ) -> None:
+        self.server = server
+        self.variant = variant
+        self.node = wire_pb2.Node(id=node_id, cluster=cluster).SerializeToString()
+        self.peer = peer
+        self.type_url = type_url
+        sotw = variant is Variant.SOTW
+        self._request_class = wire_pb2.DiscoveryRequest if sotw else wire_pb2.DeltaDiscoveryRequest
+        self._response_class = wire_pb2.DiscoveryResponse if sotw else wire_pb2.DeltaDiscoveryResponse
+        self.types: dict[str, Held] = {}
+        self.inbox: deque[tuple[Send, Response]] = deque()
+        self.events: list[Event] = []
+        self.connect()
+
+    # -- connection ---------------------------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Open a stream; nothing is sent yet."""
+        self.stream = DiscoveryStream(
+            cache=self.server.cache,
+            clients=self.server.clients,
+            variant=self.variant,
+            peer=self.peer,
+            type_url=self.type_url,
+            limits=self.server.limits,
+        )
+        self._node_sent = False
+        self.server.streams.append(self)
+
+    def disconnect(self) -> None:
+        """The stream ends; what was not read is lost."""
+        if self in self.server.streams:
+            self.server.streams.remove(self)
+        self.stream.close()
+        self.inbox.clear()
+
+    def reconnect(self, urls: Iterable[str] = ()) -> None:
+        """A stream anew, telling what is held as Envoy does: all types at once, without waiting for answers.
+
+        ``urls`` gives the order; without it that of Envoy on ADS.
+        """
+        self.disconnect()
+        self.connect()
+        for held in self.types.values():
+            held.nonce, held.nonces, held.explicit = "", set(), False
+        for url in urls or sorted(self.types, key=lambda url: resource_type(url).rank):
+            self._resume(url, self.types[url])
+
+    def _resume(self, url: str, held: Held) -> None:
+        if self.variant is Variant.SOTW:
+            self._sotw(url, held)
+            return
+        subscribe = sorted(held.names) + (["*"] if held.wildcard and held.names else [])
+        if subscribe or held.wildcard:
+            self._delta(url, subscribe=subscribe, initial=held.versions)
+
+    # -- what tests do ------------------------------------------------------------------------------------------
+
+    def subscribe(self, url: str, *names: str) -> None:
+        """Ask for names; without names, for everything (a legacy wildcard, as the first request of the type)."""
+        held = self.types.setdefault(url, Held())
+        held.wildcard = held.wildcard or not names or "*" in names
+        held.names |= set(names) - {"*"}
+        if self.variant is Variant.SOTW:
+            self._sotw(url, held)
+        else:
+            self._delta(url, subscribe=names)
+
+    def unsubscribe(self, url: str, *names: str) -> None:
+        """Drop names, and what is held of them."""
+        held = self.types[url]
+        held.names -= set(names)
+        if "*" in names:
+            held.wildcard = False
+        for name in names:
+            if not held.wildcard:
+                held.resources.pop(name, None)
+                held.versions.pop(name, None)
+            held.missing.discard(name)
+        if self.variant is Variant.SOTW:
+            self._sotw(url, held)
+        else:
+            self._delta(url, unsubscribe=names)
+
+    def want(self, url: str, names: Iterable[str]) -> None:
+        """Make these names the interest, in one request, under the nonce of the last response taken."""
+        held = self.types.setdefault(url, Held())
+        before, held.names = held.names, set(names)
+        if self.variant is Variant.SOTW:
+            self._sotw(url, held)
+        else:
+            self._delta(url, subscribe=sorted(held.names - before), unsubscribe=sorted(before - held.names))
+        self._keep_wanted(held)
+
+    def ack(self, url: str = "") -> Send:
+        """Take the oldest response (of a type) and ACK it."""
+        send, message = self.read(url)
+        self.hold(message)
+        self.reply(send)
+        return send
+
+    def nack(self, url: str = "", message: str = "refused") -> Send:
+        """Refuse the oldest response (of a type)."""
+        send, _ = self.read(url)
+        self.reply(send, error=message)
+        return send
+
+    def read(self, url: str = "") -> tuple[Send, Response]:
+        """Take the oldest response (of a type) and say nothing."""
+        for position, (send, message) in enumerate(self.inbox):
+            if not url or send.type_url == url:
+                del self.inbox[position]
+                return send, message
+        raise AssertionError(f"no response to answer: {url}")
+
+    def hold(self, message: Response) -> None:
+        """Apply a response as clients do."""
+        self._hold(message.type_url, message)
+
+    def reply(self, send: Send, error: str = "") -> None:
+        """ACK a response, or NACK it."""
+        held = self.types[send.type_url]
+        if self.variant is Variant.SOTW:
+            held.nonce = send.nonce
+            self._sotw(send.type_url, held, error)
+        else:
+            self._delta(send.type_url, nonce=send.nonce, error=error)
+
+    def request(self, **fields: Any) -> list[Event]:
+        """Send a request of these fields of the wire message, whatever the client has said before."""
+        message = self._request_class(**fields)
+        if not message.node and not self._node_sent:
+            message.node = self.node
+        self._node_sent = True
+        return self.raw(message.SerializeToString())
+
+    def settle(self) -> None:
+        """ACK everything until nothing comes any more."""
+        for _ in range(10_000):
+            if not self.inbox:
+                return
+            self.ack()
+        raise AssertionError("the server never stops sending")
+
+    def pending(self, url: str = "") -> list[Send]:
+        """Responses not looked at (of a type)."""
+        return [send for send, _ in self.inbox if not url or send.type_url == url]
+
+    def texts(self, url: str) -> dict[str, str]:
+        """What is held of a type: name to text."""
+        held = self.types.get(url, Held())
+        return {name: body.decode().rpartition("=")[2] for name, body in held.resources.items()}
+
+    def repeat(self, url: str) -> None:
+        """SotW: the last request of the type once more."""
+        self._sotw(url, self.types[url])
+
+    def parse(self, body: bytes) -> Response:
+        """A response of the client's variant."""
+        message = self._response_class()
+        message.ParseFromString(body)
+        return message
+
+    def raw(self, data: bytes) -> list[Event]:
+        """Send bytes as they are."""
+        decode = wire.decode_sotw if self.variant is Variant.SOTW else wire.decode_delta
+        return self.take(self.stream.receive(decode(data), self.server.now))
+
+    def wake(self) -> None:
+        """The shell's wake-up after a push."""
+        if self.stream.node is not None:
+            view = self.server.cache.resolve(self.stream.node, self.stream.api)
+            self.take(self.stream.offer(view, self.server.now))
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _sotw(self, url: str, held: Held, error: str = "") -> None:
+        held.explicit = held.explicit or bool(held.names)
+        names = sorted(held.names) + (["*"] if held.wildcard and held.explicit else [])
+        message = wire_pb2.DiscoveryRequest(
+            version_info=held.version_info, resource_names=names, type_url=url, response_nonce=held.nonce
+        )
+        if error:
+            message.error_detail.code, message.error_detail.message = 13, error
+        self._send(message)
+
+    def _delta(
+        self,
+        url: str,
+        subscribe: Iterable[str] = (),
+        unsubscribe: Iterable[str] = (),
+        initial: Mapping[str, str] | None = None,
+        nonce: str = "",
+        error: str = "",
+    ) -> None:
+        message = wire_pb2.DeltaDiscoveryRequest(
+            type_url=url,
+            resource_names_subscribe=list(subscribe),
+            resource_names_unsubscribe=list(unsubscribe),
+            initial_resource_versions=dict(initial or {}),
+            response_nonce=nonce,
+        )
+        if error:
+            message.error_detail.code, message.error_detail.message = 13, error
+        self._send(message)
+
+    def _send(self, message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest) -> None:
+        if not self._node_sent:
+            message.node, self._node_sent = self.node, True
+        self.raw(message.SerializeToString())
+
+    def take(self, events: list[Event]) -> list[Event]:
+        """What the shell does with events."""
+        self.events += events
+        for event in events:
+            if isinstance(event, Send):
+                message = self.parse(event.body)
+                self._check(event, message)
+                self.inbox.append((event, message))
+        for event in events:
+            if isinstance(event, Moved):
+                for other in self.server.streams:
+                    if other is not self and other.stream.client_key == self.stream.client_key:
+                        other.wake()
+        return events
+
+    def _check(self, send: Send, message: Response) -> None:
+        held = self.types.setdefault(message.type_url, Held())
+        assert message.type_url == send.type_url, "type_url must be set"
+        assert message.nonce == send.nonce, "the event names the nonce on the wire"
+        assert message.nonce and message.nonce not in held.nonces, f"nonce {message.nonce!r} used twice"
+        held.nonces.add(message.nonce)
+        names = list(names_of(message))
+        assert len(names) == len(set(names)), f"a name twice in one response: {names}"
+        if isinstance(message, wire_pb2.DiscoveryResponse):
+            assert all(resource.type_url == message.type_url for resource in message.resources)
+        else:
+            assert not set(names) & set(message.removed_resources), "a name both given and removed"
+
+    def _hold(self, url: str, message: Response) -> None:
+        held = self.types[url]
+        if isinstance(message, wire_pb2.DiscoveryResponse):
+            given = {_name(resource.value): resource.value for resource in message.resources}
+            if resource_type(url).full_state:
+                held.resources = given
+            else:
+                held.resources.update(given)
+        else:
+            self._hold_delta(held, message)
+        held.version_info = message.version_info if isinstance(message, wire_pb2.DiscoveryResponse) else ""
+        self._keep_wanted(held)
+
+    def _keep_wanted(self, held: Held) -> None:
+        if not held.wildcard:
+            wanted = held.names
+            held.resources = {n: b for n, b in held.resources.items() if n in wanted}
+            held.versions = {n: v for n, v in held.versions.items() if n in wanted}
+
+    def _hold_delta(self, held: Held, message: wire_pb2.DeltaDiscoveryResponse) -> None:
+        for resource in message.resources:
+            if resource.HasField("resource"):
+                held.resources[resource.name] = resource.resource.value
+                held.versions[resource.name] = resource.version
+                held.missing.discard(resource.name)
+            elif resource.name not in held.resources:
+                held.missing.add(resource.name)
+        for name in message.removed_resources:
+            held.resources.pop(name, None)
+            held.versions.pop(name, None)
+            held.missing.add(name)
+
+
+def names_of(message: Response) -> Iterable[str]:
+    """Names of the resources in a response, stand-ins included."""
+    if isinstance(message, wire_pb2.DiscoveryResponse):
+        return (_name(resource.value) for resource in message.resources)
+    return (resource.name for resource in message.resources)
+
+
+def _name(body: bytes) -> str:
+    if body[:1] == b"\n":  # a placeholder ClusterLoadAssignment
+        return body[2:].decode()
+    return body.decode().rpartition("=")[0]

@@ -1,0 +1,166 @@
+"""The server under test as an operator runs it: ``xds serve`` in a process of its own, driven over its admin API."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from tests.support.process import DEADLINE_S, LOOPBACK, ChildProcess, free_port, wait_until
+
+Json = dict[str, Any]
+
+SERVE = [sys.executable, "-m", "xds.cli.main", "serve"]
+REQUEST_TIMEOUT_S = 10.0
+
+
+class ServerProcess:
+    """``xds serve`` on fixed free ports and one data directory, so that a restart finds both again.
+
+    ``tls`` and ``token`` are how the harness itself calls the admin API; the server learns of them by ``environment``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        token: str = "",
+    ) -> None:
+        self.grpc_port = free_port()
+        self.http_port = free_port()
+        self.data = directory / "data"
+        self._directory = directory
+        self._flags = tuple(flags)
+        self._environment = environment
+        self._process: ChildProcess | None = None
+        self._client = httpx.Client(
+            base_url=f"{'https' if tls else 'http'}://{LOOPBACK}:{self.http_port}",
+            headers={"authorization": f"Bearer {token}"} if token else {},
+            verify=tls or True,
+            trust_env=False,
+            timeout=REQUEST_TIMEOUT_S,
+        )
+
+    @property
+    def process(self) -> ChildProcess:
+        """The running child."""
+        assert self._process is not None, "the server was not started"
+        return self._process
+
+    # Life
+
+    def start(self) -> Self:
+        """Start, and wait until ``/readyz`` says 200."""
+        ports = ["--grpc", f"{LOOPBACK}:{self.grpc_port}", "--http", f"{LOOPBACK}:{self.http_port}"]
+        argv = [*SERVE, *ports, "--data", str(self.data), *self._flags]
+        self._process = ChildProcess("xds", argv, self._directory, self._environment)
+        self._process.wait_until(lambda: self.request("GET", "/readyz").status_code == 200, "/readyz")
+        return self
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for the drain; the exit code."""
+        return self.process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._client.close()
+        if self._process is None:
+            return
+        self._process.stop()
+        if error is not None:
+            print(self._process.log_tail())
+
+    # Admin API
+
+    def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """One request, whatever the answer; a connection that fails raises ``ConnectionError``."""
+        try:
+            return self._client.request(method, path, **arguments)
+        except httpx.TransportError as error:
+            raise ConnectionError(f"{method} {path}: {error!r}") from error
+
+    def get(self, path: str, **query: str) -> Any:
+        """The JSON of a path under ``/api/v1`` that must answer 200."""
+        answer = self.request("GET", f"/api/v1{path}", params=query)
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    def push(self, group: str, resources: Sequence[Json], version: str | None = None, **query: str) -> Json:
+        """Replace the group's snapshot, which must succeed; the answer with ``revision``, ``versions``, ``changes``."""
+        body: Json = {"resources": list(resources)}
+        if version is not None:
+            body["version"] = version
+        answer = self.request("PUT", f"/api/v1/groups/{group}/snapshot", json=body, params=query)
+        assert answer.is_success, f"push to {group}: {answer.status_code} {answer.text}"
+        pushed: Json = answer.json()
+        return pushed
+
+    def versions(self, group: str) -> dict[str, str]:
+        """version_info by type alias."""
+        versions: dict[str, str] = self.get(f"/groups/{group}/snapshot")["versions"]
+        return versions
+
+    def nodes(self) -> dict[str, Json]:
+        """Node items by node id."""
+        return {item["id"]: item for item in self.get("/nodes")["items"]}
+
+    def types(self, node_id: str) -> dict[str, Json]:
+        """State per type alias of a node; empty while it is unknown."""
+        types: dict[str, Json] = self.nodes().get(node_id, {}).get("types", {})
+        return types
+
+    def nacks(self, **filters: str) -> list[Json]:
+        """NACK records, newest first, as the filters ``group``, ``node``, ``type``, ``since``, ``state`` choose."""
+        items: list[Json] = self.get("/nacks", **filters)["items"]
+        return items
+
+    def wait_synced(self, group: str, node_id: str, deadline_s: float = DEADLINE_S) -> None:
+        """Wait until the node has ACKed what the group's head holds of all that it subscribes to."""
+        versions = self.versions(group)
+        wait_until(
+            lambda: _in_step(self.types(node_id), versions),
+            f"node {node_id} in step with {group} at {versions}",
+            deadline_s,
+            detail=lambda: f"{self.types(node_id)}\n{self.process.log_tail()}",
+        )
+
+    def wait_nack(self, node_id: str, alias: str, meanwhile: Callable[[], object] = lambda: None) -> Json:
+        """Wait until the node's type is shown as ``nacked``, calling ``meanwhile``; the newest NACK record of both."""
+
+        def nacked() -> bool:
+            meanwhile()
+            return bool(self.types(node_id).get(alias, {}).get("state") == "nacked")
+
+        wait_until(
+            nacked,
+            f"{alias} of {node_id} nacked",
+            detail=lambda: f"{self.types(node_id)}\n{self.process.log_tail()}",
+        )
+        return self.nacks(node=node_id, type=alias)[0]
+
+    def metrics(self) -> dict[str, float]:
+        """Samples of ``/metrics``, keyed by name with labels as printed."""
+        lines = self.request("GET", "/metrics").text.splitlines()
+        samples = [line.rpartition(" ") for line in lines if line and not line.startswith("#")]
+        return {name: float(value) for name, _, value in samples}
+
+
+def _in_step(types: Mapping[str, Json], versions: Mapping[str, str]) -> bool:
+    subscribed = {alias: state for alias, state in types.items() if state["state"] != "not_subscribed"}
+    if not subscribed or any(state["state"] != "synced" for state in subscribed.values()):
+        return False
+    # Shortly after a push the state is still that of the push before. REST appends "+<hash of the served set>".
+    return all(state["version_acked"].partition("+")[0] == versions.get(alias) for alias, state in subscribed.items())

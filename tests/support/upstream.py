@@ -1,0 +1,107 @@
+"""Loopback HTTP upstreams whose answers tell who answered."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import cast
+
+from tests.support.background import Background
+from tests.support.process import LOOPBACK
+
+HEADER_END = b"\r\n\r\n"
+HEALTH_PATH = b"/health"
+
+
+class Upstream:
+    """An HTTP/1.1 server on a free loopback port; each answer's body is its name.
+
+    ``/health`` answers 200, or 503 while ``healthy`` is false, ``health_delay_s`` seconds late. ``requests`` and
+    ``health_requests`` count what came.
+    """
+
+    def __init__(self, background: Background, name: str, tls: ssl.SSLContext | None = None) -> None:
+        self.name = name
+        self.healthy = True
+        self.health_delay_s = 0.0
+        self.requests = 0
+        self.health_requests = 0
+        self._background = background
+        self._connections: set[_Connection] = set()
+        self._server = background.run(self._listen(tls))
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    async def _listen(self, tls: ssl.SSLContext | None) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(lambda: _Connection(self), LOOPBACK, 0, ssl=tls)
+
+    def close(self) -> None:
+        """Stop listening and drop all connections."""
+        self._background.run(self._close())
+
+    async def _close(self) -> None:
+        self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+
+    def connected(self, connection: _Connection) -> None:
+        """Note a connection, so that close() can drop it."""
+        self._connections.add(connection)
+
+    def disconnected(self, connection: _Connection) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+
+    def answer(self, path: bytes) -> tuple[_Answer, float]:
+        """Count a request; its answer and how late that is, in seconds."""
+        if path == HEALTH_PATH:
+            self.health_requests += 1
+            return _Answer(200 if self.healthy else 503, b"health"), self.health_delay_s
+        self.requests += 1
+        return _Answer(200, self.name.encode()), 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+
+    def encode(self) -> bytes:
+        head = f"HTTP/1.1 {self.status} X\r\ncontent-length: {len(self.body)}\r\n\r\n"
+        return head.encode() + self.body
+
+
+class _Connection(asyncio.Protocol):
+    """One keep-alive connection; header and body leave in one send (apart, Nagle adds 40 ms to each request)."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+        self._upstream.connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._upstream.disconnected(self)
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while HEADER_END in self._received:
+            head, _, self._received = self._received.partition(HEADER_END)
+            self._answer(head.split(b" ", 2)[1])
+
+    def _answer(self, path: bytes) -> None:
+        answer, delay_s = self._upstream.answer(path)
+        if delay_s:
+            asyncio.get_running_loop().call_later(delay_s, self._write, answer.encode())
+        else:
+            self._write(answer.encode())
+
+    def _write(self, answer: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(answer)

@@ -1,0 +1,3 @@
+"""An Envoy-compatible xDS management server."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The command line; `serve` is the composition root, the only place that joins server and api."""

@@ -1,0 +1,28 @@
+"""Exit codes, and the error that carries one."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What a command's exit code says."""
+
+    OK = 0
+    NEGATIVE = 1  # the answer is no: refused by the fleet, check failed
+    USAGE = 2
+    INVALID = 3  # the configuration is wrong
+    NOT_FOUND = 4
+    CONFLICT = 5
+    AUTH = 6
+    UNREACHABLE = 7
+    TIMED_OUT = 8
+    INTERRUPTED = 130
+
+
+class CommandError(Exception):
+    """Ends a command: ``message`` goes to standard error."""
+
+    def __init__(self, code: Exit, message: str) -> None:
+        super().__init__(message)
+        self.code = code

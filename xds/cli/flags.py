@@ -1,0 +1,33 @@
+"""Flags as settings and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xds.cli.failure import CommandError, Exit
+
+Json = dict[str, Any]
+
+
+def serve_flags(grpc: str, http: str, data: str, store: str, insecure: bool, log_level: str) -> Json:
+    """The flags that were given, nested like the settings. Raises ``CommandError``."""
+    server: Json = {}
+    for name, address in (("grpc", grpc), ("http", http)):
+        if address:
+            host, port = parse_address(address)
+            server[name] = {"host": host, "port": port}
+    if insecure:
+        server["insecure"] = True
+    flags: Json = {"server": server, "store": {}, "logs": {}}
+    for section, name, value in (("store", "data", data), ("store", "kind", store), ("logs", "level", log_level)):
+        if value:
+            flags[section][name] = value
+    return flags
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``HOST:PORT``, IPv6 hosts in brackets. Raises ``CommandError``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise CommandError(Exit.USAGE, f"not HOST:PORT: {text!r}")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,248 @@
+"""``xds serve``: the composition root, from settings to a running server and its drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+import structlog
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+
+import xds
+from api.app import create_app
+from api.services import ApiOptions, Services
+from xds.control.phase import Phase
+from xds.control.publisher import Publisher
+from xds.control.settings import GRPC_PORT, HTTP_PORT, LOOPBACK, Settings
+from xds.control.translation import V2, translate_to_v2
+from xds.fleet.fleet import Fleet
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.limits import Limits
+from xds.protocol.order import OrderRules
+from xds.server.logs import configure_logging
+from xds.server.metrics import Metrics
+from xds.server.options import ServerOptions
+from xds.server.rest import rest_routes
+from xds.server.server import XdsServer
+from xds.server.tuning import tune_gc
+from xds.store.base import Store
+from xds.store.engines import open_store
+
+HTTP_CONNECTIONS = 20_000
+HTTP_KEEP_ALIVE_S = 75
+HTTP_BACKLOG = 2048
+NONCE_PREFIX_BYTES = 4
+
+_log = structlog.get_logger(logger_name="xds.serve")
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises ``StoreError``, ``OSError`` or ``ValueError`` when it cannot start."""
+    configure_logging(settings.logs.level, {"auto": None, "json": True, "console": False}[settings.logs.format])
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = Server(settings)
+    try:
+        await server.start()
+        sys.stderr.write(welcome(*server.addresses()))
+        sys.stderr.flush()
+        await server.run_until(stop)
+    finally:
+        await server.close()
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn on our loop; signals are ours."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Server:
+    """All parts of one server process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.phase = Phase.STARTING
+        self.store: Store = open_store(settings.store.kind, settings.store.data)
+        self.fleet = Fleet()
+        self.metrics = Metrics()
+        self.cache = SnapshotCache(
+            f"xds-server/{xds.__version__}",
+            nonce_prefix=secrets.token_hex(NONCE_PREFIX_BYTES),
+            variants={V2: translate_to_v2},
+        )
+        self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings), self.metrics)
+        self.publisher = Publisher(self.store, self.cache, self.fleet, self.grpc.wake, settings.server.on_nack)
+        self._http = HttpServer(http_config(settings, self._application()))
+        self._http_port = 0
+        self._http_task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open both doors; the gRPC one only once the stored state is loaded: an empty answer wipes a fleet."""
+        door = self.settings.server.http
+        listening = listen(door.host, door.port)
+        self._http_port = listening.getsockname()[1]
+        self._http_task = asyncio.create_task(self._http.serve([listening]))
+        await self.store.open()
+        await self.publisher.load()
+        tune_gc()
+        await self.grpc.start()
+        await self.grpc.set_ready()
+        self.phase = Phase.READY
+        groups_n = len(self.cache.groups())
+        _log.info("server.ready", groups_n=groups_n, grpc_port=self.grpc.port, http_port=self._http_port)
+
+    def addresses(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Host and port of the gRPC and the HTTP door, as they are bound."""
+        return self._grpc_address(), self._http_address()
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Serve until ``stop``; then drain. Raises when the HTTP server ends by itself."""
+        assert self._http_task is not None
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((stopping, self._http_task), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._http_task.done() and not stop.is_set():
+            self._http_task.result()
+            raise OSError("the HTTP server ended")
+        await self._drain()
+
+    async def close(self) -> None:
+        """Release what is held, whatever state the server is in."""
+        self._http.should_exit = True
+        if self._http_task is not None:
+            await asyncio.wait((self._http_task,))
+        await self.publisher.close()
+        await self.store.close()
+
+    async def _drain(self) -> None:
+        """NOT_SERVING, no new streams, existing ones closed spread over ``drain_s``."""
+        _log.info("server.draining", drain_s=self.settings.server.drain_s)
+        self.phase = Phase.DRAINING
+        await self.grpc.drain(self.settings.server.drain_s)
+
+    def _application(self) -> FastAPI:
+        settings = self.settings
+        options = ApiOptions(
+            body_bytes=settings.limits.body_bytes,
+            resource_bytes=settings.limits.resource_bytes,
+            token_sha256=settings.auth.token_sha256,
+            grpc_address=self._grpc_address,
+            http_address=self._http_address,
+        )
+        services = Services(
+            self.publisher,
+            self.fleet,
+            self.metrics.render,
+            lambda: self.phase,
+            options,
+            self.metrics.limit_hits,
+        )
+        return create_app(services, rest_routes(self.cache, self.metrics, stream_limits(settings)))
+
+    def _grpc_address(self) -> tuple[str, int]:
+        return reachable(self.settings.server.grpc.host), self.grpc.port
+
+    def _http_address(self) -> tuple[str, int]:
+        return reachable(self.settings.server.http.host), self._http_port
+
+
+def grpc_options(settings: Settings) -> ServerOptions:
+    """The gRPC server's options from the settings."""
+    door, limits = settings.server.grpc, settings.limits
+    tls = door.tls
+    return ServerOptions(
+        host=door.host,
+        port=door.port,
+        tls_certificate=tls.certificate if tls is not None else None,
+        tls_key=tls.private_key if tls is not None else None,
+        client_ca=tls.client_ca if tls is not None else None,
+        token_hashes=settings.auth.token_sha256,
+        limits=stream_limits(settings),
+        order=OrderRules(ordered=settings.server.order == "on"),
+        max_receive_bytes=limits.grpc_receive_bytes,
+        requests_per_s=limits.requests_per_s,
+        requests_burst=limits.requests_burst,
+        drain_s=settings.server.drain_s,
+    )
+
+
+def stream_limits(settings: Settings) -> Limits:
+    """What one stream may ask for."""
+    limits = settings.limits
+    return Limits(
+        names_per_request=limits.names_per_request,
+        names_per_subscription=limits.names_per_subscription,
+        types_per_stream=limits.types_per_stream,
+    )
+
+
+def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
+    """uvicorn's configuration."""
+    tls = settings.server.http.tls
+    client_ca = tls.client_ca if tls is not None else None
+    return uvicorn.Config(
+        app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=HTTP_CONNECTIONS,
+        timeout_keep_alive=HTTP_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+        ssl_certfile=tls.certificate if tls is not None else None,
+        ssl_keyfile=tls.private_key if tls is not None else None,
+        ssl_ca_certs=str(client_ca) if client_ca is not None else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if client_ca is not None else ssl.CERT_NONE,
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises ``OSError`` that names the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=HTTP_BACKLOG)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def reachable(host: str) -> str:
+    """The address a client on this machine can use for a bound one."""
+    bare = host.strip("[]")
+    try:
+        address = ip_address(bare)
+    except ValueError:
+        return bare
+    return ("::1" if address.version == 6 else LOOPBACK) if address.is_unspecified else bare
+
+
+def welcome(grpc: tuple[str, int], http: tuple[str, int]) -> str:
+    """Both addresses, and what to do next."""
+    client = "" if http == (LOOPBACK, HTTP_PORT) else f" --server http://{http[0]}:{http[1]}"
+    proxy = "" if grpc == (LOOPBACK, GRPC_PORT) else f" --xds-addr {grpc[0]}:{grpc[1]}"
+    return (
+        f"xDS   {grpc[0]}:{grpc[1]}\n"
+        f"admin {http[0]}:{http[1]}\n"
+        "next:\n"
+        f"  xds bootstrap --node-id demo{proxy} > envoy.yaml && envoy -c envoy.yaml\n"
+        f"  xds apply -g default -f snapshot.yaml --wait{client}\n"
+        f"  xds nodes{client}\n"
+    )

@@ -1,0 +1,89 @@
+"""Files to push: which they are, what group they are for, what they hold together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from xds.cli.failure import CommandError, Exit
+from xds.codec.document import Document, parse_document
+from xds.model.errors import ValidationError
+from xds.model.group import DEFAULT_GROUP
+from xds.model.resource_type import alias_of
+
+Json = dict[str, Any]
+
+STANDARD_INPUT = Path("-")
+SUFFIXES = frozenset({".json", ".yaml", ".yml"})
+
+
+@dataclass(slots=True)
+class Source:
+    """What goes to one group."""
+
+    group: str
+    resources: list[object] = field(default_factory=list)
+    label: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def add(self, document: Document, name: str) -> None:
+        """Take in one file. Raises ``CommandError`` when it disagrees about the version."""
+        if self.label and document.label and self.label != document.label:
+            raise CommandError(Exit.INVALID, f"{name}: version {document.label!r} differs from {self.label!r} before")
+        self.resources.extend(document.resources)
+        self.label = self.label or document.label
+        self.labels.update(document.labels)
+
+    def body(self) -> Json:
+        """The push as the API takes it."""
+        versions: Mapping[str, str] = {alias_of(type_url): label for type_url, label in self.labels.items()}
+        return {
+            "resources": self.resources,
+            **({"version": self.label} if self.label else {}),
+            **({"versions": versions} if versions else {}),
+        }
+
+
+def read_sources(paths: Iterable[Path], group: str = "") -> list[Source]:
+    """What to push where: all paths to ``group``, or each to the group it is named after (``-``: to ``default``).
+
+    A directory stands for all its JSON and YAML files. Raises ``CommandError``.
+    """
+    found: dict[str, Source] = {}
+    for path in paths:
+        name = group or _group_of(path)
+        source = found.setdefault(name, Source(name))
+        for file in _files(path):
+            source.add(_read(file), str(file))
+    return list(found.values())
+
+
+def _group_of(path: Path) -> str:
+    if path == STANDARD_INPUT:
+        return DEFAULT_GROUP
+    resolved = path.resolve()
+    return resolved.name if resolved.is_dir() else resolved.stem
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    if not files:
+        raise CommandError(Exit.USAGE, f"{path}: no {', '.join(sorted(SUFFIXES))} files in it")
+    yield from files
+
+
+def _read(file: Path) -> Document:
+    try:
+        text = sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()
+        return parse_document(text, source="standard input" if file == STANDARD_INPUT else str(file))
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
+    except ValidationError as error:
+        lines = (str(violation) if violation.source else f"{file}: {violation}" for violation in error.violations)
+        raise CommandError(Exit.INVALID, "\n".join(lines)) from None

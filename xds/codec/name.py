@@ -1,0 +1,42 @@
+"""What a resource is called: its name field, and the further names of virtual hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from xds.model.name import XDSTP
+from xds.model.resource_type import ENDPOINT, V2_URLS, VIRTUAL_HOST
+
+# Every other type that has a name calls it ``name``.
+_NAME_FIELDS = dict.fromkeys((ENDPOINT, V2_URLS[ENDPOINT]), "cluster_name")
+_VIRTUAL_HOSTS = (VIRTUAL_HOST, V2_URLS[VIRTUAL_HOST])
+
+
+def name_field(type_url: str) -> str:
+    """The field that holds the name in resources of a type."""
+    return _NAME_FIELDS.get(type_url, "name")
+
+
+def name_of(type_url: str, message: Any) -> str | None:
+    """The name a message gives itself; None for a type without such a field."""
+    field = message.DESCRIPTOR.fields_by_name.get(name_field(type_url))
+    if field is None or field.type != FieldDescriptor.TYPE_STRING or field.is_repeated:
+        return None
+    return str(getattr(message, field.name))
+
+
+def is_named_outside(type_url: str) -> bool:
+    """Virtual hosts are asked for as ``<route configuration>/<host>``; the message may hold another name."""
+    return type_url in _VIRTUAL_HOSTS
+
+
+def aliases_of(type_url: str, name: str, message: Any) -> tuple[str, ...]:
+    """``route/domain`` for each domain of the virtual host ``route/host``: what VHDS subscribes by (rule 66)."""
+    route, slash, _ = name.rpartition("/")
+    if type_url not in _VIRTUAL_HOSTS or not slash or name.startswith(XDSTP):
+        return ()
+    aliases = dict.fromkeys(f"{route}/{domain}" for domain in message.domains)
+    aliases.pop(name, None)
+    return tuple(aliases)

@@ -1,0 +1,58 @@
+"""Resources as the blobs a store keeps.
+
+A blob is a serialized ``envoy.service.discovery.v3.Resource``: whatever reads xDS reads our store. It holds all that
+makes the resource; references are found anew when it is loaded, so that a newer release finds more of them.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from xds.codec import schema, ttl
+from xds.codec.document import malformed
+from xds.codec.references import references_of
+from xds.codec.walk import unpack
+from xds.model.resource import Resource, content_version
+
+_BLOB_ID_BYTES = 20
+
+
+def blob_id(blob: bytes) -> str:
+    """The name of a blob: hex BLAKE2b-160 of its bytes (spec/storage.md 6.1)."""
+    return blake2b(blob, digest_size=_BLOB_ID_BYTES).hexdigest()
+
+
+def dump_record(resource: Resource) -> bytes:
+    """The blob of a resource; the same resource gives the same bytes."""
+    wrapper: Any = schema.require(schema.WRAPPER_TYPE)()
+    wrapper.name = resource.name
+    wrapper.aliases.extend(resource.aliases)
+    wrapper.resource.type_url = resource.type_url
+    wrapper.resource.value = resource.body
+    if resource.ttl_s is not None:
+        span = ttl.duration(resource.ttl_s)
+        wrapper.ttl.seconds, wrapper.ttl.nanos = span.seconds, span.nanos
+    return bytes(wrapper.SerializeToString(deterministic=True))
+
+
+def load_record(blob: bytes) -> Resource:
+    """The resource of a blob, its bytes untouched: another release's schema must not change a version.
+
+    Raises ``MalformedError`` when the blob is none of ours.
+    """
+    wrapper: Any = schema.require(schema.WRAPPER_TYPE)()
+    try:
+        wrapper.ParseFromString(blob)
+    except DecodeError:
+        raise malformed("not a stored resource") from None
+    type_url, body = wrapper.resource.type_url, wrapper.resource.value
+    if not type_url or not wrapper.name:
+        raise malformed("not a stored resource")
+    aliases = tuple(wrapper.aliases)
+    ttl_s = ttl.seconds(wrapper.ttl) if wrapper.HasField("ttl") else None
+    message = unpack(wrapper.resource)
+    references = () if message is None else references_of(type_url, message)
+    return Resource(type_url, wrapper.name, body, content_version(body, aliases, ttl_s), aliases, ttl_s, references)

@@ -1,0 +1,292 @@
+"""Pushed documents and single values to resources.
+
+Sources: spec/resource_codec.md, DESIGN 4.3; wrappers and aliases: spec/real_clients.md 2 (VHDS) and 0.9 (TTL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from google.protobuf.message import DecodeError, EncodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from xds.codec import schema
+from xds.codec.check import RESOURCE_LIMIT, check_size, check_unique, resource_label
+from xds.codec.document import TEXT_LIMIT, malformed, parse_document
+from xds.codec.findings import Findings
+from xds.codec.message import TYPE_KEY, VALUE_KEY, MessageReader, unknown_type
+from xds.codec.name import aliases_of, is_named_outside, name_field, name_of
+from xds.codec.references import references_of
+from xds.codec.ttl import duration, seconds
+from xds.codec.walk import make_canonical
+from xds.model.errors import MalformedError, ValidationError
+from xds.model.name import canonical_name
+from xds.model.resource import Resource, content_version
+from xds.model.resource_type import TYPE_PREFIX
+
+Media = Literal["json", "yaml", "auto", "protobuf"]
+
+NAME_KEY = "@name"
+NAME_LIMIT = 4096
+_WRAPPERS = (schema.WRAPPER_TYPE, "envoy.api.v2.Resource")
+# What a wrapper can say beyond what we keep; losing it silently would be worse than refusing it.
+_NOT_KEPT = ("cache_control", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """``resources`` in pushed order; ``label`` and ``labels`` (by type URL) are the caller's version_info."""
+
+    resources: list[Resource] = field(default_factory=list)
+    label: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outside:
+    """What is said about a resource outside its message."""
+
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    ttl_s: float | None = None
+
+
+def decode_document(
+    body: bytes | str, media: Media = "auto", *, source: str = "", resource_limit: int = RESOURCE_LIMIT
+) -> Pushed:
+    """Read a whole push: JSON, YAML, or a serialized DiscoveryResponse (``protobuf``).
+
+    ``source`` names the file in findings, ``resource_limit`` is in bytes. Raises ``MalformedError`` for what cannot be
+    read, ``ValidationError`` with every finding otherwise.
+    """
+    findings = Findings(source)
+    reader = _Reader(findings, resource_limit)
+    if media == "protobuf":
+        label, resources = _read_response(body, reader)
+        pushed = Pushed(resources, label)
+    else:
+        document = parse_document(body, media, source)
+        pushed = Pushed(reader.read_all(document.resources, reader.value), document.label, document.labels)
+    check_unique(pushed.resources, findings)
+    if findings:
+        raise ValidationError(findings.violations)
+    return pushed
+
+
+def decode_resource(
+    value: object, *, type_url: str = "", name: str = "", source: str = "", resource_limit: int = RESOURCE_LIMIT
+) -> Resource:
+    """Read one resource from plain values.
+
+    ``type_url`` and ``name`` are what the caller knows already (the path of a request): ``@type`` may be left out
+    then, and what disagrees is an error. Raises ``ValidationError``.
+    """
+    findings = Findings(source)
+    if type_url and isinstance(value, dict) and TYPE_KEY not in value:
+        value = {TYPE_KEY: type_url, **value}
+    resource = _Reader(findings, resource_limit).value(value, name)
+    if resource is not None and type_url and resource.type_url != type_url:
+        findings.add("type_mismatch", f"expected {type_url}, not {resource.type_url}", (TYPE_KEY,))
+    if resource is not None and name and resource.name != canonical_name(name):
+        findings.add("name_mismatch", f"expected the name {name!r}, not {resource.name!r}")
+    if findings or resource is None:
+        raise ValidationError(findings.violations)
+    return resource
+
+
+def resource_from_bytes(
+    type_url: str,
+    body: bytes,
+    *,
+    name: str = "",
+    aliases: Sequence[str] = (),
+    ttl_s: float | None = None,
+    resource_limit: int = RESOURCE_LIMIT,
+) -> Resource:
+    """A resource from its serialized message and what a wrapper would say. Raises ``ValidationError``.
+
+    ``resource_limit`` is in bytes.
+    """
+    findings = Findings()
+    exact_s = None if ttl_s is None else seconds(duration(ttl_s))  # as it comes back from the wire
+    resource = _Reader(findings, resource_limit).packed(type_url, body, _Outside(name, tuple(aliases), exact_s))
+    if findings or resource is None:
+        raise ValidationError(findings.violations)
+    return resource
+
+
+def _read_response(body: bytes | str, reader: _Reader) -> tuple[str, list[Resource]]:
+    response = _parse_response(body)
+    resources = reader.read_all(response.resources, lambda packed: reader.packed(packed.type_url, packed.value))
+    return response.version_info, resources
+
+
+def _parse_response(body: bytes | str) -> Any:
+    if isinstance(body, str) or len(body) > TEXT_LIMIT:
+        raise malformed(f"expected at most {TEXT_LIMIT} bytes", code="too_large")
+    try:
+        response = schema.require(schema.RESPONSE_TYPE).FromString(body)
+    except DecodeError:
+        raise _not_a_response() from None
+    # Nearly any bytes parse as a message of unknown fields.
+    if len(UnknownFieldSet(response)):
+        raise _not_a_response()
+    return response
+
+
+def _not_a_response() -> MalformedError:
+    return malformed("not a serialized envoy.service.discovery.v3.DiscoveryResponse")
+
+
+class _Reader:
+    """Reads resources one by one; findings of all of them are collected."""
+
+    def __init__(self, findings: Findings, resource_limit: int) -> None:
+        self._findings = findings
+        self._limit = resource_limit
+        self._messages = MessageReader(findings)
+
+    def read_all(self, items: Sequence[Any], read: Callable[[Any], Resource | None]) -> list[Resource]:
+        """Read items in order; those with findings are left out."""
+        resources = []
+        for index, item in enumerate(items):
+            self._findings.resource = f"resources[{index}]"
+            resource = read(item)
+            if resource is not None:
+                resources.append(resource)
+        return resources
+
+    def value(self, value: object, name: str = "") -> Resource | None:
+        """Read a resource from plain values; ``name`` serves a type that has none of its own."""
+        if not isinstance(value, dict):
+            self._findings.add("wrong_type", "a resource is an object with @type")
+            return None
+        type_url = value.get(TYPE_KEY)
+        if not isinstance(type_url, str) or "/" not in type_url:
+            self._findings.add("missing_type", f'a resource needs "{TYPE_KEY}": "{TYPE_PREFIX}<message name>"')
+            return None
+        self._label(type_url, value)
+        if _full_name(type_url) in _WRAPPERS and VALUE_KEY not in value:
+            return self._wrapper_value(type_url, value)
+        if VALUE_KEY in value:
+            return self._opaque_value(type_url, value, name)
+        return self._message_value(type_url, value, name)
+
+    def _label(self, type_url: str, value: Mapping[str, object]) -> None:
+        """Findings call a resource by its name, where it has one already."""
+        key = name_field(type_url)
+        name = value.get(NAME_KEY, value.get(key, value.get("clusterName" if key == "cluster_name" else key)))
+        if isinstance(name, str) and name:
+            self._findings.resource = resource_label(type_url, name[:NAME_LIMIT])
+
+    def _message_value(self, type_url: str, value: dict[str, object], name: str) -> Resource | None:
+        message_class = schema.message_class(type_url)
+        if message_class is None:
+            self._findings.add("unknown_type", unknown_type(type_url), (TYPE_KEY,))
+            return None
+        before, message = len(self._findings), message_class()
+        self._messages.read(message, value, frozenset((TYPE_KEY,)))
+        body = self._messages.pack(message)
+        if len(self._findings) > before:
+            return None
+        own = name_of(type_url, message)
+        return self._resource(_canonical_url(type_url, message), body, message, _Outside("" if own else name))
+
+    def _opaque_value(self, type_url: str, value: dict[str, object], name: str) -> Resource | None:
+        before = len(self._findings)
+        given = value.get(NAME_KEY, name)
+        if not isinstance(given, str):
+            self._findings.add("wrong_type", "a name is a string", (NAME_KEY,))
+        body = self._messages.opaque(type_url, value, frozenset((NAME_KEY,)))
+        if len(self._findings) > before:
+            return None
+        return self.packed(type_url, body, _Outside(str(given)))
+
+    def _wrapper_value(self, type_url: str, value: dict[str, object]) -> Resource | None:
+        before, wrapper = len(self._findings), schema.require(_full_name(type_url))()
+        self._messages.read(wrapper, value, frozenset((TYPE_KEY,)))
+        return None if len(self._findings) > before else self._unwrap(wrapper)
+
+    def packed(self, type_url: str, body: bytes, outside: _Outside | None = None) -> Resource | None:
+        """Read a resource from its serialized message."""
+        if "/" not in type_url:
+            self._findings.add("missing_type", f"{type_url[:200]!r} is no type URL")
+            return None
+        if outside is not None and _full_name(type_url) in _WRAPPERS:
+            self._findings.add("unsupported_type", "a wrapper cannot hold a wrapper")
+            return None
+        message_class = schema.message_class(type_url)
+        if message_class is None:
+            return self._resource(type_url, body, None, outside or _Outside())
+        try:
+            message = message_class.FromString(body)
+            if message.DESCRIPTOR.full_name in _WRAPPERS:
+                return self._unwrap(message)
+            make_canonical(message)
+            canonical = message.SerializeToString(deterministic=True)
+        except (DecodeError, EncodeError, RecursionError):
+            self._findings.add("malformed", f"not the bytes of a {type_url[:200]}")
+            return None
+        return self._resource(_canonical_url(type_url, message), canonical, message, outside or _Outside())
+
+    def _unwrap(self, wrapper: Any) -> Resource | None:
+        before = len(self._findings)
+        for name in _NOT_KEPT:
+            if name in wrapper.DESCRIPTOR.fields_by_name and wrapper.HasField(name):
+                self._findings.add("unsupported_field", f"{name} of a resource wrapper is not supported", (name,))
+        if not wrapper.resource.type_url:
+            self._findings.add("missing_field", "a resource wrapper without a resource", ("resource",))
+        outside = _Outside(wrapper.name, tuple(wrapper.aliases), self._ttl(wrapper))
+        if len(self._findings) > before:
+            return None
+        return self.packed(wrapper.resource.type_url, wrapper.resource.value, outside)
+
+    def _ttl(self, wrapper: Any) -> float | None:
+        if "ttl" not in wrapper.DESCRIPTOR.fields_by_name or not wrapper.HasField("ttl"):
+            return None
+        ttl_s = seconds(wrapper.ttl)
+        if ttl_s <= 0:
+            self._findings.add("out_of_range", "a TTL must be above zero", ("ttl",))
+        return ttl_s
+
+    def _resource(self, type_url: str, body: bytes, message: Message | None, outside: _Outside) -> Resource | None:
+        before = len(self._findings)
+        name = canonical_name(self._name(type_url, message, outside))
+        self._findings.resource = resource_label(type_url, name) if name else self._findings.resource
+        check_size(body, self._limit, self._findings)
+        if len(self._findings) > before:
+            return None
+        derived = () if message is None else aliases_of(type_url, name, message)
+        aliases = tuple(dict.fromkeys((*derived, *outside.aliases)))
+        return Resource(
+            type_url=type_url,
+            name=name,
+            body=body,
+            version=content_version(body, aliases, outside.ttl_s),
+            aliases=aliases,
+            ttl_s=outside.ttl_s,
+            references=() if message is None else references_of(type_url, message),
+        )
+
+    def _name(self, type_url: str, message: Message | None, outside: _Outside) -> str:
+        own = None if message is None else name_of(type_url, message)
+        name = outside.name or own or ""
+        pointer = (name_field(type_url),) if own is not None else (NAME_KEY,)
+        if not name:
+            self._findings.add("missing_name", "a resource needs a name", pointer)
+        elif len(name) > NAME_LIMIT:
+            self._findings.add("too_large", f"a name of {len(name)} characters; the limit is {NAME_LIMIT}", pointer)
+        elif own and not is_named_outside(type_url) and canonical_name(name) != canonical_name(own):
+            self._findings.add("name_mismatch", f"wrapped as {name[:80]!r} but named {own[:80]!r}", pointer)
+        return name
+
+
+def _full_name(type_url: str) -> str:
+    return type_url.rpartition("/")[2]
+
+
+def _canonical_url(type_url: str, message: Message) -> str:
+    """Clients know the types of the schema by this prefix only."""
+    return TYPE_PREFIX + str(message.DESCRIPTOR.full_name)

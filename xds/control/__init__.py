@@ -1,0 +1,1 @@
+"""Publishing, group resolution, bootstrap and settings: everything between the doors and the engine."""

@@ -1,0 +1,65 @@
+"""Between resources and what the store keeps: encoding pushed ones, putting contents together. Pure.
+
+Resources and sets that did not change stay the same objects, so that "unchanged" is an identity for every stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xds.codec.record import dump_record, load_record
+from xds.control.content import Content, Key
+from xds.model.errors import ValidationError
+from xds.model.resource import Resource
+from xds.model.snapshot import build_snapshot
+from xds.store.base import CorruptError, Entry, Manifest, blob_id
+
+
+def encode(resources: list[Resource]) -> tuple[tuple[Entry, ...], dict[str, bytes]]:
+    """What the store is given: manifest lines in order, and blobs by id."""
+    blobs: dict[str, bytes] = {}
+    entries: list[Entry] = []
+    for resource in resources:
+        data = dump_record(resource)
+        blob = blob_id(data)
+        blobs[blob] = data
+        entries.append(Entry(resource.type_url, resource.name, blob))
+    return tuple(entries), blobs
+
+
+def decode(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resource]:
+    """The resources of manifest lines. Raises ``CorruptError`` for a blob that is no resource."""
+    try:
+        return {(entry.type_url, entry.name): load_record(blobs[entry.blob_id]) for entry in entries}
+    except ValidationError as error:
+        raise CorruptError(f"a stored resource cannot be read: {error}") from error
+
+
+def assemble(
+    manifest: Manifest, ids: Mapping[Key, str], known: Mapping[Key, Resource], near: Content | None
+) -> Content:
+    """Put a content together; resources and sets equal to those of ``near`` are shared with it."""
+    resources = (_member(key, blob, known, near) for key, blob in ids.items())
+    previous = near.snapshot if near is not None else None
+    snapshot = build_snapshot(manifest.group, manifest.revision, resources, manifest.versions, previous)
+    content = Content(snapshot, ids, manifest.meta)
+    _ = content.etag  # hashes every set: here, where it may be a thread
+    return content
+
+
+def _member(key: Key, blob: str, known: Mapping[Key, Resource], near: Content | None) -> Resource:
+    if near is not None and near.blob_ids.get(key) == blob:
+        return near.snapshot.sets[key[0]].resources[key[1]]
+    return known[key]
+
+
+def shared(manifest: Manifest, held: Content | None) -> dict[Key, Resource]:
+    """The resources of a manifest that ``held`` has."""
+    if held is None:
+        return {}
+    ids = held.blob_ids
+    return {
+        (entry.type_url, entry.name): held.snapshot.sets[entry.type_url].resources[entry.name]
+        for entry in manifest.entries
+        if ids.get((entry.type_url, entry.name)) == entry.blob_id
+    }

@@ -1,0 +1,217 @@
+"""Bootstraps that connect a client to this server: Envoy's in each transport, and gRPC's.
+
+Sources: spec/real_clients.md 1 (what Envoy 1.40 takes), spec/libraries.md 4 (keepalive of 30 s / 5 s).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import ip_address
+from typing import Any
+
+from xds.model.node import Locality
+
+Json = dict[str, Any]
+
+XDS_CLUSTER = "xds_cluster"
+ADMIN_HOST = "127.0.0.1"
+# Without pings a silently broken connection is noticed only by TCP, minutes later.
+KEEPALIVE_INTERVAL = "30s"
+KEEPALIVE_TIMEOUT = "5s"
+CONNECT_TIMEOUT = "1s"
+REST_REFRESH = "1s"
+REST_TIMEOUT = "5s"
+GRPC_SERVER_TEMPLATE = "grpc/server?xds.resource.listening_address=%s"
+
+_HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_TLS_CONTEXT = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+NOWHERE = Locality()
+
+_ADS: Json = {"ads": {}, "resource_api_version": "V3"}
+
+
+class Mode(StrEnum):
+    """How a client talks to the server. ``grpc`` is a bootstrap for gRPC libraries (``GRPC_XDS_BOOTSTRAP``)."""
+
+    ADS_DELTA = "ads-delta"
+    ADS = "ads"
+    SPLIT = "split"
+    SPLIT_DELTA = "split-delta"
+    REST = "rest"
+    GRPC = "grpc"
+
+    @property
+    def api_type(self) -> str:
+        """Envoy's ``ApiConfigSource.ApiType``."""
+        if self is Mode.REST:
+            return "REST"
+        return "DELTA_GRPC" if self in {Mode.ADS_DELTA, Mode.SPLIT_DELTA} else "GRPC"
+
+    @property
+    def is_ads(self) -> bool:
+        """True when all types share one stream."""
+        return self in {Mode.ADS, Mode.ADS_DELTA}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """Files on the client's machine; ``certificate`` and ``private_key`` make TLS mutual."""
+
+    ca: str
+    certificate: str = ""
+    private_key: str = ""
+    server_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapOptions:
+    """What a bootstrap is made for. ``host`` and ``port`` are the server's gRPC address, its HTTP one for REST.
+
+    ``admin_port`` 0 lets Envoy choose. ``load_reports`` asks Envoy for an LRS stream.
+    """
+
+    node_id: str
+    node_cluster: str
+    host: str
+    port: int
+    mode: Mode = Mode.ADS_DELTA
+    admin_port: int = 0
+    locality: Locality = NOWHERE
+    tls: ClientTls | None = None
+    token: str = ""
+    load_reports: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def bootstrap(options: BootstrapOptions) -> Json:
+    """The whole bootstrap as a JSON value."""
+    return _grpc_library(options) if options.mode is Mode.GRPC else _envoy(options)
+
+
+def _envoy(options: BootstrapOptions) -> Json:
+    document: Json = {
+        "node": _node(options),
+        "admin": {"address": _address(ADMIN_HOST, options.admin_port)},
+        "static_resources": {"clusters": [_xds_cluster(options)]},
+        "dynamic_resources": _dynamic_resources(options),
+    }
+    if options.load_reports:
+        document["cluster_manager"] = {"load_stats_config": _grpc_source(options, "GRPC")}
+    return document
+
+
+def _node(options: BootstrapOptions) -> Json:
+    locality = options.locality
+    parts = {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
+    node: Json = {"id": options.node_id, "cluster": options.node_cluster}
+    if any(parts.values()):
+        node["locality"] = {key: value for key, value in parts.items() if value}
+    if options.metadata:
+        node["metadata"] = dict(options.metadata)
+    return node
+
+
+def _dynamic_resources(options: BootstrapOptions) -> Json:
+    if options.mode.is_ads:
+        return {"ads_config": _api_source(options), "cds_config": _ADS, "lds_config": _ADS}
+    source = {"api_config_source": _api_source(options), "resource_api_version": "V3"}
+    return {"cds_config": source, "lds_config": source}
+
+
+def _api_source(options: BootstrapOptions) -> Json:
+    if options.mode is Mode.REST:
+        return {
+            "api_type": "REST",
+            "transport_api_version": "V3",
+            "cluster_names": [XDS_CLUSTER],
+            "refresh_delay": REST_REFRESH,
+            "request_timeout": REST_TIMEOUT,
+        }
+    # Envoy's node is 61 KB and would come with every ACK.
+    return {**_grpc_source(options, options.mode.api_type), "set_node_on_first_message_only": True}
+
+
+def _grpc_source(options: BootstrapOptions, api_type: str) -> Json:
+    service: Json = {"envoy_grpc": {"cluster_name": XDS_CLUSTER}}
+    if options.token:
+        service["initial_metadata"] = [{"key": "authorization", "value": f"Bearer {options.token}"}]
+    return {"api_type": api_type, "transport_api_version": "V3", "grpc_services": [service]}
+
+
+def _xds_cluster(options: BootstrapOptions) -> Json:
+    endpoint = {"endpoint": {"address": _address(options.host, options.port)}}
+    cluster: Json = {
+        "name": XDS_CLUSTER,
+        "type": "STATIC" if _is_address(options.host) else "STRICT_DNS",
+        "connect_timeout": CONNECT_TIMEOUT,
+        "load_assignment": {"cluster_name": XDS_CLUSTER, "endpoints": [{"lb_endpoints": [endpoint]}]},
+    }
+    if options.mode is not Mode.REST:
+        cluster["typed_extension_protocol_options"] = {_HTTP_OPTIONS: _http2_options()}
+    if options.tls is not None:
+        cluster["transport_socket"] = _transport_socket(options.tls, options.host)
+    return cluster
+
+
+def _http2_options() -> Json:
+    keepalive = {"connection_keepalive": {"interval": KEEPALIVE_INTERVAL, "timeout": KEEPALIVE_TIMEOUT}}
+    return {
+        "@type": f"type.googleapis.com/{_HTTP_OPTIONS}",
+        "explicit_http_config": {"http2_protocol_options": keepalive},
+    }
+
+
+def _transport_socket(tls: ClientTls, host: str) -> Json:
+    validation: Json = {"trusted_ca": {"filename": tls.ca}}
+    context: Json = {"validation_context": validation}
+    if tls.certificate:
+        pair = {"certificate_chain": {"filename": tls.certificate}, "private_key": {"filename": tls.private_key}}
+        context["tls_certificates"] = [pair]
+    name = tls.server_name or host
+    if _is_address(name):
+        validation["match_typed_subject_alt_names"] = [{"san_type": "IP_ADDRESS", "matcher": {"exact": name}}]
+        config: Json = {"@type": _TLS_CONTEXT, "common_tls_context": context}
+    else:
+        validation["match_typed_subject_alt_names"] = [{"san_type": "DNS", "matcher": {"exact": name}}]
+        config = {"@type": _TLS_CONTEXT, "sni": name, "common_tls_context": context}
+    return {"name": "envoy.transport_sockets.tls", "typed_config": config}
+
+
+def _grpc_library(options: BootstrapOptions) -> Json:
+    server = {
+        "server_uri": f"{_bracketed(options.host)}:{options.port}",
+        "channel_creds": [_channel_credentials(options.tls)],
+        "server_features": ["xds_v3"],
+    }
+    return {
+        "xds_servers": [server],
+        "node": _node(options),
+        "server_listener_resource_name_template": GRPC_SERVER_TEMPLATE,
+    }
+
+
+def _channel_credentials(tls: ClientTls | None) -> Json:
+    if tls is None:
+        return {"type": "insecure"}
+    config = {"ca_certificate_file": tls.ca}
+    if tls.certificate:
+        config |= {"certificate_file": tls.certificate, "private_key_file": tls.private_key}
+    return {"type": "tls", "config": config}
+
+
+def _address(host: str, port: int) -> Json:
+    return {"socket_address": {"address": host, "port_value": port}}
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

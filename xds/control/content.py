@@ -1,0 +1,106 @@
+"""What a group holds at a revision, and what a change makes of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+from xds.model.errors import NotFoundError
+from xds.model.resource import Resource
+from xds.model.resource_type import alias_of, type_url_of
+from xds.model.snapshot import Change, Snapshot
+from xds.store.base import NO_META, Delta, Entry, Meta
+
+Key = tuple[str, str]  # (type_url, name)
+
+_ETAG_DIGEST_BYTES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """A snapshot together with what the store calls its resources. ``blob_ids`` is in pushed order."""
+
+    snapshot: Snapshot
+    blob_ids: Mapping[Key, str]
+    meta: Meta = NO_META
+
+    @property
+    def group(self) -> str:
+        return self.snapshot.group
+
+    @property
+    def revision(self) -> int:
+        return self.snapshot.revision
+
+    def __len__(self) -> int:
+        return len(self.blob_ids)
+
+    def get(self, key: Key) -> Resource | None:
+        """One resource by type URL and name."""
+        return self.snapshot.get(key[0]).resources.get(key[1])
+
+    def resources(self) -> Iterator[Resource]:
+        """All resources in pushed order."""
+        for type_url, name in self.blob_ids:
+            yield self.snapshot.sets[type_url].resources[name]
+
+    def entries(self) -> Iterator[Entry]:
+        """The manifest's lines, in pushed order."""
+        for (type_url, name), blob in self.blob_ids.items():
+            yield Entry(type_url, name, blob)
+
+    def versions(self) -> dict[str, str]:
+        """version_info by type label."""
+        return {type_label(found.type.type_url): found.version_info for found in self.snapshot}
+
+    @cached_property
+    def etag(self) -> str:
+        """Identifies revision and content, without quotes: ``r42-1f3a9c07``. The same on every replica."""
+        digest = blake2b(digest_size=_ETAG_DIGEST_BYTES)
+        for type_url, found in sorted(self.snapshot.sets.items()):
+            digest.update(type_url.encode() + found.digest)
+        return f"r{self.revision}-{digest.hexdigest()}"
+
+
+def type_label(type_url: str) -> str:
+    """How a type is called in answers: its alias, or the message name where the alias means another type (v2)."""
+    alias = alias_of(type_url)
+    return alias if type_url_of(alias) == type_url else type_url.rpartition("/")[2]
+
+
+def blob_ids(entries: Iterable[Entry]) -> dict[Key, str]:
+    """A manifest as a mapping, order kept."""
+    return {(entry.type_url, entry.name): entry.blob_id for entry in entries}
+
+
+def amended(held: Mapping[Key, str], delta: Delta) -> dict[Key, str]:
+    """``held`` after ``delta``: a put of a name that exists keeps its place, a new one goes last.
+
+    Raises ``NotFoundError`` for the deletion of what is not there.
+    """
+    result = {**held, **blob_ids(delta.put)}
+    for key in delta.delete:
+        if key not in held:
+            raise NotFoundError(f"no {type_label(key[0])} resource named {key[1]!r}")
+        result.pop(key, None)
+    return result
+
+
+def changes(old: Mapping[Key, str], new: Mapping[Key, str]) -> dict[str, Change]:
+    """What differs, by type URL; types without a difference are left out."""
+    added, changed, removed = (dict[str, list[str]]() for _ in range(3))
+    for key, blob in new.items():
+        before = old.get(key)
+        if before is None:
+            added.setdefault(key[0], []).append(key[1])
+        elif before != blob:
+            changed.setdefault(key[0], []).append(key[1])
+    for type_url, name in old.keys() - new.keys():
+        removed.setdefault(type_url, []).append(name)
+    types = dict.fromkeys((*added, *changed, *removed))
+    return {
+        url: Change(tuple(added.get(url, ())), tuple(changed.get(url, ())), tuple(sorted(removed.get(url, ()))))
+        for url in types
+    }

@@ -1,0 +1,254 @@
+"""Settings of the server: file, then environment, then flags, in rising precedence (DESIGN 5.4).
+
+A file is YAML with the sections below; the environment spells a path with double underscores
+(``XDS_SERVER__GRPC__PORT=18000``). An unknown key is an error with a hint, never ignored: a typo must not silently
+leave a default in place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from xds.model.errors import XdsError
+
+Json = dict[str, Any]
+
+GRPC_PORT = 18000
+HTTP_PORT = 18080
+LOOPBACK = "127.0.0.1"
+ENV_PREFIX = "XDS_"
+ENV_DELIMITER = "__"
+MIB = 1 << 20
+_FILE_LIMIT_BYTES = MIB
+
+
+class SettingsError(XdsError):
+    """The settings are wrong; the message names each key and what is expected of it."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TlsSettings(_Section):
+    """PEM files. With ``client_ca`` every client must show a certificate signed by it."""
+
+    certificate: Path
+    private_key: Path
+    client_ca: Path | None = None
+
+
+class GrpcSettings(_Section):
+    """Where xDS clients connect; port 0 takes a free one."""
+
+    host: str = LOOPBACK
+    port: int = Field(GRPC_PORT, ge=0, le=65535)
+    tls: TlsSettings | None = None
+
+
+class HttpSettings(_Section):
+    """Where the admin API, REST xDS, health and metrics are served; port 0 takes a free one."""
+
+    host: str = LOOPBACK
+    port: int = Field(HTTP_PORT, ge=0, le=65535)
+    tls: TlsSettings | None = None
+
+
+class ServerSettings(_Section):
+    """The two doors and how pushes go out.
+
+    ``order`` off sends every type at once: requests are lost then, it exists to show that. ``on_nack`` is the
+    default of all groups (DESIGN 3.2).
+    """
+
+    grpc: GrpcSettings = GrpcSettings()
+    http: HttpSettings = HttpSettings()
+    order: Literal["on", "off"] = "on"
+    on_nack: Literal["hold", "proceed"] = "hold"
+    drain_s: float = Field(5.0, ge=0, le=600)
+    insecure: bool = False
+
+    @field_validator("order", mode="before")
+    @classmethod
+    def _order_word(cls, value: object) -> object:
+        # YAML 1.1 reads a bare on/off as a boolean.
+        return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+class StoreSettings(_Section):
+    """Where desired state is kept."""
+
+    kind: Literal["memory", "sqlite"] = "sqlite"
+    data: Path = Path("xds-data")
+
+
+class LimitSettings(_Section):
+    """What one request, stream or resource may cost (DESIGN 5)."""
+
+    body_bytes: int = Field(64 * MIB, gt=0)
+    resource_bytes: int = Field(4 * MIB, gt=0)
+    grpc_receive_bytes: int = Field(8 * MIB, gt=0)
+    names_per_request: int = Field(20_000, gt=0)
+    names_per_subscription: int = Field(100_000, gt=0)
+    types_per_stream: int = Field(64, gt=0)
+    requests_per_s: float = Field(100.0, gt=0)
+    requests_burst: int = Field(1_000, gt=0)
+
+
+class AuthSettings(_Section):
+    """Bearer tokens as SHA-256 in hex: ``printf %s TOKEN | sha256sum``."""
+
+    token_sha256: tuple[str, ...] = ()
+
+    @field_validator("token_sha256")
+    @classmethod
+    def _hex_digests(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for digest in value:
+            if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+                raise ValueError("each entry is a SHA-256 in lower-case hex, not the token itself")
+        return value
+
+
+class LogSettings(_Section):
+    """``auto`` writes JSON unless standard error is a terminal."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+
+
+class Settings(BaseSettings):
+    """All settings with their defaults; build with ``load_settings``."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER
+    )
+
+    server: ServerSettings = ServerSettings()
+    store: StoreSettings = StoreSettings()
+    limits: LimitSettings = LimitSettings()
+    auth: AuthSettings = AuthSettings()
+    logs: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """``load_settings`` merges the sources: it knows the file's name."""
+        return (init_settings,)
+
+
+def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
+    """Read ``file``, the environment and ``flags`` (nested like the file). Raises ``SettingsError``."""
+    _check_environment(os.environ)
+    document = _read_document(file) if file is not None else {}
+    try:
+        settings = Settings(**merge(merge(document, EnvSettingsSource(Settings)()), dict(flags or {})))
+    except pydantic.ValidationError as error:
+        raise SettingsError("\n".join(_explain(detail) for detail in error.errors())) from None
+    _check_exposure(settings)
+    return settings
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
+    """``base`` with the keys of ``over`` put on top, section by section."""
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def is_loopback(host: str) -> bool:
+    """True when only this machine can reach ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _read_document(file: Path) -> Json:
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(_FILE_LIMIT_BYTES + 1)
+        document = yaml.safe_load(text) if len(text) <= _FILE_LIMIT_BYTES else None
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: {error}") from None
+    if len(text) > _FILE_LIMIT_BYTES:
+        raise SettingsError(f"{file}: larger than {_FILE_LIMIT_BYTES} bytes")
+    if document is not None and not isinstance(document, dict):
+        raise SettingsError(f"{file}: sections are expected, such as 'server:'")
+    return document or {}
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    """A variable that spells a path must begin with a section that exists."""
+    for name in environment:
+        section, delimiter, _ = name.upper().removeprefix(ENV_PREFIX).lower().partition(ENV_DELIMITER)
+        if name.upper().startswith(ENV_PREFIX) and delimiter and section not in Settings.model_fields:
+            raise SettingsError(f"{name}: no such section{_hint(section, list(Settings.model_fields))}")
+
+
+def _explain(detail: Mapping[str, Any]) -> str:
+    path = [str(part) for part in detail["loc"]]
+    where = ".".join(path)
+    if detail["type"] != "extra_forbidden":
+        return f"{where}: {detail['msg']} (got {detail['input']!r})"
+    return f"{where}: no such setting{_hint(path[-1], _fields_at(path[:-1]))}"
+
+
+def _fields_at(path: list[str]) -> list[str]:
+    model: Any = Settings
+    for part in path:
+        fields = model.model_fields
+        if part not in fields:
+            return []
+        model = _section_class(fields[part].annotation)
+        if model is None:
+            return []
+    return list(model.model_fields)
+
+
+def _section_class(annotation: Any) -> type[BaseModel] | None:
+    choices = getattr(annotation, "__args__", (annotation,))  # ``TlsSettings | None``
+    return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)
+
+
+def _hint(word: str, choices: list[str]) -> str:
+    close = get_close_matches(word, choices, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f" (one of {', '.join(choices)})" if choices else ""
+
+
+def _check_exposure(settings: Settings) -> None:
+    """Non-loopback binds need TLS and credentials, or ``--insecure`` (DESIGN 5)."""
+    if settings.server.insecure:
+        return
+    for name, door in (("grpc", settings.server.grpc), ("http", settings.server.http)):
+        if is_loopback(door.host):
+            continue
+        credentials = settings.auth.token_sha256 or (door.tls is not None and door.tls.client_ca is not None)
+        if door.tls is None or not credentials:
+            raise SettingsError(
+                f"server.{name}.host: {door.host} is reachable from other machines; set server.{name}.tls and"
+                " credentials (auth.token_sha256 or tls.client_ca), or pass --insecure"
+            )

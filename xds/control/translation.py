@@ -1,0 +1,86 @@
+"""The v2 variant of a snapshot's sets, for clients on the v2 transport (DESIGN 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+import structlog
+
+from xds.codec.downgrade import downgrade
+from xds.fleet.fleet import Fleet
+from xds.fleet.state import NodeState, TypeState
+from xds.model.resource import Resource
+from xds.model.resource_type import V2_URLS, resource_type
+from xds.model.snapshot import ResourceSet
+from xds.protocol.cache import SnapshotCache
+
+V2 = "v2"
+PROBLEM_LIMIT = 500  # characters
+SHOWN_LIMIT = 100
+
+_log = structlog.get_logger(logger_name="xds.control.translation")
+
+
+def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
+    """The set under its v2 type URL; None where the v2 API has no such type. What v2 cannot express is left out."""
+    type_url = V2_URLS.get(held.type.type_url)
+    if type_url is None:
+        return None
+    members: dict[str, Resource] = {}
+    omitted: dict[str, str] = {}
+    for name, resource in held.resources.items():
+        found = downgrade(resource)
+        if found.resource is not None:
+            members[name] = found.resource
+        else:
+            omitted[name] = found.problem[:PROBLEM_LIMIT]
+    if omitted:
+        name, problem = next(iter(omitted.items()))
+        _log.warning(
+            "resource.not_in_v2", type=held.type.alias, resources_n=len(omitted), resource=name, error_message=problem
+        )
+    return ResourceSet(resource_type(type_url), held.version_info, members, origin_id=held.id, omitted=omitted)
+
+
+def variant_sets(
+    cache: SnapshotCache, fleet: Fleet, group: str, type_urls: Collection[str]
+) -> dict[str, dict[str, ResourceSet]]:
+    """What streams of each API in use are served of these types of a group: API to type URL to set."""
+    urls = {V2_URLS.get(type_url, type_url) for type_url in type_urls}
+    found: dict[str, dict[str, ResourceSet]] = {}
+    for api in fleet.apis(group) - {""}:
+        view = cache.view(group, api)
+        sets = view.snapshot.sets if view is not None else {}
+        found[api] = {url: sets[url] for url in urls if url in sets}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Unexpressed:
+    """A resource that a node asks for and is not sent, because the API it speaks cannot express it."""
+
+    name: str
+    problem: str
+
+
+def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[Unexpressed, ...]]:
+    """By type alias what a connected node asks for and its API cannot express (DESIGN 5.1); some where it is much."""
+    found: dict[str, tuple[Unexpressed, ...]] = {}
+    for stream in node.streams:
+        view = cache.view(node.group, stream.api) if stream.api else None
+        if view is None:
+            continue
+        for state in stream.types:
+            unsent = islice(_wanted(state, view.snapshot.get(state.type_url).omitted), SHOWN_LIMIT)
+            members = dict.fromkeys((*found.get(state.type, ()), *unsent))
+            if members:
+                found[state.type] = tuple(members)[:SHOWN_LIMIT]
+    return found
+
+
+def _wanted(state: TypeState, omitted: Mapping[str, str]) -> Iterator[Unexpressed]:
+    # What is omitted is missing in what was served; both lists are cut off where they are long.
+    named = {*state.names, *state.missing}
+    return (Unexpressed(name, problem) for name, problem in omitted.items() if state.wildcard or name in named)

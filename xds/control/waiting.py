@@ -1,0 +1,95 @@
+"""Has the fleet taken a push? One place decides, for ``Prefer: wait`` and ``apply --wait`` alike (DESIGN 5.2).
+
+The nodes that were connected at commit count. Those that have left since, or subscribe to nothing the push changed,
+do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from xds.control.translation import variant_sets
+from xds.fleet.fleet import Fleet
+from xds.fleet.state import Convergence
+from xds.model.group import match_group
+from xds.model.node import Node
+from xds.protocol.cache import SnapshotCache
+
+PUSHES_KEPT = 64
+
+
+class Verdict(StrEnum):
+    """How a push stands with the nodes that count."""
+
+    DONE = "done"
+    PENDING = "pending"
+    REFUSED = "refused"
+
+
+def verdict(convergence: Convergence, needed_percent: float = 100.0) -> Verdict:
+    """``DONE`` once ``needed_percent`` of the nodes hold the push; ``REFUSED`` once NACKs rule that out."""
+    needed = convergence.total * needed_percent / 100
+    if convergence.synced >= needed:
+        return Verdict.DONE
+    return Verdict.REFUSED if convergence.total - convergence.nacked < needed else Verdict.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One push that may be waited for: the types it changed and the nodes that were connected then."""
+
+    group: str
+    revision: int
+    type_urls: frozenset[str]
+    nodes: frozenset[str]
+
+
+class PushLog:
+    """The latest pushes and how far each has come."""
+
+    def __init__(self, cache: SnapshotCache, fleet: Fleet) -> None:
+        self._cache = cache
+        self._fleet = fleet
+        self._pushes: dict[tuple[str, int], Push] = {}
+
+    def record(self, group: str, revision: int, type_urls: frozenset[str]) -> None:
+        """Remember a push at its commit, before the streams are woken."""
+        push = Push(group, revision, type_urls, self._followers(group))
+        self._pushes[group, revision] = push
+        while len(self._pushes) > PUSHES_KEPT:
+            del self._pushes[next(iter(self._pushes))]
+
+    def progress(self, group: str, revision: int) -> Convergence | None:
+        """How far a push has come; None when it is not known here (too old, or from before a restart).
+
+        A later push of the same types stands for an earlier one: clients skip what was superseded.
+        """
+        push = self._pushes.get((group, revision))
+        snapshot = self._cache.get(group)
+        if push is None or snapshot is None:
+            return None
+        targets = {url: snapshot.sets[url] for url in push.type_urls if url in snapshot.sets}
+        variants = variant_sets(self._cache, self._fleet, group, push.type_urls)
+        found = self._fleet.convergence(group, targets, push.nodes, variants)
+        moving = self._moving(push)
+        return replace(found, pending=found.pending + len(moving), pending_nodes=(*found.pending_nodes, *moving))
+
+    def _followers(self, group: str) -> frozenset[str]:
+        """The connected nodes that follow the group or are about to, because it is new."""
+        followers = self._fleet.connected(group)
+        if followers:
+            return followers
+        return frozenset(node for node in self._fleet.connected() if self._group_of(node) == group)
+
+    def _moving(self, push: Push) -> list[str]:
+        """Nodes that belong to the group now but whose streams have not been told yet."""
+        late = (push.nodes & self._fleet.connected()) - self._fleet.connected(push.group)
+        return sorted(node for node in late if self._group_of(node) == push.group)
+
+    def _group_of(self, node_id: str) -> str:
+        state = self._fleet.node(node_id)
+        if state is None:
+            return ""
+        match = match_group(Node(state.id, state.cluster), lambda group: self._cache.get(group) is not None)
+        return match.group if match is not None else ""

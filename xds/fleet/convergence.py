@@ -1,0 +1,76 @@
+"""How far one node has come with a push. Judged by content: a version_info may repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xds.fleet.state import Sync
+from xds.fleet.track import NodeTrack, TypeTrack
+from xds.model.snapshot import ResourceSet
+
+
+class NodeProgress:
+    """The worst state over all streams and pushed types, and what to show for it."""
+
+    __slots__ = ("last_ack", "nacks", "state")
+
+    def __init__(self) -> None:
+        self.state = Sync.NOT_SUBSCRIBED
+        self.nacks: list[int] = []
+        self.last_ack = 0.0
+
+    def add(self, track: TypeTrack, target: ResourceSet) -> None:
+        """Take one type of one stream into account."""
+        state = progress(track, target)
+        if state is Sync.NACKED:
+            self.state = Sync.NACKED
+            self.nacks.append(track.nack)
+        elif state is Sync.PENDING and self.state is not Sync.NACKED:
+            self.state = Sync.PENDING
+        elif state is Sync.SYNCED:
+            self.last_ack = max(self.last_ack, track.since)
+            if self.state is Sync.NOT_SUBSCRIBED:
+                self.state = Sync.SYNCED
+
+
+def node_progress(
+    node: NodeTrack, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
+) -> NodeProgress:
+    """Where a connected node stands with ``targets``, the pushed sets by type URL.
+
+    ``variants`` are the sets that streams of another API get instead, by API.
+    """
+    found = NodeProgress()
+    for stream in node.streams.values():
+        for type_url, target in variants.get(stream.api, targets).items():
+            track = stream.types.get(type_url)
+            if track is not None:
+                found.add(track, target)
+    return found
+
+
+def progress(track: TypeTrack, target: ResourceSet) -> Sync:
+    """Where one type on one stream stands with the set that was pushed."""
+    if track.state is Sync.NOT_SUBSCRIBED:
+        return Sync.NOT_SUBSCRIBED
+    if track.state is Sync.NACKED:
+        # A refusal of what came before this push says nothing about it: the new offer may be on its way.
+        return Sync.NACKED if track.refused is not None and holds(track.refused, target) else Sync.PENDING
+    if track.state is Sync.SYNCED and track.acked is not None and same(track.acked, target):
+        return Sync.SYNCED
+    return Sync.PENDING
+
+
+def same(one: ResourceSet, other: ResourceSet) -> bool:
+    """True when both hold the same content."""
+    return one is other or one.digest == other.digest
+
+
+def holds(offered: ResourceSet, target: ResourceSet) -> bool:
+    """True when all of ``target`` was in the offer: the very set, or its union with what was to be removed later."""
+    if same(offered, target):
+        return True
+    if not target.resources:
+        return False
+    resources = offered.resources
+    return all(name in resources and resources[name].version == item.version for name, item in target.resources.items())

@@ -1,0 +1,314 @@
+"""The fold: engine events in, node states and NACK records out.
+
+House rules: an event costs a few attribute writes; what is shown is built when it is asked for. Times are epoch
+seconds and always arguments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from xds.fleet.convergence import node_progress
+from xds.fleet.nacks import RECORDS_LIMIT, NackLog, answers, mentions
+from xds.fleet.state import Convergence, NackRecord, NackState, NodeState, StreamState, Sync
+from xds.fleet.track import NodeTrack, StreamTrack, TypeTrack, worst
+from xds.model.resource_type import alias_of, type_url_of
+from xds.model.snapshot import ResourceSet, Snapshot
+from xds.protocol.events import Acked, Event, Identified, InStep, Nacked, Send, Subscribed, ViewChanged
+
+DISCONNECTED_KEPT_S = 3600.0
+DISCONNECTED_LIMIT = 10_000
+REVISIONS_LIMIT = 100_000
+SHOWN_LIMIT = 100
+
+
+class Fleet:
+    """All nodes that are or recently were connected.
+
+    ``changes`` grows with every event that can move a push forward, so that a waiter knows when to look again.
+    """
+
+    def __init__(
+        self,
+        disconnected_kept_s: float = DISCONNECTED_KEPT_S,
+        disconnected_limit: int = DISCONNECTED_LIMIT,
+        nacks_limit: int = RECORDS_LIMIT,
+    ) -> None:
+        self.changes = 0
+        self.nack_log = NackLog(nacks_limit)
+        self._streams: dict[int, StreamTrack] = {}
+        self._nodes: dict[str, NodeTrack] = {}
+        self._disconnected: dict[str, float] = {}  # node id -> when it left, oldest first
+        self._revisions: dict[int, int] = {}  # ResourceSet.id -> newest revision that holds it
+        self._kept_s = disconnected_kept_s
+        self._disconnected_limit = disconnected_limit
+
+    # Writing
+
+    def stream_opened(self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "") -> None:
+        """A stream came; it belongs to no node until its first request. ``api`` as in `StreamState`."""
+        self._streams[stream_id] = StreamTrack(stream_id, peer, service, variant, now, api)
+        self._forget_disconnected(now)
+
+    def fold(self, stream_id: int, events: Iterable[Event], now: float) -> None:
+        """Take in what the engine reported for one stream, in its order."""
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return
+        for event in events:
+            fold = _FOLDS.get(type(event))
+            if fold is not None:
+                fold(self, stream, event, now)
+
+    def stream_closed(self, stream_id: int, now: float) -> None:
+        """A stream went; its node stays visible for a while."""
+        stream = self._streams.pop(stream_id, None)
+        if stream is None or stream.node is None:
+            return
+        node = stream.node
+        node.leave(stream, self._revisions)
+        node.last_seen = now
+        self.changes += 1
+        if not node.streams:
+            self._disconnected[node.node.id] = now
+            self._forget_disconnected(now)
+
+    def published(self, snapshot: Snapshot) -> None:
+        """Learn which revision the sets of a snapshot belong to, so that node states can name it."""
+        for resource_set in snapshot:
+            self._revisions.pop(resource_set.id, None)
+            self._revisions[resource_set.id] = snapshot.revision
+        while len(self._revisions) > REVISIONS_LIMIT:
+            del self._revisions[next(iter(self._revisions))]
+
+    # Reading
+
+    def nodes(self, group: str | None = None) -> Iterator[NodeState]:
+        """Nodes in the order of their ids, connected or gone not long ago; built one by one."""
+        for node_id in sorted(self._nodes):
+            track = self._nodes.get(node_id)
+            if track is not None and group in (None, track.group):
+                yield track.state(self._revisions)
+
+    def node(self, node_id: str) -> NodeState | None:
+        """One node; None when it was never seen or is forgotten."""
+        track = self._nodes.get(node_id)
+        return track.state(self._revisions) if track is not None else None
+
+    def streams(self) -> Iterator[StreamState]:
+        """The open streams, those included that have not named their node yet."""
+        for stream in list(self._streams.values()):
+            yield stream.state(self._revisions)
+
+    def nacks(
+        self,
+        group: str | None = None,
+        node: str | None = None,
+        type: str | None = None,
+        since: float | None = None,
+        state: NackState | str | None = None,
+    ) -> Iterator[NackRecord]:
+        """NACK records, the newest first. ``since`` bounds the last occurrence.
+
+        ``type`` is an alias, for whichever API a client speaks, or a type URL.
+        """
+        type_url = type_url_of(type) if type is not None else None
+        for record in self.nack_log:
+            if (
+                group in (None, record.group)
+                and node in (None, record.node)
+                and (type in (None, record.type) or type_url == record.type_url)
+                and (since is None or record.last >= since)
+                and state in (None, record.state)
+            ):
+                yield record
+
+    def connected(self, group: str | None = None) -> frozenset[str]:
+        """Ids of the nodes that have a stream now."""
+        nodes = self._nodes.values()
+        return frozenset(track.node.id for track in nodes if track.streams and group in (None, track.group))
+
+    def apis(self, group: str) -> frozenset[str]:
+        """The APIs that the streams of a group speak, as in `StreamState`."""
+        return frozenset(stream.api for stream in self._streams.values() if stream.group == group)
+
+    def convergence(
+        self,
+        group: str,
+        targets: Mapping[str, ResourceSet],
+        among: Collection[str] | None = None,
+        variants: Mapping[str, Mapping[str, ResourceSet]] = MappingProxyType({}),
+    ) -> Convergence:
+        """How far a push has come.
+
+        ``targets`` are the sets it changed, by type URL; ``variants`` are those that streams of another API get
+        instead, by API. Connected nodes of the group count, narrowed to ``among`` (those connected at commit); a node
+        that subscribes to none of the types does not.
+        """
+        counts: Counter[Sync] = Counter()
+        last_ack = 0.0
+        pending: list[str] = []
+        nacks: list[NackRecord] = []
+        for track in self._connected_among(group, among):
+            found = node_progress(track, targets, variants)
+            counts[found.state] += 1
+            last_ack = max(last_ack, found.last_ack)
+            if found.state is Sync.PENDING and len(pending) < SHOWN_LIMIT:
+                pending.append(track.node.id)
+            elif found.state is Sync.NACKED and len(nacks) < SHOWN_LIMIT:
+                nacks.extend(filter(None, map(self.nack_log.get, found.nacks)))
+        return Convergence(
+            synced=counts[Sync.SYNCED],
+            pending=counts[Sync.PENDING],
+            nacked=counts[Sync.NACKED],
+            last_ack=last_ack,
+            pending_nodes=tuple(pending),
+            nacks=tuple(nacks),
+        )
+
+    def nodes_by_group(self) -> Counter[str]:
+        """Connected nodes per group; the empty group is of those that none matches."""
+        return Counter(track.group for track in self._nodes.values() if track.streams)
+
+    def nodes_nacked(self) -> Counter[tuple[str, str]]:
+        """Connected nodes per (type alias, group) that refuse what they were sent."""
+        found: Counter[tuple[str, str]] = Counter()
+        for track in self._nodes.values() if self.nack_log else ():
+            for alias, tracks in track.tracks().items() if track.streams else ():
+                if worst(tracks).state is Sync.NACKED:
+                    found[alias, track.group] += 1
+        return found
+
+    def missing(self) -> Counter[str]:
+        """Per type alias: names asked for that do not exist, summed over all streams."""
+        found: Counter[str] = Counter()
+        for stream in self._streams.values():
+            for track in stream.types.values():
+                if track.names and track.missing():
+                    found[alias_of(track.type_url)] += len(track.missing())
+        return found
+
+    def _connected_among(self, group: str, among: Collection[str] | None) -> Iterator[NodeTrack]:
+        tracks = self._nodes.values() if among is None else filter(None, map(self._nodes.get, among))
+        return (track for track in tracks if track.streams and track.group == group)
+
+    def _forget_disconnected(self, now: float) -> None:
+        gone = self._disconnected
+        while gone:
+            node_id, left = next(iter(gone.items()))
+            if len(gone) <= self._disconnected_limit and left > now - self._kept_s:
+                return
+            del gone[node_id], self._nodes[node_id]
+
+    # The fold, event by event
+
+    def _identified(self, stream: StreamTrack, event: Identified, now: float) -> None:
+        node = self._nodes.get(event.node.id)
+        if node is None:
+            node = self._nodes[event.node.id] = NodeTrack(event.node, now)
+        self._disconnected.pop(event.node.id, None)
+        node.node = event.node
+        node.group = event.group
+        node.last_seen = now
+        node.left.clear()
+        node.streams[stream.id] = stream
+        stream.node = node
+        stream.group = event.group
+
+    def _view_changed(self, stream: StreamTrack, event: ViewChanged, now: float) -> None:
+        self.changes += 1
+        stream.orphaned = not event.group
+        if event.group:
+            stream.group = event.group
+            if stream.node is not None:
+                stream.node.group = event.group
+
+    def _sent(self, stream: StreamTrack, event: Send, now: float) -> None:
+        if event.response.heartbeat:
+            return
+        track = stream.types.get(event.type_url) or stream.track(event.type_url, now)
+        track.sent = event.response.resource_set
+        if track.state is not Sync.PENDING:
+            track.state = Sync.PENDING
+            track.since = now
+
+    def _acked(self, stream: StreamTrack, event: Acked, now: float) -> None:
+        if event.response.heartbeat:
+            return
+        self.changes += 1
+        track = stream.types.get(event.type_url) or stream.track(event.type_url, now)
+        track.acked = event.response.resource_set
+        if self.nack_log:
+            self._resolve(stream, track, lambda record: answers(event.response, record), now)
+        self._settle(track, now)
+
+    def _in_step(self, stream: StreamTrack, event: InStep, now: float) -> None:
+        self.changes += 1
+        track = stream.track(event.type_url, now)
+        track.sent = track.acked = event.resource_set
+        if self.nack_log:
+            self._resolve(stream, track, lambda record: True, now)
+        self._settle(track, now)
+
+    def _nacked(self, stream: StreamTrack, event: Nacked, now: float) -> None:
+        if stream.node is None:
+            return
+        self.changes += 1
+        record = self.nack_log.refuse(stream.node.node.id, stream.group, event, now)
+        track = stream.track(event.type_url, now)
+        track.refused = event.response.resource_set
+        track.nack = record.id
+        track.error = record.message
+        track.enter(Sync.NACKED, now)
+
+    def _subscribed(self, stream: StreamTrack, event: Subscribed, now: float) -> None:
+        track = stream.track(event.type_url, now)
+        track.subscribe(event, now)
+        if track.nack and not event.wildcard:
+            self._resolve(stream, track, lambda record: not mentions(event.names, record), now)
+            if not track.nack and track.state is Sync.NACKED:
+                track.enter(Sync.SYNCED if track.acked is not None else Sync.PENDING, now)
+
+    def _settle(self, track: TypeTrack, now: float) -> None:
+        """In step, but for what is still refused (an answer about other names does not mend that)."""
+        if track.nack and self.nack_log.is_open(track.nack):
+            track.enter(Sync.NACKED, now)
+            return
+        track.nack = 0
+        track.refused = None
+        track.error = ""
+        if track.state is not Sync.NOT_SUBSCRIBED:
+            track.state = Sync.SYNCED
+            track.since = now
+
+    def _resolve(
+        self, stream: StreamTrack, track: TypeTrack, settles: Callable[[NackRecord], bool], now: float
+    ) -> None:
+        if stream.node is None:
+            return
+        for record in self.nack_log.open_of(stream.node.node.id, track.type_url):
+            if settles(record):
+                if track.nack == record.id:
+                    track.nack = 0
+                if not _refused_elsewhere(stream.node, track.type_url, record.id):
+                    self.nack_log.resolve(record, now)
+
+
+def _refused_elsewhere(node: NodeTrack, type_url: str, record_id: int) -> bool:
+    """True while another stream of the same node id (many clients may share one) stands by its refusal."""
+    tracks = (stream.types.get(type_url) for stream in node.streams.values())
+    return any(track is not None and track.nack == record_id for track in tracks)
+
+
+_FOLDS: Mapping[type, Callable[[Fleet, StreamTrack, Any, float], None]] = {
+    Identified: Fleet._identified,
+    ViewChanged: Fleet._view_changed,
+    Send: Fleet._sent,
+    Acked: Fleet._acked,
+    InStep: Fleet._in_step,
+    Nacked: Fleet._nacked,
+    Subscribed: Fleet._subscribed,
+}

@@ -1,0 +1,132 @@
+"""What operators are shown: frozen values, built on demand. Times are epoch seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from xds.model.node import Locality
+
+
+class Sync(StrEnum):
+    """Where a client stands with one type."""
+
+    SYNCED = "synced"
+    PENDING = "pending"
+    NACKED = "nacked"
+    NOT_SUBSCRIBED = "not_subscribed"
+    ORPHANED = "orphaned"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeState:
+    """One type on one node.
+
+    ``revision`` is the newest revision of the group whose content the client has ACKed; None when it is not known.
+    ``subscribed`` counts the names asked for, ``names`` lists some of them; with ``wildcard`` the client wants
+    everything besides. ``missing`` lists names asked for that do not exist, ``error`` is the client's own word on
+    what it refused. ``since`` is when the state was entered.
+    """
+
+    type: str
+    type_url: str
+    state: Sync
+    version_sent: str = ""
+    version_acked: str = ""
+    revision: int | None = None
+    wildcard: bool = False
+    subscribed: int = 0
+    names: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    error: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """One gRPC stream. ``variant`` is ``sotw`` or ``delta``; ``service`` is the short name, such as ``ADS``.
+
+    ``api`` is the variant of the group's view that the stream follows: ``v2`` for the old transport, else empty.
+    """
+
+    id: int
+    peer: str
+    service: str
+    variant: str
+    opened: float
+    types: tuple[TypeState, ...] = ()
+    api: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node id with all its streams.
+
+    ``types`` merges the streams (a client may use one per type, or several per type): the worst state wins.
+    A node without streams has left at ``last_seen``; ``types`` is then what it had.
+    """
+
+    id: str
+    cluster: str
+    locality: Locality
+    group: str
+    user_agent: str
+    first_seen: float
+    last_seen: float
+    streams: tuple[StreamState, ...] = ()
+    types: tuple[TypeState, ...] = ()
+
+    @property
+    def connected(self) -> bool:
+        return bool(self.streams)
+
+
+class NackState(StrEnum):
+    OPEN = "open"
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class NackRecord:
+    """Who refused what, and why.
+
+    One record per node, type and refused content while it is open: a repetition raises ``count``. ``message`` is the
+    client's whole text (bounded), ``names`` some of the ``resources`` names in the refused response. The record
+    resolves when the node ACKs a later answer for them, or wants them no more.
+    """
+
+    id: int
+    node: str
+    group: str
+    type: str
+    type_url: str
+    version: str
+    nonce: str
+    code: int
+    message: str
+    first: float
+    last: float
+    names: tuple[str, ...] = ()
+    resources: int = 0
+    count: int = 1
+    state: NackState = NackState.OPEN
+    resolved: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Convergence:
+    """How far a push has come among the connected nodes of its group that subscribe to what it changed.
+
+    ``last_ack`` is when the last of the synced nodes came into step. The lists are bounded; the counts are not.
+    """
+
+    synced: int = 0
+    pending: int = 0
+    nacked: int = 0
+    last_ack: float = 0.0
+    pending_nodes: tuple[str, ...] = field(default=())
+    nacks: tuple[NackRecord, ...] = field(default=())
+
+    @property
+    def total(self) -> int:
+        return self.synced + self.pending + self.nacked

@@ -1,0 +1,189 @@
+"""The mutable side: what is known of each stream, in a few slots that events write to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from heapq import nsmallest
+
+from xds.fleet.state import NodeState, StreamState, Sync, TypeState
+from xds.model.node import Node
+from xds.model.resource_type import alias_of
+from xds.model.snapshot import ResourceSet
+from xds.protocol.events import Subscribed
+from xds.protocol.subscription import NO_NAMES, Interest
+
+NAMES_SHOWN = 100
+_WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_SUBSCRIBED)
+_BADNESS = {state: -place for place, state in enumerate(_WORST_FIRST)}
+
+
+class TypeTrack:
+    """One type on one stream. ``nack`` is the id of the record it has open, 0 when it has none."""
+
+    __slots__ = (
+        "_missing",
+        "acked",
+        "error",
+        "nack",
+        "names",
+        "refused",
+        "sent",
+        "since",
+        "state",
+        "type_url",
+        "wildcard",
+    )
+
+    def __init__(self, type_url: str, now: float) -> None:
+        self.type_url = type_url
+        self.state = Sync.PENDING
+        self.since = now
+        self.sent: ResourceSet | None = None
+        self.acked: ResourceSet | None = None
+        self.refused: ResourceSet | None = None
+        self.error = ""
+        self.nack = 0
+        self.wildcard = False
+        self.names: frozenset[str] = NO_NAMES
+        self._missing: tuple[int, tuple[str, ...]] = (0, ())  # for the set with this id
+
+    def enter(self, state: Sync, now: float) -> None:
+        if self.state is not state:
+            self.state = state
+            self.since = now
+
+    def subscribe(self, event: Subscribed, now: float) -> None:
+        self.wildcard = event.wildcard
+        self.names = event.names
+        self._missing = (self._set_id(), event.missing)
+        if not event.wildcard and not event.names:
+            self.enter(Sync.NOT_SUBSCRIBED, now)
+        elif self.state is Sync.NOT_SUBSCRIBED:
+            self.enter(Sync.PENDING, now)
+
+    def missing(self) -> tuple[str, ...]:
+        """Names asked for that do not exist in what was last served; found once per set."""
+        set_id, names = self._missing
+        if self.sent is not None and set_id != self.sent.id and self.names:
+            interest = Interest(names=self.names)
+            names = tuple(interest.missing(self.sent))
+            self._missing = (self.sent.id, names)
+        return names if self.names else ()
+
+    def _set_id(self) -> int:
+        return self.sent.id if self.sent is not None else 0
+
+
+class StreamTrack:
+    """One stream. ``node`` is None until it named itself."""
+
+    __slots__ = ("api", "group", "id", "node", "opened", "orphaned", "peer", "service", "types", "variant")
+
+    def __init__(self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "") -> None:
+        self.id = stream_id
+        self.peer = peer
+        self.service = service
+        self.variant = variant
+        self.opened = now
+        self.api = api
+        self.node: NodeTrack | None = None
+        self.group = ""
+        self.orphaned = False
+        self.types: dict[str, TypeTrack] = {}
+
+    def track(self, type_url: str, now: float) -> TypeTrack:
+        """The type's track, made at its first mention."""
+        found = self.types.get(type_url)
+        if found is None:
+            found = self.types[type_url] = TypeTrack(type_url, now)
+        return found
+
+    def state(self, revisions: Mapping[int, int]) -> StreamState:
+        merged = by_alias(self.types.values())
+        types = (type_state(tracks, revisions, self.orphaned) for tracks in merged.values())
+        return StreamState(self.id, self.peer, self.service, self.variant, self.opened, tuple(types), self.api)
+
+
+class NodeTrack:
+    """One node id. ``left`` keeps the last state of each type by alias, to show what a node had that is gone."""
+
+    __slots__ = ("first_seen", "group", "last_seen", "left", "node", "streams")
+
+    def __init__(self, node: Node, now: float) -> None:
+        self.node = node
+        self.group = ""
+        self.first_seen = now
+        self.last_seen = now
+        self.streams: dict[int, StreamTrack] = {}
+        self.left: dict[str, TypeState] = {}
+
+    def leave(self, stream: StreamTrack, revisions: Mapping[int, int]) -> None:
+        """A stream went. What stays of it is of a bounded size: no names, sets or metadata that only it held."""
+        del self.streams[stream.id]
+        for alias, tracks in by_alias(stream.types.values()).items():
+            self.left[alias] = type_state(tracks, revisions, orphaned=False)
+        if not self.streams:
+            self.node = replace(self.node, metadata={})
+
+    def tracks(self) -> dict[str, list[TypeTrack]]:
+        """Type alias to its tracks on all streams."""
+        return by_alias(track for stream in self.streams.values() for track in stream.types.values())
+
+    @property
+    def orphaned(self) -> bool:
+        return bool(self.streams) and all(stream.orphaned for stream in self.streams.values())
+
+    def state(self, revisions: Mapping[int, int]) -> NodeState:
+        types = sorted(self._types(revisions), key=lambda state: state.type)
+        return NodeState(
+            id=self.node.id,
+            cluster=self.node.cluster,
+            locality=self.node.locality,
+            group=self.group,
+            user_agent=self.node.user_agent,
+            first_seen=self.first_seen,
+            last_seen=self.last_seen,
+            streams=tuple(stream.state(revisions) for stream in self.streams.values()),
+            types=tuple(types),
+        )
+
+    def _types(self, revisions: Mapping[int, int]) -> Iterable[TypeState]:
+        if not self.streams:
+            return self.left.values()
+        orphaned = self.orphaned
+        return (type_state(tracks, revisions, orphaned) for tracks in self.tracks().values())
+
+
+def by_alias(tracks: Iterable[TypeTrack]) -> dict[str, list[TypeTrack]]:
+    """Tracks by type alias: to people a type is the same whichever API a client asks for it in."""
+    found: dict[str, list[TypeTrack]] = {}
+    for track in tracks:
+        found.setdefault(alias_of(track.type_url), []).append(track)
+    return found
+
+
+def worst(tracks: Iterable[TypeTrack]) -> TypeTrack:
+    """The track that decides: nacked before pending before synced, then the one that changed last."""
+    return max(tracks, key=lambda track: (_BADNESS[track.state], track.since))
+
+
+def type_state(tracks: list[TypeTrack], revisions: Mapping[int, int], orphaned: bool) -> TypeState:
+    """One type of a node, merged from its streams."""
+    lead = worst(tracks)
+    names = lead.names if len(tracks) == 1 else NO_NAMES.union(*(track.names for track in tracks))
+    missing = lead.missing() if len(tracks) == 1 else sorted({name for track in tracks for name in track.missing()})
+    return TypeState(
+        type=alias_of(lead.type_url),
+        type_url=lead.type_url,
+        state=Sync.ORPHANED if orphaned and lead.state is not Sync.NOT_SUBSCRIBED else lead.state,
+        version_sent=lead.sent.version_info if lead.sent is not None else "",
+        version_acked=lead.acked.version_info if lead.acked is not None else "",
+        revision=revisions.get(lead.acked.origin_id) if lead.acked is not None else None,
+        wildcard=any(track.wildcard for track in tracks),
+        subscribed=len(names),
+        names=tuple(nsmallest(NAMES_SHOWN, names)),
+        missing=tuple(missing[:NAMES_SHOWN]),
+        error=lead.error if lead.state is Sync.NACKED else "",
+        since=lead.since,
+    )

@@ -1,0 +1,1 @@
+"""The nouns: values that every other package speaks in. Pure."""

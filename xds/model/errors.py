@@ -1,0 +1,92 @@
+"""What can go wrong, and whose side it is on.
+
+``XdsError`` is the root. A NACK is not an error: it is an event (``xds.protocol.events.Nacked``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class XdsError(Exception):
+    """Root of all errors this project raises on purpose."""
+
+
+class StatusCode(Enum):
+    """gRPC status codes the engine may close a stream with, by their wire number."""
+
+    INVALID_ARGUMENT = 3
+    NOT_FOUND = 5
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
+
+
+class RemoteProtocolError(XdsError):
+    """The client broke a rule; its stream ends with ``code``. State is untouched."""
+
+    def __init__(self, code: StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class LimitError(RemoteProtocolError):
+    """The client asked for more than ``limit`` allows; counted under that name."""
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__(StatusCode.RESOURCE_EXHAUSTED, message)
+        self.limit = limit
+
+
+class LocalProtocolError(XdsError):
+    """We broke an invariant of the engine: a bug of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One finding in pushed input.
+
+    ``resource`` names the resource as ``alias/name`` (or ``resources[3]`` where it has no name),
+    ``pointer`` is a JSON pointer within that resource, ``source`` is ``file:line:column`` where known.
+    """
+
+    code: str
+    detail: str
+    resource: str = ""
+    pointer: str = ""
+    source: str = ""
+    severity: str = "error"
+
+    def __str__(self) -> str:
+        place = " ".join(part for part in (self.source, self.resource, self.pointer) if part)
+        return f"{place}: {self.detail}" if place else self.detail
+
+
+@dataclass(eq=False)
+class ValidationError(XdsError):
+    """Pushed input is wrong; nothing of it was applied. Carries every finding."""
+
+    violations: list[Violation] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "; ".join(str(violation) for violation in self.violations) or "invalid input"
+
+
+class MalformedError(ValidationError):
+    """Pushed input cannot be read at all (syntax, encoding): HTTP 400, not 422."""
+
+
+class NotFoundError(XdsError):
+    """What was asked for does not exist."""
+
+
+class ConflictError(XdsError):
+    """The group moved on: compare-and-set failed. ``revision`` is the head now (0: no such group)."""
+
+    def __init__(self, message: str, revision: int) -> None:
+        super().__init__(message)
+        self.revision = revision

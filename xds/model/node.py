@@ -1,0 +1,35 @@
+"""Who asks: nodes and their localities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """Where a node runs; empty strings where the client did not say."""
+
+    region: str = ""
+    zone: str = ""
+    sub_zone: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.region, self.zone, self.sub_zone) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An xDS client as it names itself.
+
+    ``metadata`` is the decoded ``google.protobuf.Struct``. ``user_agent`` is a display string such as
+    ``envoy 1.40.0``.
+    """
+
+    id: str
+    cluster: str = ""
+    locality: Locality = Locality()
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    user_agent: str = ""
+    client_features: frozenset[str] = frozenset()

@@ -1,0 +1,50 @@
+"""Resources: named, versioned, serialized xDS objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+_VERSION_BYTES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A resource named by another one, as found at push time.
+
+    ``type_url`` and ``name`` say what is meant. ``source`` says where a client will ask for it: ``ads``, ``api``
+    (a stream or poll of its own), ``path``, ``self``, or ``config`` for a plain mention such as a route's cluster.
+    """
+
+    type_url: str
+    name: str
+    source: str = "config"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One xDS object as it is stored and served.
+
+    ``body`` is the canonical (deterministic) serialization of the message itself, without its ``Any``.
+    ``version`` is the content hash, the same on every replica: see ``content_version``. ``ttl_s`` is told to Delta
+    clients only. ``aliases`` are further names a Delta client may subscribe by.
+    """
+
+    type_url: str
+    name: str
+    body: bytes
+    version: str
+    aliases: tuple[str, ...] = ()
+    ttl_s: float | None = None
+    references: tuple[Reference, ...] = ()
+
+
+def content_version(body: bytes, aliases: Sequence[str] = (), ttl_s: float | None = None) -> str:
+    """The resource version: a hash of what a client would get, independent of replica and restart (rule 55)."""
+    digest = blake2b(body, digest_size=_VERSION_BYTES)
+    if aliases or ttl_s is not None:
+        # A change of the wrapper is a change of the resource; length prefixes keep the encoding unambiguous.
+        ttl = float(ttl_s) if ttl_s is not None else None
+        digest.update(repr((len(body), tuple(aliases), ttl)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,318 @@
+"""Envoy's API as file descriptors, read from the metadata of envoy-data-plane (development time only).
+
+envoy-data-plane (betterproto2) keeps of the .proto files what its data classes need: field numbers, names, types,
+oneofs, enum values. That is all a descriptor needs, but for which file a type stood in and the exact name of an
+enum; spec/resource_codec.md says how both are restored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+
+_ROOT = "envoy_data_plane."
+# The real google.protobuf serves these; validate and the annotations only describe other .proto files.
+_LEFT_OUT = re.compile(r"google\.protobuf\.|validate\.|(envoy|udpa|xds)\.annotations\.")
+_PYTHON_SUFFIX = re.compile(r"_$")
+
+# Class name -> full name, where the longest message name that starts an enum's class name is not its parent, or
+# where its name lost its spelling.
+_ENUM_NAMES: Mapping[str, str] = {
+    "envoy.config.core.v3.ProxyProtocolPassThroughTlVsPassTlVsMatchType": (
+        "envoy.config.core.v3.ProxyProtocolPassThroughTLVs.PassTLVsMatchType"
+    ),
+    "envoy.config.route.v3.RetryPolicyResetHeaderFormat": "envoy.config.route.v3.RetryPolicy.ResetHeaderFormat",
+    "envoy.data.accesslog.v2.HttpAccessLogEntryHttpVersion": "envoy.data.accesslog.v2.HTTPAccessLogEntry.HTTPVersion",
+    "envoy.data.accesslog.v2.TlsPropertiesTlsVersion": "envoy.data.accesslog.v2.TLSProperties.TLSVersion",
+    "envoy.data.accesslog.v3.HttpAccessLogEntryHttpVersion": "envoy.data.accesslog.v3.HTTPAccessLogEntry.HTTPVersion",
+    "envoy.data.accesslog.v3.TlsPropertiesTlsVersion": "envoy.data.accesslog.v3.TLSProperties.TLSVersion",
+    "envoy.data.core.v2alpha.HealthCheckFailureType": "envoy.data.core.v2alpha.HealthCheckFailureType",
+    "envoy.data.core.v3.HealthCheckFailureType": "envoy.data.core.v3.HealthCheckFailureType",
+    "envoy.extensions.common.ratelimit.v3.XRateLimitHeadersRfcVersion": (
+        "envoy.extensions.common.ratelimit.v3.XRateLimitHeadersRFCVersion"
+    ),
+    "envoy.extensions.filters.http.ratelimit.v3.RateLimitXRateLimitHeadersRfcVersion": (
+        "envoy.extensions.filters.http.ratelimit.v3.RateLimit.XRateLimitHeadersRFCVersion"
+    ),
+    "envoy.service.status.v3.ClientConfigStatus": "envoy.service.status.v3.ClientConfigStatus",
+    "io.prometheus.client.MetricType": "io.prometheus.client.MetricType",
+}
+
+_WELL_KNOWN_FILES = {
+    "Any": "any",
+    "BoolValue": "wrappers",
+    "BytesValue": "wrappers",
+    "DoubleValue": "wrappers",
+    "Duration": "duration",
+    "Empty": "empty",
+    "FieldMask": "field_mask",
+    "FloatValue": "wrappers",
+    "Int32Value": "wrappers",
+    "Int64Value": "wrappers",
+    "ListValue": "struct",
+    "NullValue": "struct",
+    "StringValue": "wrappers",
+    "Struct": "struct",
+    "Timestamp": "timestamp",
+    "UInt32Value": "wrappers",
+    "UInt64Value": "wrappers",
+    "Value": "struct",
+    "DescriptorProto": "descriptor",
+    "FileDescriptorProto": "descriptor",
+    "FileDescriptorSet": "descriptor",
+}
+
+
+@dataclasses.dataclass
+class Node:
+    """A message or enum with what is nested in it. ``fields`` is empty for an enum."""
+
+    full_name: str
+    cls: Any
+    children: list[Node] = dataclasses.field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.full_name.rpartition(".")[2]
+
+
+class Schema:
+    """The types of envoy-data-plane by full name, and the tree they form."""
+
+    def __init__(self) -> None:
+        modules = list(_import_all())
+        pool = importlib.import_module(_ROOT + "message_pool").default_message_pool
+        self.names: dict[Any, str] = {cls: url.partition("/")[2] for cls, url in pool.type_to_url.items()}
+        self.packages = {module.__name__.removeprefix(_ROOT) for module in modules}
+        for module in modules:
+            self.names.update(_enum_names(module, self.names))
+        self.roots = self._tree()
+
+    def _tree(self) -> dict[str, Node]:
+        """Top-level types by full name, in alphabetic order."""
+        nodes = {name: Node(name, cls) for cls, name in self.names.items() if not _LEFT_OUT.match(name)}
+        roots: dict[str, Node] = {}
+        for name in sorted(nodes):
+            parent = name.rpartition(".")[0]
+            if parent in self.packages:
+                roots[name] = nodes[name]
+            else:
+                nodes[parent].children.append(nodes[name])
+        return roots
+
+    def root_of(self, full_name: str) -> str:
+        """The top-level type that a type is nested in."""
+        while full_name not in self.roots:
+            full_name = full_name.rpartition(".")[0]
+        return full_name
+
+
+def _import_all() -> Iterator[Any]:
+    package = importlib.import_module(_ROOT.rstrip("."))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for info in pkgutil.walk_packages(package.__path__, _ROOT):
+            yield importlib.import_module(info.name)
+
+
+def _enum_names(module: Any, names: Mapping[Any, str]) -> dict[Any, str]:
+    """Full names of a module's enums: ``ClusterLbPolicy`` is ``LbPolicy`` within ``Cluster``."""
+    enum_type = importlib.import_module("betterproto2").Enum
+    own = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
+    parents = {cls.__name__: names[cls] for cls in own if cls in names}
+    package = module.__name__.removeprefix(_ROOT)
+    return {cls: _enum_name(cls.__name__, package, parents) for cls in own if issubclass(cls, enum_type)}
+
+
+def _enum_name(name: str, package: str, parents: Mapping[str, str]) -> str:
+    flat = f"{package}.{name}"
+    if flat in _ENUM_NAMES:
+        return _ENUM_NAMES[flat]
+    fitting = [parent for parent in parents if name.startswith(parent) and name != parent]
+    if not fitting:
+        return flat
+    parent = max(fitting, key=len)
+    return f"{parents[parent]}.{name[len(parent) :]}"
+
+
+def describe() -> list[FileDescriptorProto]:
+    """All files, each after those it imports, the same for the same envoy-data-plane."""
+    schema = Schema()
+    edges = {root: sorted(_uses(schema, node)) for root, node in schema.roots.items()}
+    components = _components(edges)
+    files = {root: _file_name(schema, group) for group in components for root in group}
+    return [_file(schema, group, edges, files) for group in components]
+
+
+def _uses(schema: Schema, node: Node) -> set[str]:
+    """Top-level types and well-known types that a type and its children name in their fields."""
+    used = {use for child in node.children for use in _uses(schema, child)}
+    for field in _fields(node.cls):
+        target = _target(schema, node.cls, field)
+        if target:
+            used.add(target if target.startswith("google.protobuf.") else schema.root_of(target))
+    return used
+
+
+def _components(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Strongly connected components (Tarjan), dependencies first: a file each, so that imports never cycle."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(root: str) -> None:
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        for target in edges[root]:
+            if target not in edges:
+                continue
+            if target not in index:
+                visit(target)
+                low[root] = min(low[root], low[target])
+            elif target in stack:
+                low[root] = min(low[root], index[target])
+        if low[root] == index[root]:
+            position = stack.index(root)
+            found.append(sorted(stack[position:]))
+            del stack[position:]
+
+    for root in edges:
+        if root not in index:
+            visit(root)
+    return found
+
+
+def _file_name(schema: Schema, group: list[str]) -> str:
+    package, _, name = group[0].rpartition(".")
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    return f"{package.replace('.', '/')}/{snake}.proto"
+
+
+def _file(
+    schema: Schema, group: list[str], edges: Mapping[str, Iterable[str]], files: Mapping[str, str]
+) -> FileDescriptorProto:
+    name = files[group[0]]
+    used = {use for root in group for use in edges[root]}
+    imports = {files[use] if use in files else _well_known_file(use) for use in used} - {name}
+    file = FileDescriptorProto(
+        name=name, package=group[0].rpartition(".")[0], syntax="proto3", dependency=sorted(imports)
+    )
+    for root in group:
+        _add(schema, schema.roots[root], file.message_type, file.enum_type)
+    return file
+
+
+def _well_known_file(full_name: str) -> str:
+    return f"google/protobuf/{_WELL_KNOWN_FILES[full_name.removeprefix('google.protobuf.')]}.proto"
+
+
+def _add(schema: Schema, node: Node, messages: Any, enums: Any) -> None:
+    if dataclasses.is_dataclass(node.cls):
+        messages.append(_message(schema, node))
+    else:
+        enums.append(_enum(node))
+
+
+def _enum(node: Node) -> EnumDescriptorProto:
+    renamed = node.cls.betterproto_value_to_renamed_proto_names()
+    enum = EnumDescriptorProto(name=node.name)
+    for name, member in node.cls.__members__.items():
+        enum.value.add(name=renamed.get(member.value, name), number=member.value)
+    if len(node.cls) < len(node.cls.__members__):
+        enum.options.allow_alias = True
+    return enum
+
+
+def _message(schema: Schema, node: Node) -> DescriptorProto:
+    message = DescriptorProto(name=node.name)
+    for field in _fields(node.cls):
+        _add_field(schema, node, field, message)
+    _add_synthetic_oneofs(message)
+    for child in node.children:
+        _add(schema, child, message.nested_type, message.enum_type)
+    return message
+
+
+def _fields(cls: Any) -> list[Any]:
+    return list(dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else []
+
+
+def _meta(field: Any) -> Any:
+    return field.metadata["betterproto"]
+
+
+def _target(schema: Schema, cls: Any, field: Any) -> str:
+    """The full name of the message or enum that a field (a map's value) holds; empty for a scalar."""
+    meta = _meta(field)
+    value = meta.map_meta[1] if meta.map_meta else meta
+    if value.proto_type not in ("message", "enum"):
+        return ""
+    if value.unwrap:
+        return schema.names[value.unwrap()]
+    by_field = cls._betterproto.cls_by_field
+    return schema.names[by_field[f"{field.name}.value" if meta.map_meta else field.name]]
+
+
+def _add_field(schema: Schema, node: Node, field: Any, message: DescriptorProto) -> None:
+    meta = _meta(field)
+    name = _PYTHON_SUFFIX.sub("", field.name)  # in_, from_: Python's keywords
+    target = _target(schema, node.cls, field)
+    if meta.map_meta:
+        entry = _map_entry(name, meta.map_meta, target)
+        message.nested_type.append(entry)
+        added = _typed_field(name, meta.number, "message", f"{node.full_name}.{entry.name}")
+    else:
+        added = _typed_field(name, meta.number, meta.proto_type, target)
+    if meta.map_meta or meta.repeated:
+        added.label = FieldDescriptorProto.LABEL_REPEATED
+    elif meta.group:
+        added.oneof_index = _oneof_index(message, meta.group)
+    elif meta.optional and meta.proto_type != "message":
+        added.proto3_optional = True
+    message.field.append(added)
+
+
+def _typed_field(name: str, number: int, proto_type: str, target: str) -> FieldDescriptorProto:
+    field = FieldDescriptorProto(name=name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
+    field.type = FieldDescriptorProto.Type.Value(f"TYPE_{proto_type.upper()}")
+    if target:
+        field.type_name = f".{target}"
+    return field
+
+
+def _map_entry(name: str, metas: tuple[Any, Any], target: str) -> DescriptorProto:
+    camel = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    entry = DescriptorProto(name=f"{camel}Entry")
+    entry.field.append(_typed_field("key", 1, metas[0].proto_type, ""))
+    entry.field.append(_typed_field("value", 2, metas[1].proto_type, target))
+    entry.options.map_entry = True
+    return entry
+
+
+def _oneof_index(message: DescriptorProto, group: str) -> int:
+    names = [oneof.name for oneof in message.oneof_decl]
+    if group not in names:
+        message.oneof_decl.add(name=group)
+        names.append(group)
+    return names.index(group)
+
+
+def _add_synthetic_oneofs(message: DescriptorProto) -> None:
+    """proto3 ``optional`` fields are the only members of oneofs that stand behind the real ones."""
+    for field in message.field:
+        if field.proto3_optional:
+            field.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=f"_{field.name}")

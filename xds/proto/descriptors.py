@@ -1,0 +1,31 @@
+"""The packed descriptor set: Envoy's API as this server knows it.
+
+The file is a line of plain text naming the release it was made from, then a zlib-compressed ``FileDescriptorSet``
+whose files stand behind those they import; ``google/protobuf/*.proto`` are not in it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+PATH = Path(__file__).parent / "envoy_descriptors.bin"
+_LEVEL = 9
+
+
+def pack(stamp: str, files: FileDescriptorSet) -> bytes:
+    """The file's bytes; equal input gives equal unpacked content."""
+    return stamp.encode() + b"\n" + zlib.compress(files.SerializeToString(deterministic=True), _LEVEL)
+
+
+def unpack(content: bytes) -> tuple[str, bytes]:
+    """The stamp (``envoy-data-plane 2.2.0``) and the serialized ``FileDescriptorSet``."""
+    stamp, _, packed = content.partition(b"\n")
+    return stamp.decode(), zlib.decompress(packed)
+
+
+def load() -> FileDescriptorSet:
+    """The set that this release ships."""
+    return FileDescriptorSet.FromString(unpack(PATH.read_bytes())[1])

@@ -1,0 +1,125 @@
+"""Makes the checked-in modules and data of this package, at development time only.
+
+``python -m xds.proto.generate wire`` compiles ``wire.proto`` (needs grpcio-tools); ``descriptors`` packs the
+descriptor set from envoy-data-plane, the ``supplement`` files and the services.
+``--check`` writes nothing and exits with 1 when what is checked in is not current.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+from xds.proto import descriptors
+from xds.proto.describe import describe
+from xds.proto.services import describe_services
+
+PACKAGE = Path(__file__).parent
+ROOT = PACKAGE.parent.parent
+
+_WIRE = "xds/proto/wire.proto"
+_SUPPLEMENT = PACKAGE / "supplement"
+_WELL_KNOWN = ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
+_GRPC_SERVICES = (
+    "grpc_health.v1.health_pb2",
+    "grpc_reflection.v1alpha.reflection_pb2",
+    "grpc_channelz.v1.channelz_pb2",
+)
+# The compiler's own version is no content: "# Protobuf Python Version: 7.35.1" and the runtime check's arguments.
+_COMPILER_VERSION = re.compile(rb"(?m)^# Protobuf Python Version: .*\n|ValidateProtobufRuntimeVersion\([^)]*\)")
+
+
+def compile_wire() -> dict[Path, bytes]:
+    """The generated wire modules by path. Raises ``RuntimeError`` when protoc refuses the file."""
+    with TemporaryDirectory() as directory:
+        _protoc(f"-I{ROOT}", f"--python_out={directory}", f"--pyi_out={directory}", _WIRE)
+        outputs = sorted(Path(directory).rglob("wire_pb2.py*"))
+        return {PACKAGE / path.name: _typed(path.read_bytes()) for path in outputs}
+
+
+def _protoc(*arguments: str) -> None:
+    protoc = importlib.import_module("grpc_tools.protoc")
+    well_known = Path(str(protoc.__file__)).parent / "_proto"
+    if protoc.main(["protoc", f"-I{well_known}", *arguments]) != 0:
+        raise RuntimeError(f"protoc refuses {arguments}")
+
+
+def _typed(content: bytes) -> bytes:
+    """protoc leaves ``Mapping`` without its parameters, which strict type checking refuses."""
+    return content.replace(b"_Mapping]", b"_Mapping[str, object]]")
+
+
+def pack_descriptors() -> dict[Path, bytes]:
+    """The packed descriptor set by path. Takes seconds: it imports the whole of envoy-data-plane."""
+    files = describe()
+    by_message = {f"{file.package}.{message.name}": file.name for file in files for message in file.message_type}
+    everything = [*files, *_compile_supplement(files), *describe_services(by_message), *_common_services()]
+    stamp = f"envoy-data-plane {version('envoy-data-plane')}"
+    return {descriptors.PATH: descriptors.pack(stamp, FileDescriptorSet(file=everything))}
+
+
+def _compile_supplement(files: list[FileDescriptorProto]) -> list[FileDescriptorProto]:
+    """The hand-written messages; they import the generated files by name."""
+    with TemporaryDirectory() as directory:
+        known, compiled = Path(directory) / "known.pb", Path(directory) / "compiled.pb"
+        known.write_bytes(FileDescriptorSet(file=[*_well_known_files(), *files]).SerializeToString())
+        sources = sorted(path.name for path in _SUPPLEMENT.glob("*.proto"))
+        _protoc(f"-I{_SUPPLEMENT}", f"--descriptor_set_in={known}", f"--descriptor_set_out={compiled}", *sources)
+        return list(FileDescriptorSet.FromString(compiled.read_bytes()).file)
+
+
+def _well_known_files() -> list[FileDescriptorProto]:
+    return [_file_of(f"google.protobuf.{name}_pb2") for name in _WELL_KNOWN]
+
+
+def _common_services() -> list[FileDescriptorProto]:
+    """Services of gRPC itself, so that one pool answers reflection for all that is served."""
+    return [_file_of(module) for module in _GRPC_SERVICES]
+
+
+def _file_of(module: str) -> FileDescriptorProto:
+    return FileDescriptorProto.FromString(importlib.import_module(module).DESCRIPTOR.serialized_pb)
+
+
+TARGETS: Mapping[str, Callable[[], dict[Path, bytes]]] = {"wire": compile_wire, "descriptors": pack_descriptors}
+
+
+def stale_files(outputs: Mapping[Path, bytes]) -> list[Path]:
+    """Those of ``outputs`` whose content differs from what is checked in."""
+    return [
+        path
+        for path, new in outputs.items()
+        if not path.exists() or _content(path, path.read_bytes()) != _content(path, new)
+    ]
+
+
+def _content(path: Path, raw: bytes) -> object:
+    """What matters of a file: not the version of protoc, nor how zlib packed it."""
+    return descriptors.unpack(raw) if path == descriptors.PATH else _COMPILER_VERSION.sub(b"", raw)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m xds.proto.generate", description=__doc__)
+    parser.add_argument("target", choices=list(TARGETS))
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when not current")
+    options = parser.parse_args(arguments)
+    stale = stale_files(outputs := TARGETS[options.target]())
+    for path in stale:
+        if not options.check:
+            path.write_bytes(outputs[path])
+        verb = "not current" if options.check else "written"
+        sys.stdout.write(f"{path.relative_to(ROOT)}: {verb}\n")
+    return 1 if options.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

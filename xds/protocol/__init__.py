@@ -1,0 +1,1 @@
+"""The sans-io engine: requests and pushes in, events out. Pure: no clock, no I/O, no tasks."""

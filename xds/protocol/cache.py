@@ -1,0 +1,224 @@
+"""The versioned snapshot cache: group to snapshot, and everything that is computed once for all streams.
+
+Streams hold no copies. Diffs, unions, drafts and encoded responses are memoized here by the identity of the sets
+involved, in bounded caches, so that a push costs each further stream a few dictionary look-ups (DESIGN 3.3).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xds.model.group import GroupMatch, match_group
+from xds.model.node import Node
+from xds.model.resource_type import alias_of
+from xds.model.snapshot import UNION_SUFFIX, Change, ResourceSet, Snapshot, diff, union
+from xds.protocol.builder import ResponseBuilder
+from xds.protocol.memo import Memo
+
+RETAINED_REVISIONS = 10
+_PUSHES_PER_AGE = 10  # of the memo of responses
+_MEMO_ENTRIES = 1024
+
+Translate = Callable[[ResourceSet], ResourceSet | None]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a stream follows: a group's snapshot, in a variant of the API (``v2``) where the client needs one."""
+
+    group: str
+    snapshot: Snapshot
+    variant: str = ""
+    proceed_on_nack: bool = False
+
+
+@dataclass(slots=True)
+class _Group:
+    snapshot: Snapshot
+    proceed_on_nack: bool
+    retained: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=RETAINED_REVISIONS))
+    views: dict[str, View] = field(default_factory=dict)
+
+
+class SnapshotCache:
+    """All groups being served.
+
+    ``identifier`` is told to clients as ``control_plane.identifier``. ``nonce_prefix`` must differ between processes.
+    ``variants`` maps a variant to the function that translates a set for it (None: nothing of it can be told).
+    """
+
+    def __init__(
+        self,
+        identifier: str = "",
+        *,
+        nonce_prefix: str = "",
+        variants: Mapping[str, Translate] | None = None,
+        response_bytes_limit: int = 256 << 20,
+    ) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._variants = dict(variants or {})
+        self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(_MEMO_ENTRIES)
+        self._changes: Memo[tuple[int, int], Change] = Memo(_MEMO_ENTRIES)
+        self._unions: Memo[tuple[int, int], ResourceSet] = Memo(_MEMO_ENTRIES)
+        self._assignments: Memo[tuple[int, int, str], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._pushes = 0
+        self.responses = ResponseBuilder(identifier, nonce_prefix, self.change, response_bytes_limit)
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    def set(self, snapshot: Snapshot, retained: Sequence[Snapshot] = (), on_nack: str = "hold") -> None:
+        """Serve this snapshot to its group; ``retained`` are earlier revisions, oldest first (after a restart)."""
+        group = self._groups.get(snapshot.group)
+        proceed = on_nack == "proceed"
+        if group is None:
+            self._groups[snapshot.group] = group = _Group(snapshot, proceed)
+        group.retained.extend(retained)
+        group.retained.append(snapshot)
+        group.snapshot, group.proceed_on_nack = snapshot, proceed
+        group.views.clear()
+        self._pushes += 1
+        if self._pushes % _PUSHES_PER_AGE == 0:
+            for memo in (self.responses, self._translated, self._changes, self._unions, self._assignments):
+                memo.begin_age()
+
+    def drop(self, group: str) -> None:
+        """The group is no more; its nodes keep what they have."""
+        self._groups.pop(group, None)
+
+    def get(self, group: str) -> Snapshot | None:
+        """The snapshot a group is served."""
+        found = self._groups.get(group)
+        return found.snapshot if found is not None else None
+
+    def groups(self) -> list[str]:
+        """Names of all groups."""
+        return sorted(self._groups)
+
+    # -- what a stream follows --------------------------------------------------------------------------------------
+
+    def match(self, node: Node) -> GroupMatch | None:
+        """The group of a node, and why."""
+        return match_group(node, self._groups.__contains__)
+
+    def resolve(self, node: Node, variant: str = "") -> View | None:
+        """The view of a node; None while no group matches."""
+        match = self.match(node)
+        return self._view(self._groups[match.group], variant) if match is not None else None
+
+    def view(self, group: str, variant: str = "") -> View | None:
+        """What a group's streams of a variant follow; None where there is no such group."""
+        found = self._groups.get(group)
+        return self._view(found, variant) if found is not None else None
+
+    def recall(self, group: str, type_url: str, version_info: str, variant: str = "") -> ResourceSet | None:
+        """The retained set that a reconnecting SotW client names by version_info, newest first.
+
+        Of a ``~union`` only the new side is named; the set before it is taken for the other side.
+        """
+        history = self._history(group, type_url, variant)
+        label = version_info.removesuffix(UNION_SUFFIX)
+        for position, found in enumerate(history):
+            if found.version_info == label:
+                before = next((older for older in history[position + 1 :] if older is not found), None)
+                is_union = label != version_info and before is not None
+                return self.union(before, found) if is_union and before is not None else found
+        return None
+
+    def recall_versions(
+        self, group: str, type_url: str, versions: Mapping[str, str], variant: str = ""
+    ) -> ResourceSet | None:
+        """The set of retained resources that a reconnecting Delta client names by resource version.
+
+        A set that matches exactly is returned itself; otherwise one is put together from all retained revisions.
+        Names whose version is not retained are left out.
+        """
+        history = self._history(group, type_url, variant)
+        for found in history:
+            if len(found) == len(versions) and all(
+                (resource := found.resources.get(name)) is not None and resource.version == version
+                for name, version in versions.items()
+            ):
+                return found
+        members = {}
+        for name, version in versions.items():
+            for found in history:
+                resource = found.resources.get(name)
+                if resource is not None and resource.version == version:
+                    members[name] = resource
+                    break
+        return ResourceSet(history[0].type, history[0].version_info, members) if members else None
+
+    # -- computed once ----------------------------------------------------------------------------------------------
+
+    def change(self, old: ResourceSet | None, new: ResourceSet) -> Change:
+        """What differs between two sets."""
+        key = (old.id if old is not None else 0, new.id)
+        return self._changes.get(key, lambda: diff(old, new))
+
+    def union(self, old: ResourceSet, new: ResourceSet) -> ResourceSet:
+        """``new`` and what only ``old`` has."""
+        return new if old is new else self._unions.get((old.id, new.id), lambda: union(old, new))
+
+    def assignments(self, old: ResourceSet | None, new: ResourceSet, doubted: Iterable[str] = ()) -> frozenset[str]:
+        """Names of the assignments that clusters which differ between two sets, or may differ, refer to."""
+        change = self.change(old, new)
+        names = self._memoized_assignments(old, new, (*change.added, *change.changed), "")
+        if doubted:
+            # Rule 18: the client may hold these in any version, and warms them when they change back.
+            names |= _assignments((name for name in doubted if name in new.resources), new, "")
+        return names
+
+    def separate_assignments(self, old: ResourceSet | None, new: ResourceSet) -> frozenset[str]:
+        """Names of the assignments that only ``new`` has clusters for, and that come on streams of their own."""
+        change = self.change(old, new)
+        known = self.separate_assignments(None, old) if old is not None and change.added else frozenset()
+        return self._memoized_assignments(old, new, change.added, "api") - known
+
+    def _memoized_assignments(
+        self, old: ResourceSet | None, new: ResourceSet, clusters: tuple[str, ...], source: str
+    ) -> frozenset[str]:
+        if not clusters:
+            return frozenset()
+        key = (old.id if old is not None else 0, new.id, source)
+        return self._assignments.get(key, lambda: _assignments(clusters, new, source))
+
+    def _view(self, group: _Group, variant: str) -> View:
+        view = group.views.get(variant)
+        if view is None:
+            snapshot = self._translate(group.snapshot, variant)
+            view = group.views[variant] = View(snapshot.group, snapshot, variant, group.proceed_on_nack)
+        return view
+
+    def _translate(self, snapshot: Snapshot, variant: str) -> Snapshot:
+        if variant not in self._variants:
+            return snapshot
+        # Resources pushed in the variant's own types are served as pushed, before translated ones.
+        sets = {s.type.type_url: t for s in snapshot if (t := self._translate_set(s, variant)) is not None}
+        by_url = {translated.type.type_url: translated for translated in sets.values()}
+        by_url.update((url, own) for url, own in snapshot.sets.items() if url not in sets)
+        return Snapshot(snapshot.group, snapshot.revision, by_url)
+
+    def _translate_set(self, resource_set: ResourceSet, variant: str) -> ResourceSet | None:
+        key = (variant, resource_set.id)
+        return self._translated.get(key, lambda: self._variants[variant](resource_set))
+
+    def _history(self, group: str, type_url: str, variant: str) -> list[ResourceSet]:
+        """The distinct sets of a type among the retained revisions, newest first."""
+        found = self._groups.get(group)
+        if found is None:
+            return []
+        snapshots = [self._translate(snapshot, variant) for snapshot in reversed(found.retained)]
+        sets = [snapshot.sets[type_url] for snapshot in snapshots if type_url in snapshot.sets]
+        return list(dict.fromkeys(sets))
+
+
+def _assignments(clusters: Iterable[str], new: ResourceSet, source: str) -> frozenset[str]:
+    references: Iterable[str] = (
+        reference.name
+        for name in clusters
+        for reference in new.resources[name].references
+        if alias_of(reference.type_url) == "endpoints" and source in ("", reference.source)
+    )
+    return frozenset(references)

@@ -1,0 +1,186 @@
+"""What a response must contain: the difference between what a client holds and what it is to hold.
+
+Pure functions of values, so that a draft made for one stream serves every stream in the same situation (the cache keys
+on ``Demand``). The two dialects differ here only in ``full_state`` and in how absence is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from xds.model.resource_type import Missing
+from xds.model.snapshot import Change, ResourceSet, content_digest
+from xds.protocol.subscription import Interest
+
+
+class Variant(Enum):
+    """The two forms of the protocol."""
+
+    SOTW = "sotw"
+    DELTA = "delta"
+
+
+NOTHING: frozenset[str] = frozenset()
+NO_DOUBTS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A client's situation for one type.
+
+    ``base`` is what it holds, ``goal`` what it is to hold, ``coming`` what a transition will release later (its names
+    are not told as missing meanwhile). ``owed`` names are answered even when unchanged; ``forced`` names are sent if
+    the client wants them (EDS behind its CDS). ``first``: nothing of this type was sent on the stream yet.
+    ``placeholders``: a missing assignment is told by an empty one (the client shows no earlier version).
+    """
+
+    variant: Variant
+    base: ResourceSet | None
+    goal: ResourceSet
+    interest: Interest
+    coming: ResourceSet | None = None
+    owed: frozenset[str] = NOTHING
+    forced: frozenset[str] = NOTHING
+    first: bool = False
+    placeholders: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The content of a response: ``names`` of the goal, ``removed`` ones, and ``absent`` ones told by a stand-in.
+
+    ``whole``: the names are all of the goal. ``withheld`` names were asked for and will be answered when a transition
+    releases them.
+    """
+
+    names: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    withheld: frozenset[str] = NOTHING
+    errors: tuple[str, ...] = ()
+
+    def digest(self, goal: ResourceSet) -> bytes:
+        """Identifies the whole content: names, versions, removals."""
+        if len(self.names) == len(goal) and not self.removed and not self.absent:
+            return goal.digest
+        told = [(name, goal.resources[name].version) for name in self.names]
+        told += [(name, "removed") for name in self.removed]
+        told += [(name, "absent") for name in self.absent]
+        return content_digest(told)
+
+
+ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]
+
+
+def compose(demand: Demand, doubted: Mapping[str, str], change_of: ChangeOf) -> Draft | None:
+    """What to send now; None when the client already holds all it wants."""
+    if demand.variant is Variant.SOTW and demand.goal.type.full_state:
+        return _compose_full(demand, doubted, change_of)
+    return _compose_partial(demand, doubted, change_of)
+
+
+def _compose_full(demand: Demand, doubted: Mapping[str, str], change_of: ChangeOf) -> Draft | None:
+    """Rule 34: "every resource the client is subscribed to, on every response; absence = deletion"."""
+    goal, interest = demand.goal, demand.interest
+    if not (demand.first or demand.owed or doubted or demand.base is None):
+        change = change_of(demand.base, goal)
+        if not change or not _touches(change, demand):
+            return None
+    if not demand.first and not interest.wildcard and not interest.names:
+        return None
+    missing = interest.missing(goal)
+    withheld = _withheld(missing, demand.coming)
+    return Draft(
+        names=_selected(interest, goal),
+        withheld=withheld,
+        errors=tuple(name for name in missing if name not in withheld),
+    )
+
+
+def _compose_partial(demand: Demand, doubted: Mapping[str, str], change_of: ChangeOf) -> Draft | None:
+    """All that differs from what is known, and all that is owed an answer."""
+    goal, interest = demand.goal, demand.interest
+    names, removed = _difference(demand, doubted, change_of)
+    missing = interest.missing(goal, demand.owed & interest.names)
+    withheld = _withheld(missing, demand.coming)
+    lacking = [name for name in (*missing, *_gone(demand)) if name not in withheld]
+    told_removed, absent = _told(demand, removed, lacking)
+    if not names and not told_removed and not absent and not (demand.first and interest.wildcard):
+        return Draft(withheld=withheld) if withheld else None
+    return Draft(names=names, removed=told_removed, absent=absent, withheld=withheld)
+
+
+def _difference(
+    demand: Demand, doubted: Mapping[str, str], change_of: ChangeOf
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    goal, interest = demand.goal, demand.interest
+    resources = goal.resources
+    if demand.base is None and not doubted:
+        return _selected(interest, goal), ()
+    change = change_of(demand.base, goal)
+    ask = demand.owed | demand.forced
+    candidates = dict.fromkeys((*change.added, *change.changed, *_resolve(ask, goal), *doubted))
+    for glob in interest.globs:
+        if glob in demand.owed:
+            candidates.update(dict.fromkeys(interest.select(goal)))
+    names = tuple(
+        name
+        for name in candidates
+        if name in resources
+        and interest.wants(resources[name])
+        and (name not in doubted or doubted[name] != resources[name].version or name in ask)
+    )
+    gone = dict.fromkeys((*change.removed, *doubted))
+    removed = tuple(name for name in gone if name not in resources and interest.wants_name(name))
+    return names, removed
+
+
+def _resolve(names: Iterable[str], goal: ResourceSet) -> list[str]:
+    """Names and aliases to the names of the resources they mean."""
+    return [goal.by_alias.get(name, name) for name in names]
+
+
+def _gone(demand: Demand) -> list[str]:
+    """Owed names wanted only through a wildcard that do not exist: told as removed (rule 59)."""
+    interest, goal = demand.interest, demand.goal
+    return sorted(
+        name
+        for name in demand.owed
+        if name not in interest.names and name not in goal.resources and interest.wants_name(name)
+    )
+
+
+def _told(demand: Demand, removed: Iterable[str], lacking: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """How absence is told: (removed_resources, stand-ins), by the type table."""
+    missing = demand.goal.type.missing
+    if missing is Missing.SILENT:  # rule 49: never removed_resources for ECDS
+        return (), ()
+    if demand.variant is Variant.SOTW:
+        # Rule 35: absence means nothing in a partial response; only an assignment has a form that says "none".
+        tell = missing is Missing.EMPTY_ASSIGNMENT and demand.placeholders
+        return (), tuple(name for name in lacking if name) if tell else ()
+    if missing is Missing.ALIAS_ONLY:
+        return tuple(removed), tuple(lacking)
+    return tuple(dict.fromkeys((*removed, *lacking))), ()
+
+
+def _withheld(missing: Iterable[str], coming: ResourceSet | None) -> frozenset[str]:
+    if coming is None:
+        return NOTHING
+    return frozenset(name for name in missing if name in coming.resources or name in coming.by_alias)
+
+
+def _selected(interest: Interest, goal: ResourceSet) -> tuple[str, ...]:
+    if interest.wildcard and interest.routes is None:
+        return tuple(goal.resources)
+    return tuple(interest.select(goal))
+
+
+def _touches(change: Change, demand: Demand) -> bool:
+    """True when a change concerns what the client wants."""
+    goal, interest = demand.goal.resources, demand.interest
+    if any(interest.wants(goal[name]) for name in (*change.added, *change.changed)):
+        return True
+    return any(interest.wants_name(name) for name in change.removed)

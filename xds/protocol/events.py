@@ -1,0 +1,175 @@
+"""What goes into the engine and what comes out, as frozen values.
+
+Requests are decoded by ``wire``; events are returned by ``DiscoveryStream``. The engine has no logger: logs,
+metrics and the fleet view all read these events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xds.model.node import Node
+from xds.model.snapshot import ResourceSet
+from xds.protocol.response import Response
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDetail:
+    """Why a client refused a response, in its own words. ``code`` is a gRPC status number."""
+
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SotwRequest:
+    """A DiscoveryRequest. ``node`` is still serialized: it is decoded once per stream (push_path 6.3)."""
+
+    type_url: str
+    names: frozenset[str] = frozenset()
+    version_info: str = ""
+    nonce: str = ""
+    error: ErrorDetail | None = None
+    node: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRequest:
+    """A DeltaDiscoveryRequest. ``initial_versions``: name to resource version the client holds from before."""
+
+    type_url: str
+    subscribe: tuple[str, ...] = ()
+    unsubscribe: tuple[str, ...] = ()
+    initial_versions: Mapping[str, str] = field(default_factory=dict)
+    nonce: str = ""
+    error: ErrorDetail | None = None
+    node: bytes = b""
+
+
+Request = SotwRequest | DeltaRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """The stream's first request named its node. ``group`` is empty while no group matches."""
+
+    node: Node
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write ``body`` to the stream. ``response`` is shared by all streams it is sent on."""
+
+    type_url: str
+    nonce: str
+    body: bytes
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """The client took the response in flight."""
+
+    type_url: str
+    nonce: str
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Nacked:
+    """The client refused the response in flight."""
+
+    type_url: str
+    nonce: str
+    response: Response
+    error: ErrorDetail
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A request named a nonce that is not the last one sent; its interest was recorded."""
+
+    type_url: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """An ACK that changes nothing and needs no answer."""
+
+    type_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """What the client asks for of a type has changed. ``missing`` names do not exist in what it is served."""
+
+    type_url: str
+    wildcard: bool
+    names: frozenset[str]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InStep:
+    """The client holds all it wants of ``resource_set`` without having been sent anything."""
+
+    type_url: str
+    resource_set: ResourceSet
+
+    @property
+    def version_info(self) -> str:
+        return self.resource_set.version_info
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnded:
+    """``type_url`` was not ACKed within ``order_timeout``: it is not waited for until it is (DESIGN 3.2)."""
+
+    type_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfferTimedOut:
+    """A response stayed unanswered while newer content came: the newer content is sent now."""
+
+    type_url: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMismatch:
+    """A later request named another node; the first one is kept (rule 2)."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The client's transition moved on: its other streams have something to offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChanged:
+    """The stream follows another group now; empty when no group matches any more (``orphaned``)."""
+
+    group: str
+
+
+Event = (
+    Identified
+    | Send
+    | Acked
+    | Nacked
+    | Stale
+    | Repeated
+    | Subscribed
+    | InStep
+    | WaitEnded
+    | OfferTimedOut
+    | NodeMismatch
+    | Moved
+    | ViewChanged
+)

@@ -1,0 +1,60 @@
+"""What a client holds of one type, as far as ACKs prove it.
+
+In step, this is one reference to a snapshot's set: it does not grow with the number of resources (DESIGN 3.3). What
+deviates from that set is kept beside it:
+
+* ``owed``: names the client asked for and was not answered since, even if ``base`` has them (rules 25, 53);
+* ``doubted``: names the client may hold in a version other than that of ``base``: told by
+  ``initial_resource_versions``, or offered and refused. After a NACK "the client's state is a mixture" (rule 18), so an
+  unknown version is ``""``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xds.model.snapshot import ResourceSet
+
+UNKNOWN_VERSION = ""
+
+
+class Known:
+    """The knowledge about one client and type; mutable, owned by its track."""
+
+    __slots__ = ("base", "doubted", "owed")
+
+    def __init__(self) -> None:
+        self.base: ResourceSet | None = None
+        self.owed: frozenset[str] = frozenset()
+        self.doubted: dict[str, str] = {}
+
+    def become(self, base: ResourceSet) -> None:
+        """The client holds what it wants of ``base``; names owed since the offer was made stay owed."""
+        self.base = base
+        self.doubted = {}
+
+    def owe(self, names: Iterable[str]) -> None:
+        """These names need an answer, whatever the client may hold."""
+        self.owed = self.owed.union(names)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """The client dropped these names: nothing is owed and nothing is known of them."""
+        self.owed = self.owed.difference(names)
+        for name in names:
+            self.doubted.pop(name, None)
+
+    def forget_all(self) -> None:
+        """Nothing is known any more: all is to be sent (a wildcard asked for anew, rule 53)."""
+        self.doubted = dict.fromkeys(self.held_versions(), UNKNOWN_VERSION)
+        self.base = None
+
+    def doubt(self, names: Iterable[str]) -> None:
+        """An offer of these names was not accepted: the client may hold them or not."""
+        for name in names:
+            self.doubted[name] = UNKNOWN_VERSION
+
+    def held_versions(self) -> dict[str, str]:
+        """Name to version of all the client may hold."""
+        versions = self.base.versions() if self.base is not None else {}
+        versions.update(self.doubted)
+        return versions

@@ -1,0 +1,68 @@
+"""A bounded memo: least recently used entries go first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Memo(Generic[K, V]):
+    """Values computed once per key, bounded by entries and by total cost.
+
+    ``cost`` gives the weight of a key and its value (bytes, say); what is heavier than the whole budget is not kept.
+    """
+
+    def __init__(self, entries: int, budget: int = 0, cost: Callable[[K, V], int] | None = None) -> None:
+        self._entries = entries
+        self._budget = budget
+        self._cost = cost
+        self._total = 0
+        self._age = 0
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()  # with the age it was last used in
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value of ``key``, made now if it is not at hand."""
+        try:
+            value, used = self._values[key]
+        except KeyError:
+            value = make()
+            self._keep(key, value)
+            return value
+        if used != self._age:
+            self._values[key] = (value, self._age)
+        self._values.move_to_end(key)
+        return value
+
+    def begin_age(self) -> None:
+        """Drop what was not used since the age before began: it may hold on to much that nobody else needs."""
+        while self._values and next(iter(self._values.values()))[1] < self._age:
+            self._drop_oldest()
+        self._age += 1
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def total(self) -> int:
+        """Cost of all values kept."""
+        return self._total
+
+    def _keep(self, key: K, value: V) -> None:
+        weight = self._weight(key, value)
+        if self._cost is not None and weight > self._budget:
+            return
+        self._values[key] = (value, self._age)
+        self._total += weight
+        while len(self._values) > self._entries or (self._cost is not None and self._total > self._budget):
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        key, (value, _) = self._values.popitem(last=False)
+        self._total -= self._weight(key, value)
+
+    def _weight(self, key: K, value: V) -> int:
+        return self._cost(key, value) if self._cost is not None else 0

@@ -1,0 +1,74 @@
+"""The tracks of one client, by type, and which of them lag behind what was released to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from xds.protocol.track import Track
+
+
+class Roster:
+    """Who is subscribed to what, over all streams of a client. Nothing is decided here."""
+
+    __slots__ = ("_lagging", "_lagging_since_s", "_tracks")
+
+    def __init__(self) -> None:
+        self._tracks: dict[str, dict[Track, None]] = {}
+        self._lagging: dict[str, dict[Track, None]] = {}
+        self._lagging_since_s: dict[str, float] = {}
+
+    def add(self, track: Track, now_s: float) -> None:
+        """A stream asked for a type; until it is answered, it lags."""
+        self._tracks.setdefault(track.type.type_url, {})[track] = None
+        self.lag(track, now_s)
+
+    def remove(self, track: Track) -> None:
+        """The stream of this track ended."""
+        self._tracks.get(track.type.type_url, {}).pop(track, None)
+
+    def of(self, type_url: str) -> Collection[Track]:
+        """The tracks of a type."""
+        return self._tracks.get(type_url, ())
+
+    def named(self, type_url: str) -> list[Track]:
+        """The tracks of a type whose clients name all they want."""
+        return [track for track in self.of(type_url) if not track.subscription.interest.wildcard]
+
+    def names(self, type_url: str) -> frozenset[str]:
+        """All names subscribed to for a type."""
+        return names_of(self.of(type_url))
+
+    def lag(self, track: Track, now_s: float) -> None:
+        """The track does not hold what was released."""
+        type_url = track.type.type_url
+        self._lagging.setdefault(type_url, {})[track] = None
+        self._lagging_since_s.setdefault(type_url, now_s)
+
+    def catch_up(self, track: Track) -> bool:
+        """The track holds what was released, or is gone; True when it was the last of its type to lag."""
+        type_url = track.type.type_url
+        lagging = self._lagging.get(type_url)
+        if lagging is None:
+            return False
+        lagging.pop(track, None)
+        if lagging:
+            return False
+        self._lagging_since_s.pop(type_url, None)
+        return True
+
+    def lagging(self, type_url: str) -> Collection[Track]:
+        """The tracks of a type that do not hold what was released."""
+        return self._lagging.get(type_url, ())
+
+    def lagging_since_s(self, type_url: str) -> float | None:
+        """Since when some track of the type lags; None when none does."""
+        return self._lagging_since_s.get(type_url)
+
+    def all_lagging(self) -> Iterable[Track]:
+        """Every track that lags, of whatever type."""
+        return (track for tracks in self._lagging.values() for track in tracks)
+
+
+def names_of(tracks: Iterable[Track]) -> frozenset[str]:
+    """All names that tracks subscribe to."""
+    return frozenset().union(*(track.subscription.interest.names for track in tracks))

@@ -1,0 +1,447 @@
+"""One discovery stream, all its types: the rules file.
+
+House rules: no clock, no I/O, no tasks. Requests, views and ticks go in; events come out, and ``Send`` is the only one
+the shell must act on besides ``Moved``. What a type is at is in its ``Track``; what the client may see is in its
+``Gate``; what a response contains is in ``draft``. Here is when something is offered:
+
+1. a request is classified (first, ACK, NACK, repeat, stale, plain) and its interest is recorded, always, whatever its
+   nonce says (rules 17, 20, 51);
+2. every type that may have something to say is pumped, in rank order: nothing is offered while a response is in
+   flight, and nothing whose content equals a refused one;
+3. the gate advances; as long as it releases something, 2 and 3 repeat.
+
+``receive`` either returns events or raises ``RemoteProtocolError``, which ends the stream; its checks come
+first, so that a refused request has changed no subscription and no ack state.
+"""
+
+from __future__ import annotations
+
+from xds.model.errors import LimitError
+from xds.model.node import Node
+from xds.model.resource_type import resource_type
+from xds.model.snapshot import ResourceSet
+from xds.protocol import delta, sotw, wire
+from xds.protocol.ack import Answer, State
+from xds.protocol.cache import SnapshotCache, View
+from xds.protocol.clients import ClientTable
+from xds.protocol.draft import NOTHING, Demand, Variant
+from xds.protocol.events import (
+    Acked,
+    DeltaRequest,
+    Event,
+    Identified,
+    InStep,
+    Moved,
+    Nacked,
+    NodeMismatch,
+    OfferTimedOut,
+    Repeated,
+    Request,
+    Send,
+    SotwRequest,
+    Stale,
+    Subscribed,
+    ViewChanged,
+    WaitEnded,
+)
+from xds.protocol.limits import Limits, check_names, check_node_id, check_type, names_in
+from xds.protocol.order import Gate
+from xds.protocol.response import Response
+from xds.protocol.status import TypeStatus, status_of
+from xds.protocol.subscription import Shift
+from xds.protocol.track import Track
+
+_HEARTBEATS_PER_TTL = 3
+_ROUNDS_AT_MOST = 256  # each releases something of a type; a client has no more than this to go through at once
+
+
+class DiscoveryStream:
+    """The engine of one gRPC stream.
+
+    ``type_url`` is that of a per-type service; empty on ADS. ``variant`` tells SotW from Delta; ``api`` is the variant
+    of the resource API (``v2`` on the v2 transport).
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: SnapshotCache,
+        clients: ClientTable,
+        variant: Variant,
+        peer: str,
+        type_url: str = "",
+        limits: Limits = Limits(),
+        api: str = "",
+    ) -> None:
+        self.api = api
+        self.node: Node | None = None
+        self.view: View | None = None
+        self._cache = cache
+        self._clients = clients
+        self._variant = variant
+        self._peer = peer
+        self._type_url = type_url
+        self._limits = limits
+        self._gate: Gate | None = None
+        self._node_prefix = b""
+        self._tracks: dict[str, Track] = {}
+        self._in_rank_order: tuple[Track, ...] = ()
+        self._waiting: dict[str, list[Request]] = {}  # requests of a node that no group matches yet
+
+    # -- inputs -----------------------------------------------------------------------------------------------------
+
+    def receive(self, request: Request, now: float) -> list[Event]:
+        """A request arrived. Raises ``RemoteProtocolError`` for one that breaks a rule; nothing changed then."""
+        type_url = self._checked_type(request)
+        events: list[Event] = []
+        self._identify(request, events, now)
+        if self.view is None:
+            self._park(type_url, request)
+            return events
+        self._apply(type_url, request, events, now)
+        self._run(events, now)
+        return events
+
+    def offer(self, view: View | None, now: float) -> list[Event]:
+        """A push happened, the groups changed, or another stream of the client moved its transition on."""
+        events: list[Event] = []
+        if view is None:
+            # The node vanished from every group: it keeps its last answer and is sent nothing (DESIGN 3.1).
+            if self.view is not None and self.view.group:
+                events.append(ViewChanged(""))
+                self.view = View("", self.view.snapshot, self.view.variant)
+            return events
+        before = self.view
+        self._follow(view, now)
+        if before is None or before.group != view.group:
+            events.append(ViewChanged(view.group))
+        if before is None:
+            self._unpark(events, now)
+        self._run(events, now)
+        return events
+
+    def tick(self, now: float) -> list[Event]:
+        """A deadline passed."""
+        events: list[Event] = []
+        if self._gate is None:
+            return events
+        events += [WaitEnded(type_url) for type_url in self._gate.expire(now)]
+        self._beat(events, now)
+        self._run(events, now)
+        return events
+
+    def deadline(self) -> float | None:
+        """When ``tick`` is due; None while nothing is awaited."""
+        if self._gate is None:
+            return None
+        due = [track.ack.dirty_since + self._limits.offer_timeout_s
+               for track in self._in_rank_order if track.ack.dirty_since is not None]  # fmt: skip
+        due += [track.heartbeat_at_s for track in self._in_rank_order if track.heartbeat_at_s is not None]
+        gate_due = self._gate.deadline_s()
+        if gate_due is not None:
+            due.append(gate_due)
+        return min(due, default=None)
+
+    def close(self) -> bool:
+        """The stream ended: its state goes with it (rule 80). Closing twice is harmless.
+
+        True when the client is amid a transition: its other streams may have waited for this one.
+        """
+        amid = self._gate is not None and not self._gate.is_idle
+        if self._gate is not None and self.client_key is not None:
+            for track in self._in_rank_order:
+                self._gate.leave(track)
+            self._clients.exit(self.client_key)
+        self._gate = None
+        self._tracks, self._in_rank_order = {}, ()
+        self._waiting.clear()
+        return amid
+
+    # -- outputs for people -----------------------------------------------------------------------------------------
+
+    @property
+    def client_key(self) -> tuple[str, str] | None:
+        """Identifies the client: (peer address, node id). Streams with the same key share a transition."""
+        return (f"{self._peer}{self.api}", self.node.id) if self.node is not None else None
+
+    @property
+    def group(self) -> str:
+        """The group followed; empty when none matches."""
+        return self.view.group if self.view is not None else ""
+
+    def status(self) -> list[TypeStatus]:
+        """Where each type stands."""
+        gate = self._gate
+        return [status_of(track, gate) for track in self._in_rank_order] if gate is not None else []
+
+    def _checked_type(self, request: Request) -> str:
+        """Everything that is refused is refused here, before anything changes."""
+        type_url = check_type(request.type_url, self._type_url)
+        track = self._tracks.get(type_url)
+        if track is None and len(self._tracks | self._waiting) >= self._limits.types_per_stream:
+            raise LimitError("types_per_stream", "too many resource types on one stream")
+        check_names(request, len(track.subscription.interest.names) if track is not None else 0, self._limits)
+        return type_url
+
+    # -- node and view ----------------------------------------------------------------------------------------------
+
+    def _identify(self, request: Request, events: list[Event], now: float) -> None:
+        """Rule 2: "Only the first request of a STREAM is guaranteed to carry node"; the first one is kept."""
+        if self.node is not None:
+            if request.node and not request.node.startswith(self._node_prefix):
+                other = wire.decode_node(request.node)
+                if other.id != self.node.id:
+                    events.append(NodeMismatch(other))
+            return
+        node = wire.decode_node(request.node)
+        check_node_id(node.id)
+        self.node = node
+        self._node_prefix = wire.node_prefix(node.id)
+        view = self._cache.resolve(node, self.api)
+        events.append(Identified(node, view.group if view is not None else ""))
+        self._gate = self._clients.enter((f"{self._peer}{self.api}", node.id))
+        if view is not None:
+            self._follow(view, now)
+
+    def _follow(self, view: View, now: float) -> None:
+        self.view = view
+        gate = self._require_gate()
+        gate.proceed_on_nack = view.proceed_on_nack
+        gate.follow(view.snapshot, now)
+
+    def _park(self, type_url: str, request: Request) -> None:
+        """Rule 9: "an unknown node with no snapshot: leave the watch open and answer when a snapshot appears"."""
+        parked = self._waiting.setdefault(type_url, [])
+        if isinstance(request, SotwRequest):
+            parked.clear()  # the newest request states the whole interest
+        if sum(map(names_in, parked)) + names_in(request) > self._limits.names_per_subscription or len(parked) > 1000:
+            raise LimitError("parked_requests", "too many requests while no group matches")
+        parked.append(request)
+
+    def _unpark(self, events: list[Event], now: float) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for type_url, requests in waiting.items():
+            for request in requests:
+                self._apply(type_url, request, events, now)
+
+    # -- a request --------------------------------------------------------------------------------------------------
+
+    def _apply(self, type_url: str, request: Request, events: list[Event], now: float) -> None:
+        track = self._tracks.get(type_url) or self._add_track(type_url, request, now)
+        answer = track.ack.classify(request.nonce, request.error is not None)
+        self._answer(track, answer, request, events)
+        before = track.subscription.interest
+        shift = self._shift(track, request)
+        if shift:
+            self._shifted(track, shift, request, answer)
+        if track.subscription.interest is not before or answer is Answer.FIRST:
+            events.append(self._subscribed(track))
+        if answer is Answer.REPEAT and not shift:
+            self._repeat(track, request, events)
+        self._require_gate().update(track, now)
+
+    def _add_track(self, type_url: str, request: Request, now: float) -> Track:
+        gate = self._require_gate()
+        track = self._tracks[type_url] = Track(resource_type(type_url), position=gate.next_position())
+        self._in_rank_order = tuple(sorted(self._tracks.values(), key=lambda track: track.type.rank))
+        gate.join(track, self._remember(track, request), now)
+        if track.known.base is not None or track.known.doubted:
+            # A reconnecting client shows what it holds of a child when its changed parent is already on the way.
+            for parent in self._in_rank_order:
+                if parent.ack.offered is not None:
+                    self._warm(parent, track, parent.ack.offered.resource_set)
+        return track
+
+    def _remember(self, track: Track, request: Request) -> ResourceSet | None:
+        """What the client holds from an earlier stream, as far as it is retained (DESIGN 3.2, reconnect)."""
+        if isinstance(request, DeltaRequest):
+            return delta.remember(track, request, self._cache, self.group, self.api)
+        return sotw.remember(track, request, self._cache, self.group, self.api)
+
+    def _answer(self, track: Track, answer: Answer, request: Request, events: list[Event]) -> None:
+        type_url = track.type.type_url
+        if answer is Answer.ACK:
+            events.append(Acked(type_url, request.nonce, track.accept()))
+            self._require_gate().heard(track)
+        elif answer is Answer.NACK and request.error is not None:
+            events.append(Nacked(type_url, request.nonce, track.refuse(), request.error))
+        elif answer is Answer.STALE:
+            events.append(Stale(type_url, request.nonce))
+
+    def _shift(self, track: Track, request: Request) -> Shift:
+        if isinstance(request, SotwRequest):
+            return track.subscription.replace(request.names)
+        return track.subscription.change(request.subscribe, request.unsubscribe)
+
+    def _shifted(self, track: Track, shift: Shift, request: Request, answer: Answer) -> None:
+        """Rules 24, 25, 53: what is asked for is owed an answer, even if it was sent before."""
+        track.changed = self._require_gate().next_position()
+        known = track.known
+        known.forget(shift.dropped)
+        if shift.everything and answer is not Answer.FIRST:
+            known.forget_all()
+            track.outlived = track.ack.state is State.IN_FLIGHT
+        owed = shift.owed
+        if isinstance(request, DeltaRequest) and owed:
+            track.ack.rejected = b""  # rule 53: an explicit subscribe is answered, whatever was refused
+        if isinstance(request, DeltaRequest) and answer is Answer.FIRST:
+            owed = delta.owed_at_first(track, owed, self._require_gate().release_of(track.type.type_url))
+        known.owe(owed)
+
+    def _repeat(self, track: Track, request: Request, events: list[Event]) -> None:
+        """A second ACK of the same response.
+
+        Envoy asks so for the assignment of a cluster that warms (real_clients 0.1): it is answered if a parent type
+        was sent after this type. Anything else is an ACK too many, and answering it would loop (rule 14).
+        """
+        parents = (self._tracks.get(url) for url in track.type.parents)
+        behind = any(parent is not None and parent.sent > track.sent for parent in parents)
+        if behind and isinstance(request, SotwRequest) and track.ack.state is State.SETTLED:
+            track.forced = track.forced | track.subscription.interest.names
+        else:
+            events.append(Repeated(track.type.type_url))
+
+    def _subscribed(self, track: Track) -> Subscribed:
+        interest = track.subscription.interest
+        released = self._require_gate().release_of(track.type.type_url)
+        return Subscribed(track.type.type_url, interest.wildcard, interest.names, tuple(interest.missing(released)))
+
+    # -- offers -----------------------------------------------------------------------------------------------------
+
+    def _run(self, events: list[Event], now: float) -> None:
+        gate = self._gate
+        if gate is None or gate.target is None:
+            return
+        moved = gate.advance(now)
+        self._pump_all(gate, events, now)
+        for _ in range(_ROUNDS_AT_MOST):
+            if not gate.advance(now):
+                break
+            moved = True
+            self._pump_all(gate, events, now)
+        if moved and self.client_key is not None and self._clients.shares(self.client_key):
+            events.append(Moved())
+
+    def _pump_all(self, gate: Gate, events: list[Event], now: float) -> None:
+        for track in self._in_rank_order:
+            self._pump(track, gate, events, now)
+
+    def _pump(self, track: Track, gate: Gate, events: list[Event], now: float) -> None:
+        """Offer what differs, if the state lets us."""
+        released = gate.release_of(track.type.type_url)
+        ack = track.ack
+        if ack.state is State.SETTLED and track.in_step_with(released) and not track.type.narrowed_by:
+            return
+        track.collect_withheld(released)
+        if track.type.narrowed_by:
+            self._narrow(track, gate)
+        if ack.state is State.IN_FLIGHT and not self._may_supersede(track, released, events, now):
+            return
+        demand = self._demand(track, gate, released)
+        built = self._cache.responses.build(demand, track.known.doubted)
+        if built is None or built.response is None:
+            self._settle(track, released, built.draft.withheld if built is not None else NOTHING, events)
+        elif built.response.digest == ack.rejected:
+            ack.become_held()  # rule 16: "After a NACK do NOT resend the same content"
+        else:
+            nonce, body = self._sign(track, built.response)
+            for child in self._in_rank_order:
+                self._warm(track, child, released)
+            track.offer(built.response, nonce, built.draft, gate.next_position())
+            events.append(Send(track.type.type_url, nonce, body, built.response))
+            self._plan_heartbeat(track, now)
+        gate.update(track, now)
+
+    def _may_supersede(self, track: Track, released: ResourceSet, events: list[Event], now: float) -> bool:
+        """Rule 20: one response in flight, later changes coalesce; after ``offer_timeout`` the newest goes out."""
+        ack = track.ack
+        if not track.has_news(released):
+            ack.dirty_since = None
+            return False
+        if ack.dirty_since is None:
+            ack.dirty_since = now
+        if now - ack.dirty_since < self._limits.offer_timeout_s:
+            return False
+        events.append(OfferTimedOut(track.type.type_url, ack.nonce))
+        track.supersede()
+        return True
+
+    def _demand(self, track: Track, gate: Gate, released: ResourceSet) -> Demand:
+        known = track.known
+        first = track.ack.state is State.NEW
+        return Demand(
+            variant=self._variant,
+            base=known.base,
+            goal=released,
+            interest=track.subscription.interest,
+            coming=gate.coming(track.type.type_url),
+            owed=known.owed,
+            forced=track.forced,
+            first=first,
+            placeholders=track.placeholders,
+        )
+
+    def _settle(self, track: Track, released: ResourceSet, withheld: frozenset[str], events: list[Event]) -> None:
+        changed = track.acked_set is not released
+        track.settle(released, withheld)
+        if changed:
+            events.append(InStep(track.type.type_url, released))
+
+    def _sign(self, track: Track, response: Response) -> tuple[str, bytes]:
+        """The nonce must be unique on the stream: a body that may have been sent here before gets a fresh one."""
+        if response.number > track.ack.number:
+            return response.nonce, response.body
+        body, nonce = self._cache.responses.respliced(response)
+        return nonce, body
+
+    def _warm(self, parent: Track, child: Track, released: ResourceSet) -> None:
+        """Rule 43: "Cluster warming needs an EDS response AFTER each CDS update that changes the cluster"."""
+        if parent.type.nack_holds and child.type.alias == "endpoints" and parent.type.type_url in child.type.parents:
+            # SotW clients ask again for what warms, Delta clients do not.
+            doubted = parent.known.doubted if self._variant is Variant.DELTA else ()
+            names = self._cache.assignments(parent.known.base, released, doubted)
+            child.forced = child.forced | names if child.forced else names
+
+    def _narrow(self, track: Track, gate: Gate) -> None:
+        """Rule 29: a VHDS wildcard means the hosts under the route names the client subscribed to.
+
+        A route without hosts is answered as well: Envoy holds its listener until VHDS says something that concerns the
+        route (measured: an empty response does not, and 15 s pass).
+        """
+        routes = gate.names_wanted(track.type.narrowed_by)
+        before = track.subscription.interest
+        if not routes or not track.subscription.narrow(routes):
+            return
+        interest, resources = track.subscription.interest, gate.release_of(track.type.type_url).resources
+        track.known.owe(
+            n for n, resource in resources.items() if interest.wants(resource) and not before.wants(resource)
+        )
+        empty = routes - {name.rpartition("/")[0] for name in resources} - (before.routes or NOTHING)
+        track.known.owe(f"{route}/*" for route in empty)
+
+    # -- heartbeats -------------------------------------------------------------------------------------------------
+
+    def _plan_heartbeat(self, track: Track, now: float) -> None:
+        """Rule 72; Delta only: in SotW a heartbeat removes the cluster in Envoy (rule 73)."""
+        if self._variant is Variant.DELTA and track.sent_set is not None:
+            ttl_s = track.sent_set.shortest_ttl_s
+            track.heartbeat_at_s = now + ttl_s / _HEARTBEATS_PER_TTL if ttl_s is not None else None
+
+    def _beat(self, events: list[Event], now: float) -> None:
+        for track in self._in_rank_order:
+            if track.heartbeat_at_s is None or track.heartbeat_at_s > now:
+                continue
+            self._plan_heartbeat(track, now)
+            held = track.acked_set
+            if track.ack.state is not State.SETTLED or held is None:
+                continue
+            wants = track.subscription.interest.wants
+            names = tuple(n for n, r in held.resources.items() if r.ttl_s is not None and wants(r))
+            if names:
+                response = self._cache.responses.heartbeat(held, names)
+                track.beat(response)
+                events.append(Send(track.type.type_url, response.nonce, response.body, response))
+
+    def _require_gate(self) -> Gate:
+        assert self._gate is not None, "the node is identified before anything else"
+        return self._gate

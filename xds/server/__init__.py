@@ -1,0 +1,1 @@
+"""asyncio and grpcio shells around the engine."""

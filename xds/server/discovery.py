@@ -1,0 +1,305 @@
+"""The shell of a discovery stream: bytes in, engine, bytes out. Both variants, all services.
+
+A stream has two tasks: a reader, and the gRPC handler itself as the writer. The reader feeds requests to the engine;
+the writer offers what pushes, moves and deadlines brought, when all before it is written. So a client that does not
+read costs nobody but itself: nothing is offered to it meanwhile, and its outbox is bounded by holding back the reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from time import monotonic
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import grpc
+
+from xds.fleet.fleet import Fleet
+from xds.model.errors import RemoteProtocolError
+from xds.model.node import Node
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.clients import ClientTable
+from xds.protocol.draft import Variant
+from xds.protocol.events import Event, Identified, Moved, Request, Send, ViewChanged
+from xds.protocol.stream import DiscoveryStream
+from xds.protocol.wire import decode_delta, decode_sotw
+from xds.server import limits
+from xds.server.metrics import Metrics
+from xds.server.observation import StreamObserver
+from xds.server.options import ServerOptions
+from xds.server.rate import RateLimit
+from xds.server.registry import ClientKey, StreamRegistry
+from xds.server.services import DiscoveryService
+
+OUTBOX_LIMIT = 64  # responses not yet written; above it the stream is not read
+TIMER_RESOLUTION_S = 0.001
+
+Status = tuple[grpc.StatusCode, str]
+_DECODE: Mapping[Variant, Callable[[bytes], Request]] = {Variant.SOTW: decode_sotw, Variant.DELTA: decode_delta}
+_CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+_BROKEN = (grpc.RpcError, grpc.aio.BaseError)  # what reading and writing raise when the call is over
+_FINE: Status = (grpc.StatusCode.OK, "")
+_GONE: Status = (grpc.StatusCode.CANCELLED, "the client is gone")
+
+
+class Context(Protocol):
+    """What is used of gRPC's ServicerContext."""
+
+    async def read(self) -> Any: ...
+    async def write(self, message: bytes) -> None: ...
+    async def abort(self, code: grpc.StatusCode, details: str) -> None: ...
+    def peer(self) -> str: ...
+
+
+@dataclass(slots=True)
+class Discovery:
+    """What the streams of a server share."""
+
+    cache: SnapshotCache
+    fleet: Fleet
+    metrics: Metrics
+    registry: StreamRegistry
+    options: ServerOptions
+    clients: ClientTable
+    ids: count[int] = field(default_factory=lambda: count(1))
+
+
+class StreamShell:
+    """One gRPC stream."""
+
+    __slots__ = (
+        "_context",
+        "_decode",
+        "_drained",
+        "_ending",
+        "_engine",
+        "_late",
+        "_notified",
+        "_observer",
+        "_outbox",
+        "_rate",
+        "_service",
+        "_shared",
+        "_status",
+        "_timer",
+        "_timer_at",
+        "_wake",
+    )
+
+    def __init__(self, shared: Discovery, service: DiscoveryService, variant: Variant, context: Context) -> None:
+        peer = unquote(context.peer())
+        self._shared = shared
+        self._service = service
+        self._context = context
+        self._decode = _DECODE[variant]
+        self._rate = RateLimit(shared.options.requests_per_s, shared.options.requests_burst)
+        self._engine = DiscoveryStream(
+            cache=shared.cache,
+            clients=shared.clients,
+            variant=variant,
+            peer=peer,
+            type_url=service.type_url,
+            limits=shared.options.limits,
+            api=service.api,
+        )
+        self._observer = StreamObserver(
+            next(shared.ids),
+            peer,
+            service.label,
+            variant,
+            engine=self._engine,
+            fleet=shared.fleet,
+            metrics=shared.metrics,
+        )
+        self._outbox: deque[bytes] = deque()
+        self._wake = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._notified = False
+        self._late = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._ending = False
+        self._status = _FINE
+
+    # As the registry sees it
+
+    @property
+    def node(self) -> Node | None:
+        return self._engine.node
+
+    @property
+    def group(self) -> str:
+        return self._engine.group
+
+    @property
+    def client_key(self) -> ClientKey | None:
+        return self._engine.client_key
+
+    def notify(self) -> None:
+        """There may be something to offer: after a push, or because the client's transition moved on."""
+        if self._notified:
+            self._shared.metrics.coalesced += 1
+        self._notified = True
+        self._wake.set()
+
+    def finish(self, status: Status = _FINE) -> None:
+        """End the stream when what is in its outbox is written."""
+        if not self._ending:
+            self._ending = True
+            self._status = status
+        self._wake.set()
+
+    # Life
+
+    async def run(self) -> None:
+        """The whole stream, until either side ends it."""
+        started = monotonic()
+        self._shared.registry.add(self)
+        self._observer.opened()
+        reader = asyncio.create_task(self._read())
+        try:
+            await self._write()
+        except (asyncio.CancelledError, *_BROKEN):
+            self._status = _GONE
+        except Exception:
+            self._fail()
+        finally:
+            reader.cancel()
+            self._close(monotonic() - started)
+        if self._status is _GONE:
+            raise asyncio.CancelledError  # nobody is there to be told a status
+        if self._status[0] is not grpc.StatusCode.OK:
+            await self._context.abort(*self._status)
+
+    def _close(self, lasted_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        registry, client_key = self._shared.registry, self.client_key
+        amid_transition = self._engine.close()
+        registry.remove(self)
+        if amid_transition and client_key is not None:
+            registry.wake_client(client_key)
+        code, message = self._status
+        self._observer.closed(lasted_s, code.name, message)
+
+    def _fail(self) -> None:
+        """A bug of ours costs one stream."""
+        self._observer.failed()
+        self.finish((grpc.StatusCode.INTERNAL, "internal error"))
+
+    # Reading
+
+    async def _read(self) -> None:
+        """Feed requests to the engine until the client ends its side; a broken rule ends the stream."""
+        try:
+            while (data := await self._context.read()) is not grpc.aio.EOF:
+                await self._hold_back()
+                self._receive(data)
+            self.finish()
+        except RemoteProtocolError as error:
+            limits.count(error, self._shared.metrics)
+            self.finish((_CODES[error.code.value], error.message))
+        except _BROKEN:
+            self.finish(_GONE)
+        except Exception:
+            self._fail()
+
+    async def _hold_back(self) -> None:
+        """Read no faster than the limits allow; HTTP/2 flow control passes it on to the client."""
+        delay_s = self._rate.take(monotonic())
+        if delay_s > 0:
+            self._shared.metrics.limit_hits["requests_per_second"] += 1
+            await asyncio.sleep(delay_s)
+        while len(self._outbox) >= OUTBOX_LIMIT:
+            self._shared.metrics.limit_hits["outbox"] += 1
+            self._drained.clear()
+            await self._drained.wait()
+
+    def _receive(self, data: bytes) -> None:
+        limits.check_size(data, self._shared.options.max_receive_bytes)
+        request = self._decode(data)
+        now = monotonic()
+        events = self._engine.receive(request, now)
+        self._observer.requested(request, request.type_url or self._service.type_url, events)
+        self._act(events, now)
+
+    # Writing
+
+    async def _write(self) -> None:
+        """Write the outbox, then offer what has come up, until the stream ends."""
+        outbox, write = self._outbox, self._context.write
+        while not self._ending:
+            await self._wake.wait()
+            self._wake.clear()
+            self._offer()
+            while outbox:
+                await write(outbox[0])
+                outbox.popleft()
+                self._drained.set()
+                if not outbox:
+                    self._offer()
+
+    def _offer(self) -> None:
+        """Let the engine offer what differs, and look at its deadlines."""
+        node, now = self._engine.node, monotonic()
+        if self._notified and node is not None:
+            self._notified = False
+            view = self._shared.cache.resolve(node, self._service.api)
+            self._act(self._engine.offer(view, now), now)
+        if self._late:
+            self._late = False
+            due = self._engine.deadline()
+            self._act(self._engine.tick(now) if due is not None and due <= now else [], now)
+
+    # What the engine did
+
+    def _act(self, events: list[Event], now: float) -> None:
+        if events:
+            for event in events:
+                act = _ACTIONS.get(type(event))
+                if act is not None:
+                    act(self, event)
+            self._observer.observe(events, now)
+        self._arm(now)
+
+    def _send(self, event: Send) -> None:
+        self._outbox.append(event.body)
+        self._wake.set()
+
+    def _identified(self, event: Identified) -> None:
+        self._shared.registry.identify(self)
+
+    def _view_changed(self, event: ViewChanged) -> None:
+        self._shared.registry.regroup(self)
+
+    def _client_moved(self, event: Moved) -> None:
+        if self.client_key is not None:
+            self._shared.registry.wake_client(self.client_key, besides=self)
+
+    def _arm(self, now: float) -> None:
+        """One timer at most: a later deadline waits for the earlier one to fire and look again."""
+        due = self._engine.deadline()
+        if due is None or (self._timer is not None and self._timer_at <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        delay_s = max(due - now, TIMER_RESOLUTION_S)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline_passed)
+
+    def _deadline_passed(self) -> None:
+        self._timer = None
+        self._late = True
+        self._wake.set()
+
+
+_ACTIONS: Mapping[type, Callable[[StreamShell, Any], None]] = {
+    Send: StreamShell._send,
+    Identified: StreamShell._identified,
+    ViewChanged: StreamShell._view_changed,
+    Moved: StreamShell._client_moved,
+}

@@ -1,0 +1,87 @@
+"""Log configuration: one JSON object per line, or colours on a terminal.
+
+Field names: ``ts level event logger``, then ``node_id node_cluster group stream_id peer type version_sent
+version_acked nonce revision resources_n bytes duration_ms error_code error_message request_id actor``. Event names are
+fixed dotted words: ``stream.opened stream.closed request.received response.sent ack nack ...``. One INFO line per
+stream open, close, NACK and commit; the rest is DEBUG.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+ERROR_TEXT_LIMIT = 2000  # Envoy's messages embed whole protos; the NACK record has the full text
+
+
+def configure_logging(level: str = "info", json: bool | None = None, stream: TextIO | None = None) -> None:
+    """Set up structlog and route the standard library's loggers (uvicorn, grpc, asyncio) through it.
+
+    ``json`` None means: console colours when ``stream`` (stderr) is a terminal, else JSON.
+    """
+    out = stream if stream is not None else sys.stderr
+    as_json = json if json is not None else not out.isatty()
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        _logger_name,
+        _bounded_error,
+    ]
+    structlog.configure(
+        processors=[*shared, *_rendering(as_json)],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=True,
+    )
+    _route_stdlib(shared, as_json, number, out)
+
+
+def get_logger(name: str) -> FilteringBoundLogger:
+    """A logger that says who speaks; bound late, so it may be made before ``configure_logging``."""
+    logger: FilteringBoundLogger = structlog.get_logger(logger_name=name)
+    return logger
+
+
+def shorten(text: str) -> str:
+    """Client text as it may stand in a log line."""
+    return text if len(text) <= ERROR_TEXT_LIMIT else text[:ERROR_TEXT_LIMIT] + "..."
+
+
+def _rendering(as_json: bool) -> Sequence[Processor]:
+    if as_json:
+        return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
+    return (structlog.dev.ConsoleRenderer(timestamp_key="ts"),)
+
+
+def _bounded_error(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    message = event.get("error_message")
+    if isinstance(message, str):
+        event["error_message"] = shorten(message)
+    return event
+
+
+def _route_stdlib(shared: Sequence[Processor], as_json: bool, level: int, out: TextIO) -> None:
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(as_json)],
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.WARNING))  # what other libraries tell at INFO is noise here
+
+
+def _logger_name(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    record = event.get("_record")
+    name = record.name if record is not None else event.pop("logger_name", None)
+    if name is not None:
+        event["logger"] = name
+    return event

@@ -1,0 +1,265 @@
+"""Prometheus metrics. The hot path counts in plain ints; the text is made from them when it is asked for.
+
+Names are those of spec/operator_surface.md 2.5, prefix ``xds_server_``. Labels are bounded: types that are not in the
+table are ``other``, and so are groups beyond the first ``GROUP_LABELS``.
+"""
+
+from __future__ import annotations
+
+import platform
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import xds
+from xds.fleet.fleet import Fleet
+from xds.model.resource_type import V3_TYPES, alias_of
+from xds.protocol.cache import SnapshotCache
+
+PREFIX = "xds_server_"
+OTHER = "other"
+GROUP_LABELS = 200
+_TYPE_LABELS = frozenset(rule.alias for rule in V3_TYPES)
+_SIZE_BOUNDS = (1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7)
+_TIME_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+KINDS = ("initial", "ack", "nack", "subscribe", "repeat", "stale", "poll")
+
+
+class Distribution:
+    """A histogram in plain numbers."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bound to cumulative count, as Prometheus wants them."""
+        found, running = [], 0
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            running += count
+            found.append((bound, float(running)))
+        return found
+
+
+class TypeCounters:
+    """What is counted for one resource type."""
+
+    __slots__ = ("ack_seconds", "kinds", "label", "missing", "resources", "responses", "timeouts", "waits_ended")
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.kinds = dict.fromkeys(KINDS, 0)
+        self.responses = 0
+        self.resources = 0
+        self.timeouts = 0
+        self.waits_ended = 0
+        self.ack_seconds = Distribution(_TIME_BOUNDS)
+
+
+class Metrics:
+    """All counters of one server, and the registry that renders them."""
+
+    def __init__(self) -> None:
+        self.streams: Counter[tuple[str, str]] = Counter()  # (protocol, service)
+        self.closed: Counter[str] = Counter()  # gRPC status code name
+        self.nacks: Counter[tuple[str, str]] = Counter()  # (type, group)
+        self.limit_hits: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()  # streams turned away at the door, by reason
+        self.node_mismatches = 0
+        self.coalesced = 0
+        self.commits: Counter[str] = Counter()  # result
+        self.response_bytes = Distribution(_SIZE_BOUNDS)
+        self.stream_seconds = Distribution((1.0, 10.0, 60.0, 600.0, 3600.0, 86400.0))
+        self.fan_out_seconds = Distribution(_TIME_BOUNDS)
+        self.convergence: dict[str, Distribution] = {}  # group label
+        self.loop_lag_s = 0.0
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._types: dict[str, TypeCounters] = {}
+        self._by_url: dict[str, TypeCounters] = {}
+        self._groups: set[str] = set()
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self.registry.register(_Counters(self))
+
+    def attach(self, cache: SnapshotCache, fleet: Fleet) -> None:
+        """Show these, too."""
+        self.registry.register(_State(self, cache, fleet))
+
+    def type(self, type_url: str) -> TypeCounters:
+        """The counters of a type; one and the same for all types that are not in the table."""
+        found = self._by_url.get(type_url)
+        if found is None:
+            label = type_label(alias_of(type_url))
+            found = self._types.setdefault(label, TypeCounters(label))
+            if label != OTHER:  # clients choose the others: not remembered
+                self._by_url[type_url] = found
+        return found
+
+    def types(self) -> Iterator[TypeCounters]:
+        """All that were counted, by label."""
+        return iter(sorted(self._types.values(), key=lambda counters: counters.label))
+
+    def group(self, group: str) -> str:
+        """The label of a group."""
+        if group in self._groups:
+            return group
+        if len(self._groups) < GROUP_LABELS:
+            self._groups.add(group)
+            return group
+        return OTHER
+
+    def nacked(self, type_url: str, group: str) -> None:
+        self.nacks[self.type(type_url).label, self.group(group)] += 1
+
+    def converged(self, group: str, seconds: float) -> None:
+        """A push to a group reached its last node."""
+        label = self.group(group)
+        self.convergence.setdefault(label, Distribution(_TIME_BOUNDS)).observe(seconds)
+
+    def render(self) -> bytes:
+        """The exposition text (``text/plain; version=1.0.0``)."""
+        return generate_latest(self.registry)
+
+
+def type_label(alias: str) -> str:
+    return alias if alias in _TYPE_LABELS else OTHER
+
+
+class _Counters(Collector):
+    """What happened, from the counters."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._streams()
+        yield from self._requests()
+        yield from self._responses()
+        yield from self._times()
+        info = {"version": xds.__version__, "python": platform.python_version(), "edp": version("envoy-data-plane")}
+        yield _family(GaugeMetricFamily, "build_info", "What is running", {tuple(info.values()): 1}, tuple(info))
+
+    def _streams(self) -> Iterator[Metric]:
+        m = self._metrics
+        yield _family(GaugeMetricFamily, "streams", "Open streams", m.streams, ("protocol", "service"))
+        yield _family(CounterMetricFamily, "streams_closed", "Streams by final status", m.closed, ("code",))
+        yield _family(CounterMetricFamily, "streams_refused", "Streams turned away", m.refused, ("reason",))
+        yield _family(CounterMetricFamily, "limit_hits", "Times a limit was hit", m.limit_hits, ("limit",))
+        yield _histogram("stream_duration_seconds", "Life of closed streams", {(): m.stream_seconds})
+        yield _family(
+            CounterMetricFamily, "node_mismatches", "Requests that name another node", {(): m.node_mismatches}
+        )
+
+    def _requests(self) -> Iterator[Metric]:
+        m = self._metrics
+        kinds = {(each.label, kind): number for each in m.types() for kind, number in each.kinds.items()}
+        yield _family(CounterMetricFamily, "requests", "Requests by what they are", kinds, ("type", "kind"))
+        yield _family(CounterMetricFamily, "nacks", "Responses refused by clients", m.nacks, ("type", "group"))
+        yield _family(CounterMetricFamily, "snapshot_commits", "Pushes by result", m.commits, ("result",))
+
+    def _responses(self) -> Iterator[Metric]:
+        m = self._metrics
+        labels = ("type",)
+        sent = {(each.label,): each.responses for each in m.types()}
+        yield _family(CounterMetricFamily, "responses", "Responses sent", sent, labels)
+        resources = {(each.label,): each.resources for each in m.types()}
+        yield _family(CounterMetricFamily, "resources_sent", "Resources sent", resources, labels)
+        timeouts = {(each.label,): each.timeouts for each in m.types()}
+        yield _family(CounterMetricFamily, "offer_timeouts", "Responses superseded unanswered", timeouts, labels)
+        ended = {(each.label,): each.waits_ended for each in m.types()}
+        yield _family(CounterMetricFamily, "order_timeouts", "Waits for a type that were given up", ended, labels)
+        yield _family(CounterMetricFamily, "coalesced_updates", "Wakes of streams awake already", {(): m.coalesced})
+        yield _histogram("response_size_bytes", "Size of responses", {(): m.response_bytes})
+
+    def _times(self) -> Iterator[Metric]:
+        m = self._metrics
+        acks = {(each.label,): each.ack_seconds for each in m.types()}
+        yield _histogram("ack_seconds", "From send to ACK", acks, ("type",))
+        groups = {(group,): each for group, each in m.convergence.items()}
+        yield _histogram("convergence_seconds", "From push to the last ACK", groups, ("group",))
+        yield _histogram("push_fan_out_seconds", "Time to wake the streams of a push", {(): m.fan_out_seconds})
+        yield _family(GaugeMetricFamily, "event_loop_lag_seconds", "Lateness of a timer", {(): m.loop_lag_s})
+
+
+class _State(Collector):
+    """What is, from the cache and the fleet."""
+
+    def __init__(self, metrics: Metrics, cache: SnapshotCache, fleet: Fleet) -> None:
+        self._metrics = metrics
+        self._cache = cache
+        self._fleet = fleet
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._nodes()
+        yield from self._snapshots()
+
+    def _nodes(self) -> Iterator[Metric]:
+        group = self._metrics.group
+        nodes: Counter[tuple[str, ...]] = Counter()
+        for name, number in self._fleet.nodes_by_group().items():
+            nodes[(group(name),)] += number
+        yield _family(GaugeMetricFamily, "nodes", "Connected nodes", nodes, ("group",))
+        nacked: Counter[tuple[str, ...]] = Counter()
+        for (alias, name), number in self._fleet.nodes_nacked().items():
+            nacked[type_label(alias), group(name)] += number
+        yield _family(GaugeMetricFamily, "nodes_nacked", "Nodes that refuse a type", nacked, ("type", "group"))
+        missing: Counter[tuple[str, ...]] = Counter()
+        for alias, number in self._fleet.missing().items():
+            missing[(type_label(alias),)] += number
+        yield _family(GaugeMetricFamily, "missing_resources", "Names asked for in vain", missing, ("type",))
+
+    def _snapshots(self) -> Iterator[Metric]:
+        revisions: dict[tuple[str, ...], float] = {}
+        resources: Counter[tuple[str, ...]] = Counter()
+        for name in self._cache.groups():
+            snapshot = self._cache.get(name)
+            label = self._metrics.group(name)
+            if snapshot is None:
+                continue
+            if label != OTHER:
+                revisions[(label,)] = snapshot.revision
+            for each in snapshot:
+                resources[label, type_label(each.type.alias)] += len(each)
+        yield _family(GaugeMetricFamily, "snapshot_revision", "Revision served", revisions, ("group",))
+        yield _family(GaugeMetricFamily, "snapshot_resources", "Resources served", resources, ("group", "type"))
+
+
+Labels = tuple[str, ...]
+Key = TypeVar("Key", bound=str | Labels)
+
+
+def _family(
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
+    name: str,
+    text: str,
+    values: Mapping[Key, float],
+    labels: Labels = (),
+) -> Metric:
+    family = kind(PREFIX + name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(_labels(key), value)
+    return family
+
+
+def _histogram(name: str, text: str, values: Mapping[Key, Distribution], labels: Labels = ()) -> Metric:
+    family = HistogramMetricFamily(PREFIX + name, text, labels=labels)
+    for key, distribution in values.items():
+        family.add_metric(_labels(key), distribution.buckets(), distribution.total)
+    return family
+
+
+def _labels(key: str | Labels) -> Labels:
+    return (key,) if isinstance(key, str) else key

@@ -1,0 +1,189 @@
+"""What is told about a stream: events to the fleet, to the counters and to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from logging import DEBUG
+from time import time
+from typing import Any
+
+from xds.fleet.fleet import Fleet
+from xds.model.resource_type import alias_of
+from xds.protocol.draft import Variant
+from xds.protocol.events import (
+    Acked,
+    Event,
+    Identified,
+    Nacked,
+    NodeMismatch,
+    OfferTimedOut,
+    Repeated,
+    Request,
+    Send,
+    Stale,
+    ViewChanged,
+    WaitEnded,
+)
+from xds.protocol.stream import DiscoveryStream
+from xds.server.logs import get_logger, shorten
+from xds.server.metrics import Metrics
+
+_log = get_logger("xds.server.discovery")
+
+
+class StreamObserver:
+    """Looks on at one stream. ``peer`` is its address, ``label`` the short name of the service (``ADS``)."""
+
+    __slots__ = (
+        "_debug",
+        "_engine",
+        "_fleet",
+        "_label",
+        "_metrics",
+        "_mismatched",
+        "_peer",
+        "_sent_at",
+        "_variant",
+        "id",
+    )
+
+    def __init__(
+        self,
+        stream_id: int,
+        peer: str,
+        label: str,
+        variant: Variant,
+        *,
+        engine: DiscoveryStream,
+        fleet: Fleet,
+        metrics: Metrics,
+    ) -> None:
+        self.id = stream_id
+        self._peer = peer
+        self._label = label
+        self._variant = variant.value
+        self._engine = engine
+        self._fleet = fleet
+        self._metrics = metrics
+        self._debug = _log.is_enabled_for(DEBUG)
+        self._mismatched = False
+        self._sent_at: dict[str, float] = {}
+
+    # The stream's life
+
+    def opened(self) -> None:
+        self._fleet.stream_opened(self.id, self._peer, self._label, self._variant, time(), self._engine.api)
+        self._metrics.streams[self._variant, self._label] += 1
+
+    def closed(self, lasted_s: float, code: str, message: str) -> None:
+        """``code`` is the name of the final gRPC status."""
+        self._fleet.stream_closed(self.id, time())
+        self._metrics.streams[self._variant, self._label] -= 1
+        self._metrics.closed[code] += 1
+        self._metrics.stream_seconds.observe(lasted_s)
+        status = {"duration_ms": round(lasted_s * 1000), "error_code": code, "error_message": message}
+        _log.info("stream.closed", **self._address(), **status, **self._identity())
+
+    def failed(self) -> None:
+        """Called while an exception that is a bug of ours is handled."""
+        _log.exception("stream.failed", **self._identity())
+
+    # What happens on it
+
+    def requested(self, request: Request, type_url: str, events: list[Event]) -> None:
+        """A request was taken, and these events came of it."""
+        self._metrics.type(type_url).kinds[_kind(request, events)] += 1
+        if self._debug:
+            _log.debug("request.received", type=alias_of(type_url), nonce=request.nonce, **self._identity())
+
+    def observe(self, events: list[Event], now: float) -> None:
+        """Take note of what the engine did."""
+        for event in events:
+            note = _NOTES.get(type(event))
+            if note is not None:
+                note(self, event, now)
+        self._fleet.fold(self.id, events, time())
+
+    def _sent(self, event: Send, now: float) -> None:
+        self._sent_at[event.type_url] = now
+        self._metrics.response_bytes.observe(len(event.body))
+        counters = self._metrics.type(event.type_url)
+        counters.responses += 1
+        counters.resources += len(event.response.names)
+        if self._debug:
+            size = {"resources_n": len(event.response.names), "bytes": len(event.body)}
+            _log.debug("response.sent", version_sent=event.response.version_info, **size, **self._exchange(event))
+
+    def _acked(self, event: Acked, now: float) -> None:
+        sent_at = self._sent_at.pop(event.type_url, now)
+        self._metrics.type(event.type_url).ack_seconds.observe(now - sent_at)
+        if self._debug:
+            _log.debug("ack", version_acked=event.response.version_info, **self._exchange(event))
+
+    def _nacked(self, event: Nacked, now: float) -> None:
+        self._metrics.nacked(event.type_url, self._engine.group)
+        error = {"error_code": event.error.code, "error_message": shorten(event.error.message)}
+        _log.info("nack", version_sent=event.response.version_info, **error, **self._exchange(event))
+
+    def _identified(self, event: Identified, now: float) -> None:
+        _log.info("stream.opened", **self._address(), **self._identity())
+
+    def _view_changed(self, event: ViewChanged, now: float) -> None:
+        _log.info("stream.regrouped", **self._identity())
+
+    def _node_mismatch(self, event: NodeMismatch, now: float) -> None:
+        self._metrics.node_mismatches += 1
+        if not self._mismatched:  # once per stream: such clients repeat it with every request
+            self._mismatched = True
+            _log.warning("node.mismatch", other_node_id=shorten(event.node.id), **self._identity())
+
+    def _offer_timed_out(self, event: OfferTimedOut, now: float) -> None:
+        self._metrics.type(event.type_url).timeouts += 1
+        _log.info("offer.timed_out", **self._exchange(event))
+
+    def _wait_ended(self, event: WaitEnded, now: float) -> None:
+        self._metrics.type(event.type_url).waits_ended += 1
+        _log.warning("order.wait_ended", type=alias_of(event.type_url), **self._identity())
+
+    # Fields of log lines
+
+    def _address(self) -> dict[str, str]:
+        return {"service": self._label, "variant": self._variant, "peer": self._peer}
+
+    def _exchange(self, event: Send | Acked | Nacked | OfferTimedOut) -> dict[str, Any]:
+        return {"type": alias_of(event.type_url), "nonce": event.nonce, **self._identity()}
+
+    def _identity(self) -> dict[str, Any]:
+        node = self._engine.node
+        if node is None:
+            return {"stream_id": self.id}
+        identity = {"node_id": shorten(node.id), "node_cluster": shorten(node.cluster), "group": self._engine.group}
+        return {"stream_id": self.id, **identity}
+
+
+_NOTES: Mapping[type, Callable[[StreamObserver, Any, float], None]] = {
+    Send: StreamObserver._sent,
+    Acked: StreamObserver._acked,
+    Nacked: StreamObserver._nacked,
+    Identified: StreamObserver._identified,
+    ViewChanged: StreamObserver._view_changed,
+    NodeMismatch: StreamObserver._node_mismatch,
+    OfferTimedOut: StreamObserver._offer_timed_out,
+    WaitEnded: StreamObserver._wait_ended,
+}
+
+
+def _kind(request: Request, events: list[Event]) -> str:
+    """What a request was, for the counters."""
+    if request.error is not None:
+        return "nack"
+    if not request.nonce:
+        return "initial"
+    for event in events:
+        if isinstance(event, Acked):
+            return "ack"
+        if isinstance(event, Stale):
+            return "stale"
+        if isinstance(event, Repeated):
+            return "repeat"
+    return "subscribe"

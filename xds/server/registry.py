@@ -1,0 +1,126 @@
+"""All open discovery streams, and who wakes whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from time import monotonic
+from typing import Protocol, TypeVar
+
+from xds.model.node import Node
+from xds.protocol.cache import SnapshotCache
+from xds.server.metrics import Metrics
+
+WAKE_BATCH = 100  # streams woken before the loop runs: their work (some 60 us each) is what others wait for
+
+ClientKey = tuple[str, str]
+Key = TypeVar("Key", str, ClientKey)
+
+
+class Wakeable(Protocol):
+    """A stream as the registry sees it."""
+
+    @property
+    def node(self) -> Node | None: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def client_key(self) -> ClientKey | None: ...
+    def notify(self) -> None: ...
+
+
+class StreamRegistry:
+    """Streams by group and by client. ``wake`` and ``wake_client`` never block and never run the streams' work."""
+
+    def __init__(self, cache: SnapshotCache, metrics: Metrics) -> None:
+        self._cache = cache
+        self._metrics = metrics
+        self._streams: dict[Wakeable, str | None] = {}  # with the group they are found under
+        self._by_group: dict[str, dict[Wakeable, None]] = {}
+        self._by_client: dict[ClientKey, dict[Wakeable, None]] = {}
+        self._groups = frozenset(cache.groups())
+        self._pushed: set[str] = set()
+        self._fan_out: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def __iter__(self) -> Iterator[Wakeable]:
+        return iter(list(self._streams))
+
+    def add(self, stream: Wakeable) -> None:
+        self._streams[stream] = None
+
+    def identify(self, stream: Wakeable) -> None:
+        """The stream's node is known from now on."""
+        self.regroup(stream)
+        if stream.client_key is not None:
+            _enter(self._by_client, stream.client_key, stream)
+
+    def regroup(self, stream: Wakeable) -> None:
+        """The stream follows another group now."""
+        self._leave_group(stream)
+        _enter(self._by_group, stream.group, stream)
+        self._streams[stream] = stream.group
+
+    def remove(self, stream: Wakeable) -> None:
+        """The stream is gone."""
+        self._leave_group(stream)
+        self._streams.pop(stream, None)
+        if stream.client_key is not None:
+            _leave(self._by_client, stream.client_key, stream)
+
+    def _leave_group(self, stream: Wakeable) -> None:
+        group = self._streams.get(stream)
+        if group is not None:
+            _leave(self._by_group, group, stream)
+
+    def wake_client(self, client_key: ClientKey, besides: Wakeable | None = None) -> None:
+        """The client's transition moved on: its other streams may have something to offer."""
+        for stream in self._by_client.get(client_key, ()):
+            if stream is not besides:
+                stream.notify()
+
+    def wake(self, groups: Collection[str]) -> None:
+        """New snapshots are in the cache (or groups are gone). Pushes that come meanwhile join in."""
+        self._pushed.update(groups)
+        if self._pushed and (self._fan_out is None or self._fan_out.done()):
+            self._fan_out = asyncio.get_running_loop().create_task(self._wake_all())
+
+    async def _wake_all(self) -> None:
+        while self._pushed:
+            pushed, self._pushed = self._pushed, set()
+            started = monotonic()
+            for woken, stream in enumerate(self._concerned(pushed), start=1):
+                stream.notify()
+                if woken % WAKE_BATCH == 0:
+                    await asyncio.sleep(0)
+            self._metrics.fan_out_seconds.observe(monotonic() - started)
+
+    def _concerned(self, pushed: set[str]) -> Iterator[Wakeable]:
+        """The streams of the pushed groups; when groups came or went, also those that now belong elsewhere."""
+        for group in pushed:
+            yield from list(self._by_group.get(group, ()))
+        exist = frozenset(group for group in pushed if self._cache.get(group) is not None)
+        if exist == pushed & self._groups:
+            return
+        self._groups = (self._groups - pushed) | exist
+        for stream in list(self._streams):
+            if stream.node is not None and stream.group not in pushed and self._group_of(stream) != stream.group:
+                yield stream
+
+    def _group_of(self, stream: Wakeable) -> str:
+        match = self._cache.match(stream.node) if stream.node is not None else None
+        return match.group if match is not None else ""
+
+
+def _enter(index: dict[Key, dict[Wakeable, None]], key: Key, stream: Wakeable) -> None:
+    index.setdefault(key, {})[stream] = None
+
+
+def _leave(index: dict[Key, dict[Wakeable, None]], key: Key, stream: Wakeable) -> None:
+    members = index.get(key)
+    if members is not None:
+        members.pop(stream, None)
+        if not members:
+            del index[key]

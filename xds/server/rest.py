@@ -1,0 +1,205 @@
+"""REST xDS: ``POST /v3/discovery:<type>``, proto3 JSON both ways (rules 74-77).
+
+Routes for the HTTP port, behind its door (tokens, readiness). 200 with a DiscoveryResponse, 304 when the client names
+the version of what it asks for, 404 without a body while no group matches its node, 400 for what cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from xds.codec.render import render_resource
+from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
+from xds.model.name import canonical_name
+from xds.model.node import Locality, Node
+from xds.model.resource import Resource
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.events import SotwRequest
+from xds.protocol.fetch import Fetched
+from xds.protocol.limits import Limits
+from xds.server import limits
+from xds.server.metrics import Metrics
+from xds.server.options import MIB
+from xds.server.services import REST_PATHS
+from xds.server.unary import answer
+
+BODY_LIMIT = 8 * MIB
+RENDERED_LIMIT = 64 * MIB
+
+Json = dict[str, Any]
+_STATUS = {
+    StatusCode.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
+    StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    StatusCode.RESOURCE_EXHAUSTED: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+}
+
+
+def rest_routes(cache: SnapshotCache, metrics: Metrics, stream_limits: Limits = Limits()) -> list[Route]:
+    """One route per resource type."""
+    polls = RestDiscovery(cache, metrics, stream_limits)
+    return [
+        Route(f"/v3/discovery:{word}", polls.endpoint(type_url), methods=["POST"], name=f"discovery_{word}")
+        for word, type_url in REST_PATHS.items()
+    ]
+
+
+class RestDiscovery:
+    """Answers polls. The JSON of a resource is made once."""
+
+    def __init__(self, cache: SnapshotCache, metrics: Metrics, stream_limits: Limits) -> None:
+        self._cache = cache
+        self._metrics = metrics
+        self._limits = stream_limits
+        self._rendered = RenderedJson(RENDERED_LIMIT)
+
+    def endpoint(self, type_url: str) -> Callable[[Request], Any]:
+        async def poll(request: Request) -> Response:
+            try:
+                return self._answer(type_url, await _body(request))
+            except RemoteProtocolError as error:
+                limits.count(error, self._metrics)
+                return _refusal(error)
+
+        return poll
+
+    def _answer(self, type_url: str, body: bytes) -> Response:
+        node, request = decode_request(body)
+        self._metrics.type(type_url).kinds["poll"] += 1
+        # The path decides, not the body (rule 74).
+        found = answer(self._cache, self._limits, node, request, type_url)
+        if not found.modified:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED)
+        content = self._encode(found)
+        counters = self._metrics.type(type_url)
+        counters.responses += 1
+        counters.resources += len(found.resources)
+        self._metrics.response_bytes.observe(len(content))
+        return Response(content, media_type="application/json")
+
+    def _encode(self, found: Fetched) -> bytes:
+        head = {"version_info": found.version_info, "type_url": found.type_url, "nonce": found.version_info}
+        resources = ",".join(map(self._rendered.of, found.resources))
+        return f'{json.dumps(head)[:-1]},"resources":[{resources}]}}'.encode()
+
+
+class RenderedJson:
+    """JSON text of resources by type and content version; the least recently used go first."""
+
+    def __init__(self, limit: int) -> None:
+        self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._held = 0
+        self._limit = limit
+
+    @property
+    def size(self) -> int:
+        """Characters held."""
+        return self._held
+
+    def of(self, resource: Resource) -> str:
+        key = (resource.type_url, resource.version)
+        text = self._texts.get(key)
+        if text is not None:
+            self._texts.move_to_end(key)
+            return text
+        # The bare message: a TTL is told to Delta clients only (rule 73), and aliases mean nothing here.
+        bare = replace(resource, ttl_s=None, aliases=())
+        text = json.dumps(render_resource(bare), separators=(",", ":"))
+        self._texts[key] = text
+        self._held += len(text)
+        while self._held > self._limit and len(self._texts) > 1:
+            self._held -= len(self._texts.popitem(last=False)[1])
+        return text
+
+
+def decode_request(body: bytes) -> tuple[Node, SotwRequest]:
+    """A DiscoveryRequest in proto3 JSON, snake_case or camelCase. Raises ``RemoteProtocolError`` for anything else."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _malformed(f"the body is not JSON: {error}") from error
+    fields = _object(document, "the request")
+    names = _get(fields, "resource_names", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _malformed("resource_names must be a list of strings")
+    request = SotwRequest(
+        type_url="",
+        names=frozenset(map(canonical_name, names)),
+        version_info=_text(fields, "version_info"),
+        nonce=_text(fields, "response_nonce"),
+    )
+    return decode_node(_object(_get(fields, "node", {}), "node")), request
+
+
+def decode_node(fields: Json) -> Node:
+    """A Node in proto3 JSON; its list of extensions is not looked at."""
+    locality = _object(_get(fields, "locality", {}), "locality")
+    return Node(
+        id=_text(fields, "id"),
+        cluster=_text(fields, "cluster"),
+        locality=Locality(_text(locality, "region"), _text(locality, "zone"), _text(locality, "sub_zone")),
+        metadata=_object(_get(fields, "metadata", {}), "metadata"),
+        user_agent=_user_agent(fields),
+    )
+
+
+def _user_agent(fields: Json) -> str:
+    build = _object(_get(fields, "user_agent_build_version", {}), "user_agent_build_version")
+    number = _object(_get(build, "version", {}), "version")
+    parts = (_get(number, part, 0) for part in ("major_number", "minor_number", "patch"))
+    version = ".".join(map(str, parts)) if number else _text(fields, "user_agent_version")
+    return f"{_text(fields, 'user_agent_name')} {version}".strip()
+
+
+def _get(fields: Mapping[str, Any], name: str, default: Any) -> Any:
+    """A field by its proto name or its JSON name; null means absent."""
+    found = fields.get(name)
+    if found is None:
+        head, *rest = name.split("_")
+        found = fields.get(head + "".join(map(str.capitalize, rest)))
+    return default if found is None else found
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    found = _get(fields, name, "")
+    if not isinstance(found, str):
+        raise _malformed(f"{name} must be a string")
+    return found
+
+
+def _object(value: Any, what: str) -> Json:
+    if not isinstance(value, dict):
+        raise _malformed(f"{what} must be a JSON object")
+    return value
+
+
+def _malformed(message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(StatusCode.INVALID_ARGUMENT, message)
+
+
+async def _body(request: Request) -> bytes:
+    """The body, as long as it keeps within the limit."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > BODY_LIMIT:
+            raise LimitError("receive_bytes", f"the body is larger than {BODY_LIMIT} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _refusal(error: RemoteProtocolError) -> Response:
+    status = _STATUS.get(error.code, HTTPStatus.BAD_REQUEST)
+    if status is HTTPStatus.NOT_FOUND:
+        return Response(status_code=status)  # rule 77: "Prefer 404 with no body for no snapshot"
+    problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": error.message}
+    return JSONResponse(problem, status, media_type="application/problem+json")

@@ -1,0 +1,212 @@
+"""The gRPC server: all discovery services on the running loop, from start to drain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from time import monotonic, time
+from typing import Any
+
+import grpc
+
+from xds.codec import schema
+from xds.control.phase import Phase
+from xds.fleet.fleet import Fleet
+from xds.model.errors import RemoteProtocolError
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.clients import ClientTable
+from xds.protocol.draft import Variant
+from xds.protocol.wire import decode_node, decode_sotw
+from xds.server import limits
+from xds.server.discovery import Discovery, StreamShell
+from xds.server.gate import Gate
+from xds.server.introspection import Introspection
+from xds.server.logs import get_logger
+from xds.server.metrics import Metrics
+from xds.server.options import ServerOptions, channel_arguments
+from xds.server.registry import StreamRegistry
+from xds.server.services import SERVICES, DiscoveryService
+from xds.server.tls import server_credentials
+from xds.server.tokens import Tokens
+from xds.server.tuning import release_memory
+from xds.server.unary import answer
+
+OBSERVE_EVERY_S = 0.5
+RELEASE_EVERY_S = 30.0
+CONVERGENCE_LIMIT_S = 600.0
+STOP_GRACE_S = 0.5
+
+_log = get_logger("xds.server")
+
+
+class XdsServer:
+    """The xDS port. Everything happens on the loop that calls ``start``.
+
+    The server refuses streams until ``set_ready``; ``wake`` tells it that the cache has something new for groups.
+    """
+
+    def __init__(
+        self,
+        cache: SnapshotCache,
+        fleet: Fleet,
+        options: ServerOptions,
+        metrics: Metrics,
+    ) -> None:
+        self.registry = StreamRegistry(cache, metrics)
+        self.port = 0
+        self._cache = cache
+        self._fleet = fleet
+        self._options = options
+        self._metrics = metrics
+        self._seen_changes = -1
+        self._gate = Gate(Tokens(options.token_hashes), metrics)
+        self._introspection = Introspection(service.service for service in SERVICES)
+        self._server: Any = None
+        self._shared: Discovery | None = None
+        self._shells: dict[StreamShell, None] = {}
+        self._pushes: dict[str, float] = {}  # group -> epoch time of a push that is not yet everywhere
+        self._chores: list[asyncio.Task[None]] = []
+        metrics.attach(cache, fleet)
+
+    async def start(self) -> int:
+        """Listen; returns the bound port. Raises ``OSError`` when the address cannot be bound, ``ValueError`` for
+        settings that contradict each other."""
+        clients = ClientTable(self._options.order, self._cache.union, self._cache.separate_assignments)
+        self._shared = Discovery(self._cache, self._fleet, self._metrics, self.registry, self._options, clients)
+        self._server = grpc.aio.server(options=channel_arguments(self._options), interceptors=(self._gate,))
+        for service in SERVICES:
+            self._server.add_generic_rpc_handlers((self._handlers(service),))
+        self._introspection.register(self._server, schema.pool())
+        await self._introspection.starting()
+        self.port = self._bind()
+        await self._server.start()
+        self._chores = [asyncio.create_task(self._observe()), asyncio.create_task(self._tidy())]
+        _log.info("grpc.listening", address=self._options.address, port=self.port)
+        return self.port
+
+    @property
+    def phase(self) -> Phase:
+        return self._gate.phase
+
+    async def set_ready(self) -> None:
+        """The stored state is in the cache: streams are answered from now on."""
+        self._gate.phase = Phase.READY
+        await self._introspection.serving()
+
+    def wake(self, groups: Collection[str]) -> None:
+        """These groups have a new snapshot, are new, or are gone."""
+        now = time()
+        self._pushes.update(dict.fromkeys(groups, now))
+        self.registry.wake(groups)
+
+    async def drain(self, grace_s: float | None = None) -> None:
+        """Leave without disturbance: NOT_SERVING, no new streams, existing ones closed spread over ``grace_s``.
+
+        Harmless when repeated, or when the server never started.
+        """
+        if self._server is None:
+            return
+        over_s = self._options.drain_s if grace_s is None else grace_s
+        self._gate.phase = Phase.DRAINING
+        await self._introspection.draining()
+        # GOAWAY at once: a client that comes back opens another connection, which may lead to another replica.
+        stopping = asyncio.create_task(self._server.stop(over_s + STOP_GRACE_S))
+        await self._close_streams(over_s)
+        for chore in self._chores:
+            chore.cancel()
+        await self._server.stop(STOP_GRACE_S)
+        await stopping
+
+    async def _close_streams(self, over_s: float) -> None:
+        """Rule 10: "a server draining should close streams after at least one response, and spread the closes"."""
+        shells = list(self._shells)
+        ends_at = monotonic() + over_s
+        for left in range(len(shells), 0, -1):
+            shells[-left].finish()
+            await asyncio.sleep(max(0.0, ends_at - monotonic()) / left)
+
+    def _bind(self) -> int:
+        credentials = server_credentials(self._options)
+        try:
+            if credentials is None:
+                return int(self._server.add_insecure_port(self._options.address))
+            return int(self._server.add_secure_port(self._options.address, credentials))
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {self._options.address}: {error}") from error
+
+    # Handlers
+
+    def _handlers(self, service: DiscoveryService) -> Any:
+        methods = {service.delta_method: self._stream_handler(service, Variant.DELTA)}
+        if service.stream_method:
+            methods[service.stream_method] = self._stream_handler(service, Variant.SOTW)
+        if service.fetch_method:
+            methods[service.fetch_method] = self._fetch_handler(service)
+        return grpc.method_handlers_generic_handler(service.service, methods)
+
+    def _stream_handler(self, service: DiscoveryService, variant: Variant) -> Any:
+        async def handle(_requests: Any, context: Any) -> None:
+            assert self._shared is not None
+            shell = StreamShell(self._shared, service, variant, context)
+            self._shells[shell] = None
+            try:
+                await shell.run()
+            finally:
+                del self._shells[shell]
+
+        return grpc.stream_stream_rpc_method_handler(handle)
+
+    def _fetch_handler(self, service: DiscoveryService) -> Any:
+        async def handle(data: bytes, context: Any) -> bytes:
+            try:
+                return self._fetch(service, data)
+            except RemoteProtocolError as error:
+                limits.count(error, self._metrics)
+                code = next(code for code in grpc.StatusCode if code.value[0] == error.code.value)
+                await context.abort(code, error.message)
+                raise
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    def _fetch(self, service: DiscoveryService, data: bytes) -> bytes:
+        limits.check_size(data, self._options.max_receive_bytes)
+        request = decode_sotw(data)
+        self._metrics.type(service.type_url).kinds["poll"] += 1
+        node = decode_node(request.node)
+        found = answer(self._cache, self._options.limits, node, request, service.type_url, service.api)
+        # There is no "not modified" on this transport: whoever asks gets the answer.
+        return found.encode()
+
+    # Watching ourselves
+
+    async def _observe(self) -> None:
+        """Measure how late the loop is, and when pushes have reached everybody."""
+        while True:
+            due = monotonic() + OBSERVE_EVERY_S
+            await asyncio.sleep(OBSERVE_EVERY_S)
+            self._metrics.loop_lag_s = max(0.0, monotonic() - due)
+            if self._pushes and self._seen_changes != self._fleet.changes:
+                self._seen_changes = self._fleet.changes
+                self._observe_pushes(time())
+
+    async def _tidy(self) -> None:
+        """Give back what closed streams have left."""
+        seen = 0
+        while True:
+            await asyncio.sleep(RELEASE_EVERY_S)
+            closed = self._metrics.closed.total()
+            if closed != seen:
+                seen = closed
+                await asyncio.to_thread(release_memory)
+
+    def _observe_pushes(self, now: float) -> None:
+        for group, pushed_at in list(self._pushes.items()):
+            snapshot = self._cache.get(group)
+            if snapshot is None or now - pushed_at > CONVERGENCE_LIMIT_S:
+                del self._pushes[group]
+                continue
+            found = self._fleet.convergence(group, snapshot.sets)
+            if not found.pending and not found.nacked:
+                del self._pushes[group]
+                if found.last_ack >= pushed_at:
+                    self._metrics.converged(group, found.last_ack - pushed_at)

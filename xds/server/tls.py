@@ -1,0 +1,68 @@
+"""TLS of the gRPC port: server certificate, optional client certificates, both followed when their files change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from xds.server.logs import get_logger
+from xds.server.options import ServerOptions
+
+_log = get_logger("xds.server.tls")
+
+
+class TlsFiles:
+    """The PEM files, read again when one of them has changed.
+
+    A rotation that is half done (a key that does not fit yet) keeps the old certificate: the new handshake fails in
+    the library, and the next one looks again.
+    """
+
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._client_ca = client_ca
+        self._seen = self._stamp()
+
+    def credentials(self) -> Any:
+        """Server credentials that follow the files. Raises ``OSError`` when one cannot be read."""
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration(), self._changed, require_client_authentication=self._client_ca is not None
+        )
+
+    def _configuration(self) -> Any:
+        pair = (self._key.read_bytes(), self._certificate.read_bytes())
+        roots = self._client_ca.read_bytes() if self._client_ca is not None else None
+        return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
+
+    def _changed(self) -> Any:
+        """Called by gRPC before each handshake, in its own thread; None means: go on with what you have."""
+        try:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return None
+            configuration = self._configuration()
+        except OSError as error:
+            _log.warning("tls.reload_failed", error_message=str(error))
+            return None
+        self._seen = stamp
+        _log.info("tls.reloaded", certificate=str(self._certificate))
+        return configuration
+
+    def _stamp(self) -> tuple[tuple[int, int], ...]:
+        files = (path for path in (self._certificate, self._key, self._client_ca) if path is not None)
+        stats = (path.stat() for path in files)
+        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
+
+
+def server_credentials(options: ServerOptions) -> Any:
+    """Credentials for the port; None for plaintext. Raises ``ValueError`` for a certificate without its key."""
+    if options.tls_certificate is None and options.tls_key is None:
+        if options.client_ca is not None:
+            raise ValueError("client certificates need TLS: set tls_certificate and tls_key")
+        return None
+    if options.tls_certificate is None or options.tls_key is None:
+        raise ValueError("TLS needs both tls_certificate and tls_key")
+    return TlsFiles(options.tls_certificate, options.tls_key, options.client_ca).credentials()

@@ -1,0 +1,268 @@
+"""The contract every store engine fulfils; ``tests/store/contract.py`` checks it for each of them.
+
+A store keeps, per group, a line of revisions (1, 2, 3 ...), each the complete manifest of a group: type URL, name and
+blob id of every resource. Blobs are content-addressed bytes that the store never looks into. Documents are small
+values beside the revisions. Sources: spec/storage.md 6.1, 9, 10; DESIGN 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Protocol
+
+from xds.model.errors import XdsError
+
+BLOB_ID_BYTES = 20
+EVENTS_KEPT = 4096  # how many commits back a watch can be resumed
+READER_BUFFER = 1024  # how many commits a reader of a watch may lag behind
+PUSH_IDS_KEPT_S = 24 * 3600
+
+
+def blob_id(data: bytes) -> str:
+    """The name of a blob: BLAKE2b-160 of its bytes in hex (spec/storage.md 6.1)."""
+    return blake2b(data, digest_size=BLOB_ID_BYTES).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a manifest. ``blob_id`` is the hex BLAKE2b-160 of the blob: see ``blob_id``."""
+
+    type_url: str
+    name: str
+    blob_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Who pushed and why. ``time_s`` is seconds since the epoch, given by the caller."""
+
+    author: str = ""
+    message: str = ""
+    time_s: float = 0.0
+
+
+NO_META = Meta()
+
+
+@dataclass(frozen=True, slots=True)
+class FullSet:
+    """The whole new content of a group, in pushed order.
+
+    ``blobs`` holds the bytes of (at least) every blob the store may not have yet. ``label`` and ``labels`` (by type
+    URL) are the caller's version_info for the types that this push changes.
+    """
+
+    entries: tuple[Entry, ...]
+    blobs: Mapping[str, bytes]
+    label: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Single resources to put or delete in a group; the rest stays. Same fields as ``FullSet`` otherwise.
+
+    A put of a name that exists keeps its place in pushed order; a new one goes last.
+    """
+
+    put: tuple[Entry, ...]
+    delete: tuple[tuple[str, str], ...]  # (type_url, name)
+    blobs: Mapping[str, bytes]
+    label: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """A new revision with the content, not the versions, of ``to``."""
+
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Delete the group. Its revision counter goes on, so that a group made again never repeats a revision."""
+
+
+GroupChange = FullSet | Delta | Rollback | Drop
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The complete content of a group at one revision. ``versions``: type URL to version_info (DESIGN 1)."""
+
+    group: str
+    revision: int
+    entries: tuple[Entry, ...]
+    versions: Mapping[str, str]
+    meta: Meta = NO_META
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a group stands. ``live`` is False for a deleted group, whose ``revision`` is that of its deletion."""
+
+    group: str
+    revision: int
+    live: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a commit came to. ``changed`` is False when the content was already so: no revision was made then.
+
+    ``replayed`` is True when ``push_id`` had been committed before and nothing was done now.
+    """
+
+    group: str
+    revision: int
+    changed: bool = True
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionInfo:
+    """One line of a group's history."""
+
+    group: str
+    revision: int
+    meta: Meta
+    versions: Mapping[str, str]
+    resources: int
+    live: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """A small document: settings of a group, tokens and the like. ``revision`` counts its changes from 1."""
+
+    kind: str
+    id: str
+    body: bytes
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """First item of a watch whose cursor cannot be resumed: the state is what ``groups`` (the live ones) say.
+
+    Documents are not in it: read them with ``docs``; a ``DocChanged`` that follows may repeat what was read.
+    """
+
+    groups: tuple[Head, ...]
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One commit, whole. ``cursor`` strictly increases; hand it to ``watch`` to go on behind it."""
+
+    head: Head
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocChanged:
+    """One document was put (``body``) or deleted (None)."""
+
+    kind: str
+    id: str
+    body: bytes | None
+    cursor: int
+
+
+WatchItem = Reset | Changed | DocChanged
+
+
+class StoreError(XdsError):
+    """Root of what a store raises, besides ``ConflictError`` and ``NotFoundError``."""
+
+
+class UnavailableError(StoreError):
+    """The store cannot answer now. ``maybe_committed``: ask ``commit_status`` before trying anew."""
+
+    def __init__(self, message: str, *, maybe_committed: bool = False) -> None:
+        super().__init__(message)
+        self.maybe_committed = maybe_committed
+
+
+class OutOfSpaceError(StoreError):
+    """Disk or quota is full; nothing was committed. The message says what to do."""
+
+
+class CorruptError(StoreError):
+    """A blob or manifest is missing or does not match its hash."""
+
+
+class Store(Protocol):
+    """Durable, versioned desired state. All methods are safe to call concurrently from one event loop."""
+
+    async def open(self) -> None:
+        """Check or create the schema.
+
+        Raises ``UnavailableError`` when another process holds the store, it cannot be written, or a newer release
+        wrote it; ``CorruptError`` when what is there is no store.
+        """
+
+    async def close(self) -> None:
+        """Flush and release; pending commits are finished first. Closing twice is harmless.
+
+        Afterwards every call, and every watch that is still read, raises ``UnavailableError``.
+        """
+
+    async def commit(
+        self, group: str, change: GroupChange, *, push_id: str, expect: int | None = None, meta: Meta = NO_META
+    ) -> Commit:
+        """Apply ``change`` durably before returning, all or nothing.
+
+        The same ``push_id`` (per group, kept at least 24 h) returns the first ``Commit`` with ``replayed=True``.
+        ``expect`` is the revision the group must be at (0: it must not exist or be deleted), else
+        ``ConflictError``. Raises ``NotFoundError`` for a ``Rollback`` to an unknown revision or one that deleted
+        the group, a ``Delta`` delete of an unknown name, or a ``Drop`` of an unknown or deleted group;
+        ``CorruptError`` when a blob is neither given nor held, or given with other bytes than its id says;
+        ``ValueError`` for a change that names a resource twice.
+        version_info per type: a type whose content (names and blobs, in whatever order) is unchanged keeps it; a
+        changed one gets ``labels[type_url]``, else ``label``, else the new revision in decimal. A type whose last
+        resource went keeps an entry in ``versions``. The first push to a group makes a revision even when empty.
+        Cancelling the caller leaves open whether the push is done: ``commit_status`` tells.
+        """
+
+    async def commit_status(self, group: str, push_id: str) -> Commit | None:
+        """What became of a push whose answer was lost."""
+
+    async def head(self, group: str) -> Head | None:
+        """The group's head; None for a group that never was."""
+
+    async def groups(self) -> list[Head]:
+        """All live groups, by name."""
+
+    async def manifest(self, group: str, revision: int | None = None) -> Manifest:
+        """The content at a revision (None: head).
+
+        Raises ``NotFoundError``, also for a revision that is no longer retained or that deleted the group;
+        ``CorruptError``.
+        """
+
+    async def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
+        """Bytes by blob id, hash verified. Raises ``CorruptError`` for a missing or damaged one."""
+
+    async def history(self, group: str, *, before: int | None = None, limit: int = 50) -> list[RevisionInfo]:
+        """Newest first, strictly below ``before``. Empty for an unknown group."""
+
+    def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
+        """Every commit after ``cursor`` in order, each exactly once or covered by a ``Reset``; never ends by itself.
+
+        Starts with a ``Reset`` unless ``cursor`` can be resumed. A reader that falls behind the bounded buffer gets
+        a ``Reset`` instead of what it missed.
+        """
+
+    async def put_doc(self, kind: str, id: str, body: bytes | None, *, expect: int | None = None) -> int:
+        """Write (None: delete) a document; returns its new revision. ``expect`` as in ``commit``.
+
+        Writing what is there already changes nothing. Raises ``NotFoundError`` for deleting what is not there.
+        """
+
+    async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
+        """Documents of a kind whose id starts with ``prefix``, by id."""

@@ -1,0 +1,23 @@
+"""The store engines by name, as ``--store`` takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xds.store.base import Store
+from xds.store.memory import MemoryStore
+from xds.store.sqlite import SqliteStore
+
+KINDS = ("memory", "sqlite")
+SQLITE_FILE = "xds.sqlite3"
+
+
+def open_store(kind: str, data_dir: Path) -> Store:
+    """The engine ``kind`` with its data in ``data_dir``; the caller awaits its ``open``. Raises ``ValueError``."""
+    match kind:
+        case "memory":
+            return MemoryStore()
+        case "sqlite":
+            return SqliteStore(data_dir / SQLITE_FILE)
+        case _:
+            raise ValueError(f"no such store: {kind!r} (one of {', '.join(KINDS)})")

@@ -1,0 +1,98 @@
+"""The in-process half of ``Store.watch``: commits handed to readers, each with a bounded buffer.
+
+A reader joins first and then reads what it missed, so that nothing falls between the two; what it gets twice it knows
+by its cursor. It belongs to the event loop: no call is thread-safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from xds.store.base import READER_BUFFER, Changed, DocChanged, UnavailableError, WatchItem
+
+Backlog = Sequence[WatchItem]
+
+
+class Feed:
+    """All watches of one store."""
+
+    def __init__(self, buffer: int = READER_BUFFER) -> None:
+        self._buffer = buffer
+        self._readers: set[_Reader] = set()
+
+    def publish(self, item: Changed | DocChanged) -> None:
+        """Hand a commit to every reader. Cursors must increase from call to call."""
+        for reader in self._readers:
+            reader.put(item)
+
+    def interrupt(self) -> None:
+        """Start every reader over with a ``Reset``: a commit may have gone untold."""
+        for reader in self._readers:
+            reader.fall_behind()
+
+    def close(self) -> None:
+        """Let every reader drain its buffer and then raise ``UnavailableError``."""
+        for reader in self._readers:
+            reader.close()
+
+    async def follow(
+        self, cursor: int | None, catch_up: Callable[[int | None], Awaitable[Backlog]]
+    ) -> AsyncIterator[WatchItem]:
+        """``Store.watch``. ``catch_up(cursor)`` reads what came after a cursor: the commits, or one ``Reset``."""
+        reader = _Reader(self._buffer)
+        self._readers.add(reader)
+        try:
+            while True:
+                for item in await catch_up(cursor):
+                    cursor = item.cursor
+                    yield item
+                while (commit := await reader.get()) is not None:
+                    if cursor is None or commit.cursor > cursor:
+                        cursor = commit.cursor
+                        yield commit
+                cursor = None  # a Reset instead of what it missed
+        finally:
+            self._readers.discard(reader)
+
+
+def resumable(cursor: int | None, oldest: int, newest: int) -> bool:
+    """Whether all commits behind ``cursor`` are kept, of which ``oldest`` to ``newest`` are."""
+    return cursor is not None and oldest - 1 <= cursor <= newest
+
+
+class _Reader:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._items: deque[Changed | DocChanged] = deque()
+        self._fell_behind = False
+        self._closed = False
+        self._wake = asyncio.Event()
+
+    def put(self, item: Changed | DocChanged) -> None:
+        if len(self._items) >= self._limit:
+            self.fall_behind()
+        self._items.append(item)
+        self._wake.set()
+
+    def fall_behind(self) -> None:
+        self._fell_behind = True
+        self._items.clear()
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake.set()
+
+    async def get(self) -> Changed | DocChanged | None:
+        """The next commit; None, once, when some are missing."""
+        while not self._items and not self._fell_behind:
+            if self._closed:
+                raise UnavailableError("the store was closed")
+            self._wake.clear()
+            await self._wake.wait()
+        if self._fell_behind:
+            self._fell_behind = False
+            return None
+        return self._items.popleft()

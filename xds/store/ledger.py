@@ -1,0 +1,322 @@
+"""What the store says to SQLite: a function per question, within the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from dataclasses import replace as with_fields
+from typing import NamedTuple
+
+from xds.model.errors import NotFoundError
+from xds.store import entries, revisions
+from xds.store.base import (
+    EVENTS_KEPT,
+    PUSH_IDS_KEPT_S,
+    Changed,
+    Commit,
+    CorruptError,
+    Delta,
+    Doc,
+    DocChanged,
+    Drop,
+    FullSet,
+    GroupChange,
+    Head,
+    Manifest,
+    Meta,
+    Reset,
+    RevisionInfo,
+    Rollback,
+    WatchItem,
+)
+from xds.store.entries import Held
+from xds.store.feed import resumable
+from xds.store.revisions import Edit, Key
+
+Connection = sqlite3.Connection
+
+RAW = 0  # codec of a blob stored as it is
+_PRUNED_PER_PUSH = 2  # more than the one added, so that a backlog of old push ids melts
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row of ``grp`` with that of its head in ``revision``."""
+
+    id: int
+    head: Head
+    last_rank: int
+    versions: Mapping[str, str]
+    resources: int
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One call of ``Store.commit``. ``now_s`` is the store's clock, in seconds since the epoch."""
+
+    group: str
+    change: GroupChange
+    push_id: str
+    expect: int | None
+    meta: Meta
+    now_s: float
+
+
+class Event(NamedTuple):
+    """A row of ``event`` without its cursor. ``kind`` is empty for a commit to a group."""
+
+    kind: str
+    name: str
+    revision: int
+    live: bool
+    body: bytes | None = None
+
+    def item(self, cursor: int) -> Changed | DocChanged:
+        if self.kind:
+            return DocChanged(self.kind, self.name, self.body, cursor)
+        return Changed(Head(self.name, self.revision, bool(self.live)), cursor)
+
+
+def commit(connection: Connection, push: Push) -> tuple[Commit, Changed | DocChanged | None]:
+    """``Store.commit``, and what to tell the watches of it."""
+    known = find_group(connection, push.group)
+    done = _find_push(connection, known, push.push_id) if known is not None else None
+    if done is not None:
+        return with_fields(done, replayed=True), None
+    head = known.head if known is not None else None
+    revisions.check_expect(f"group {push.group!r}", revisions.position(head), push.expect)
+    group = known or _add_group(connection, push.group)
+    before = _before(connection, group, push.change)
+    edit = _edit(connection, group, push.change, {key: row.blob_id for key, row in before.items()})
+    if group.head.live and not edit and not isinstance(push.change, Drop):
+        return _keep_push(connection, group, push, Commit(push.group, group.head.revision, changed=False)), None
+    advanced, event = _advance(connection, group, push, edit, before)
+    return _keep_push(connection, group, push, advanced), event
+
+
+def commit_status(connection: Connection, group: str, push_id: str) -> Commit | None:
+    """``Store.commit_status``."""
+    known = find_group(connection, group)
+    return _find_push(connection, known, push_id) if known is not None else None
+
+
+def find_group(connection: Connection, name: str) -> Group | None:
+    """A group that is or was; None for one that never was."""
+    row = connection.execute(
+        "SELECT grp.id, grp.revision, grp.live, last_rank, versions, resources FROM grp"
+        " JOIN revision ON revision.grp = grp.id AND revision.revision = grp.revision WHERE name = ?",
+        (name,),
+    ).fetchone()
+    if row is None:
+        return None
+    group, revision, live, last_rank, versions, resources = row
+    return Group(group, Head(name, revision, bool(live)), last_rank, json.loads(versions), resources)
+
+
+def groups(connection: Connection) -> list[Head]:
+    """``Store.groups``."""
+    rows = connection.execute("SELECT name, revision FROM grp WHERE live ORDER BY name")
+    return [Head(name, revision) for name, revision in rows]
+
+
+def manifest(connection: Connection, name: str, revision: int | None) -> Manifest:
+    """``Store.manifest``."""
+    group = find_group(connection, name)
+    if group is None:
+        raise NotFoundError(f"no such group: {name!r}")
+    wanted = group.head.revision if revision is None else revision
+    found = next(iter(_history(connection, group, wanted + 1, 1)), None)
+    if found is None or found.revision != wanted or not found.live:
+        raise NotFoundError(f"group {name!r} has no content at revision {wanted}")
+    content = tuple(entries.entries_at(connection, group.id, wanted))
+    if len(content) != found.resources:
+        raise CorruptError(f"group {name!r} at revision {wanted}: {len(content)} of {found.resources} resources left")
+    return Manifest(name, wanted, content, found.versions, found.meta)
+
+
+def blobs(connection: Connection, ids: Iterable[str]) -> dict[str, bytes]:
+    """``Store.blobs``."""
+    found: dict[str, bytes] = {}
+    for blob in ids:
+        row = connection.execute("SELECT codec, data FROM blob WHERE h = ?", (bytes.fromhex(blob),)).fetchone()
+        if row is None:
+            raise CorruptError(f"blob {blob} is missing")
+        codec, data = row
+        if codec != RAW:
+            raise CorruptError(f"blob {blob} has the unknown codec {codec}")
+        revisions.check_blob(blob, data)
+        found[blob] = data
+    return found
+
+
+def history(connection: Connection, name: str, before: int | None, limit: int) -> list[RevisionInfo]:
+    """``Store.history``."""
+    group = find_group(connection, name)
+    if group is None:
+        return []
+    return _history(connection, group, group.head.revision + 1 if before is None else before, limit)
+
+
+def put_doc(
+    connection: Connection, kind: str, name: str, body: bytes | None, expect: int | None
+) -> tuple[int, Changed | DocChanged | None]:
+    """``Store.put_doc``, and what to tell the watches of it."""
+    row = connection.execute("SELECT revision, body FROM doc WHERE kind = ? AND name = ?", (kind, name)).fetchone()
+    revision, held = row or (0, None)
+    revisions.check_expect(f"{kind} {name!r}", revision if held is not None else 0, expect)
+    if body is None and held is None:
+        raise NotFoundError(f"no such {kind}: {name!r}")
+    if body == held:
+        return revision, None
+    connection.execute(
+        "INSERT INTO doc (kind, name, body, revision) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body, revision = excluded.revision",
+        (kind, name, body, revision + 1),
+    )
+    return revision + 1, _add_event(connection, Event(kind, name, revision + 1, body is not None, body))
+
+
+def docs(connection: Connection, kind: str, prefix: str) -> list[Doc]:
+    """``Store.docs``."""
+    found: list[Doc] = []
+    rows = connection.execute(
+        "SELECT name, body, revision FROM doc WHERE kind = ? AND name >= ? ORDER BY name", (kind, prefix)
+    )
+    for name, body, revision in rows:
+        if not name.startswith(prefix):
+            break
+        if body is not None:
+            found.append(Doc(kind, name, body, revision))
+    return found
+
+
+def catch_up(connection: Connection, cursor: int | None) -> list[WatchItem]:
+    """What came after ``cursor``: the commits, or a ``Reset`` where that cannot be told."""
+    oldest, newest = connection.execute("SELECT ifnull(min(cursor), 1), ifnull(max(cursor), 0) FROM event").fetchone()
+    if not resumable(cursor, oldest, newest):
+        return [Reset(tuple(groups(connection)), newest)]
+    rows = connection.execute(
+        "SELECT cursor, kind, name, revision, live, body FROM event WHERE cursor > ? ORDER BY cursor", (cursor,)
+    )
+    return [Event(*row).item(at) for at, *row in rows]
+
+
+def _before(connection: Connection, group: Group, change: GroupChange) -> dict[Key, Held]:
+    """What the group holds: all of it, or for a delta what it names."""
+    if isinstance(change, Delta):
+        return entries.held_of(connection, group.id, revisions.delta_keys(change))
+    return entries.held(connection, group.id)
+
+
+def _edit(connection: Connection, group: Group, change: GroupChange, held: Mapping[Key, str]) -> Edit:
+    match change:
+        case FullSet():
+            return revisions.replace(change.entries, held)
+        case Delta():
+            return revisions.amend(change, held)
+        case Rollback():
+            return revisions.replace(manifest(connection, group.head.group, change.to).entries, held)
+        case Drop():
+            if not group.head.live:
+                raise NotFoundError(f"no such group: {group.head.group!r}")
+            return revisions.replace((), held)
+
+
+def _advance(
+    connection: Connection, group: Group, push: Push, edit: Edit, before: Mapping[Key, Held]
+) -> tuple[Commit, Changed | DocChanged]:
+    """Write the next revision of a group."""
+    head = Head(push.group, group.head.revision + 1, live=not isinstance(push.change, Drop))
+    _keep_blobs(connection, edit, revisions.given_blobs(edit, push.change))
+    ranks = entries.edited_ranks(edit, before, group.last_rank)
+    entries.write(connection, group.id, head.revision, edit=edit, ranks=ranks, before=before)
+    connection.execute(
+        "UPDATE grp SET revision = ?, live = ?, last_rank = ? WHERE id = ?",
+        (head.revision, head.live, max(group.last_rank, *ranks.values(), 0), group.id),
+    )
+    versions = revisions.next_versions(group.versions, edit.types(), push.change, head.revision) if head.live else {}
+    resources = group.resources + sum(key not in before for key in edit.put) - len(edit.removed)
+    _add_revision(connection, group, RevisionInfo(push.group, head.revision, push.meta, versions, resources, head.live))
+    event = _add_event(connection, Event("", push.group, head.revision, head.live))
+    return Commit(push.group, head.revision), event
+
+
+def _keep_blobs(connection: Connection, edit: Edit, given: Mapping[str, bytes]) -> None:
+    connection.executemany(
+        "INSERT OR IGNORE INTO blob (h, codec, data) VALUES (?, ?, ?)",
+        ((bytes.fromhex(blob), RAW, data) for blob, data in given.items()),
+    )
+    for blob in set(edit.put.values()) - given.keys():
+        if connection.execute("SELECT 1 FROM blob WHERE h = ?", (bytes.fromhex(blob),)).fetchone() is None:
+            raise CorruptError(f"blob {blob} is neither given nor held")
+
+
+def _add_group(connection: Connection, name: str) -> Group:
+    row = connection.execute("INSERT INTO grp (name, revision, live, last_rank) VALUES (?, 0, 0, 0)", (name,)).lastrowid
+    assert row is not None
+    return Group(row, Head(name, 0, live=False), 0, {}, 0)
+
+
+def _add_revision(connection: Connection, group: Group, info: RevisionInfo) -> None:
+    meta = info.meta
+    connection.execute(
+        "INSERT INTO revision (grp, revision, live, resources, versions, author, message, time_s)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            group.id,
+            info.revision,
+            info.live,
+            info.resources,
+            json.dumps(dict(info.versions)),
+            meta.author,
+            meta.message,
+            meta.time_s,
+        ),
+    )
+
+
+def _history(connection: Connection, group: Group, before: int, limit: int) -> list[RevisionInfo]:
+    end = group.head.revision + 1
+    rows = connection.execute(
+        "SELECT revision, author, message, time_s, versions, resources, live FROM revision"
+        " WHERE grp = ? AND revision < ? ORDER BY revision DESC LIMIT ?",
+        (
+            group.id,
+            max(0, min(before, end)),
+            max(0, min(limit, end)),
+        ),  # whatever was asked for, it fits SQLite's 64 bits
+    )
+    return [
+        RevisionInfo(group.head.group, at, Meta(author, message, time_s), json.loads(versions), resources, bool(live))
+        for at, author, message, time_s, versions, resources, live in rows
+    ]
+
+
+def _find_push(connection: Connection, group: Group, push_id: str) -> Commit | None:
+    row = connection.execute(
+        "SELECT revision, changed FROM push WHERE grp = ? AND push_id = ?", (group.id, push_id)
+    ).fetchone()
+    return Commit(group.head.group, row[0], bool(row[1])) if row is not None else None
+
+
+def _keep_push(connection: Connection, group: Group, push: Push, result: Commit) -> Commit:
+    connection.execute(
+        "INSERT INTO push (grp, push_id, revision, changed, time_s) VALUES (?, ?, ?, ?, ?)",
+        (group.id, push.push_id, result.revision, result.changed, push.now_s),
+    )
+    connection.execute(
+        "DELETE FROM push WHERE id IN (SELECT id FROM push ORDER BY id LIMIT ?) AND time_s < ?",
+        (_PRUNED_PER_PUSH, push.now_s - PUSH_IDS_KEPT_S),
+    )
+    return result
+
+
+def _add_event(connection: Connection, event: Event) -> Changed | DocChanged:
+    cursor = connection.execute(
+        "INSERT INTO event (kind, name, revision, live, body) VALUES (?, ?, ?, ?, ?)", event
+    ).lastrowid
+    assert cursor is not None
+    connection.execute("DELETE FROM event WHERE cursor <= ?", (cursor - EVENTS_KEPT,))
+    return event.item(cursor)

@@ -1,0 +1,110 @@
+"""From one revision of a group to the next: the arithmetic that all engines share. Pure.
+
+An engine looks up what it holds, asks for the ``Edit``, and when that changes something writes the next revision with
+``next_versions``. An edit names only what differs, so that one resource of 50,000 costs one resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from xds.model.errors import ConflictError, NotFoundError
+from xds.store.base import CorruptError, Delta, Entry, FullSet, GroupChange, Head, blob_id
+
+Key = tuple[str, str]  # (type_url, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What turns the content of a group into the next.
+
+    ``put`` holds what is new or has another blob, by key, to blob id. ``order`` is the whole new order; None keeps
+    the order there is and appends what is new.
+    """
+
+    put: Mapping[Key, str] = field(default_factory=dict)
+    removed: tuple[Key, ...] = ()
+    order: tuple[Key, ...] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.removed)
+
+    def types(self) -> set[str]:
+        """Type URLs whose content changes."""
+        return {type_url for type_url, _ in (*self.put, *self.removed)}
+
+
+def replace(entries: Iterable[Entry], held: Mapping[Key, str]) -> Edit:
+    """The edit that leaves exactly ``entries``. ``held``: all that the group holds, key to blob id."""
+    wanted = _by_key(entries)
+    return Edit(
+        put={key: blob for key, blob in wanted.items() if held.get(key) != blob},
+        removed=tuple(key for key in held if key not in wanted),
+        order=tuple(wanted),
+    )
+
+
+def amend(delta: Delta, held: Mapping[Key, str]) -> Edit:
+    """The edit a delta makes. ``held`` needs to hold only the keys that ``delta`` names, where the group has them."""
+    wanted = _by_key(delta.put)
+    removed = tuple(dict.fromkeys(delta.delete))
+    for key in removed:
+        if key in wanted:
+            raise ValueError(f"both put and deleted: {_title(key)}")
+        if key not in held:
+            raise NotFoundError(f"no such resource: {_title(key)}")
+    return Edit({key: blob for key, blob in wanted.items() if held.get(key) != blob}, removed)
+
+
+def delta_keys(delta: Delta) -> list[Key]:
+    """All keys that a delta names."""
+    return [*((entry.type_url, entry.name) for entry in delta.put), *delta.delete]
+
+
+def next_versions(
+    previous: Mapping[str, str], changed: Iterable[str], change: GroupChange, revision: int
+) -> dict[str, str]:
+    """version_info by type URL: ``changed`` types get the caller's label, else the revision; the others keep theirs."""
+    label, labels = (change.label, change.labels) if isinstance(change, FullSet | Delta) else ("", {})
+    return {**previous, **{url: labels.get(url) or label or str(revision) for url in changed}}
+
+
+def position(head: Head | None) -> int:
+    """What ``expect`` is compared with: 0 for a group that is not there."""
+    return head.revision if head is not None and head.live else 0
+
+
+def check_expect(subject: str, at: int, expect: int | None) -> None:
+    """Compare-and-set. Raises ``ConflictError``."""
+    if expect is not None and expect != at:
+        raise ConflictError(f"{subject} is at revision {at}, not {expect}", at)
+
+
+def given_blobs(edit: Edit, change: GroupChange) -> dict[str, bytes]:
+    """Those blobs of the edit that came with the change, each checked against its id. Raises ``CorruptError``."""
+    offered = change.blobs if isinstance(change, FullSet | Delta) else {}
+    given = {blob: offered[blob] for blob in edit.put.values() if blob in offered}
+    for blob, data in given.items():
+        check_blob(blob, data)
+    return given
+
+
+def check_blob(blob: str, data: bytes) -> None:
+    """Raises ``CorruptError`` unless ``data`` hashes to ``blob``."""
+    if blob_id(data) != blob:
+        raise CorruptError(f"blob {blob} does not match its hash")
+
+
+def _by_key(entries: Iterable[Entry]) -> dict[Key, str]:
+    wanted: dict[Key, str] = {}
+    for entry in entries:
+        key = (entry.type_url, entry.name)
+        if key in wanted:
+            raise ValueError(f"named twice: {_title(key)}")
+        wanted[key] = entry.blob_id
+    return wanted
+
+
+def _title(key: Key) -> str:
+    return f"{key[1]!r} of type {key[0]}"
