@@ -16,6 +16,8 @@ Json = dict[str, Any]
 XDS_CLUSTER = "xds_cluster"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 REST_REFRESH = "0.3s"
+# Envoy's own wait grows to 30 s, longer than tests wait for anything.
+RECONNECT: Json = {"retry_back_off": {"base_interval": "0.2s", "max_interval": "2s"}}
 
 
 class Variant(StrEnum):
@@ -137,7 +139,7 @@ class EnvoyBootstrap:
         return {**source, "set_node_on_first_message_only": True} if self.node_on_first_message_only else source
 
     def _grpc_source(self, api_type: str) -> Json:
-        service: Json = {"envoy_grpc": {"cluster_name": XDS_CLUSTER}}
+        service: Json = {"envoy_grpc": {"cluster_name": XDS_CLUSTER, "retry_policy": RECONNECT}}
         if self.initial_metadata:
             service["initial_metadata"] = [{"key": key, "value": value} for key, value in self.initial_metadata]
         return {"api_type": api_type, "transport_api_version": "V3", "grpc_services": [service]}

@@ -21,6 +21,9 @@ ADMIN_HOST = "127.0.0.1"
 KEEPALIVE_INTERVAL = "30s"
 KEEPALIVE_TIMEOUT = "5s"
 CONNECT_TIMEOUT = "1s"
+# Envoy doubles its wait up to 30 s: after a server was away for some seconds the fleet would be that late again.
+RECONNECT_BASE = "0.5s"
+RECONNECT_MAX = "5s"
 REST_REFRESH = "1s"
 REST_TIMEOUT = "5s"
 GRPC_SERVER_TEMPLATE = "grpc/server?xds.resource.listening_address=%s"
@@ -134,7 +137,8 @@ def _api_source(options: BootstrapOptions) -> Json:
 
 
 def _grpc_source(options: BootstrapOptions, api_type: str) -> Json:
-    service: Json = {"envoy_grpc": {"cluster_name": XDS_CLUSTER}}
+    back_off = {"base_interval": RECONNECT_BASE, "max_interval": RECONNECT_MAX}
+    service: Json = {"envoy_grpc": {"cluster_name": XDS_CLUSTER, "retry_policy": {"retry_back_off": back_off}}}
     if options.token:
         service["initial_metadata"] = [{"key": "authorization", "value": f"Bearer {options.token}"}]
     return {"api_type": api_type, "transport_api_version": "V3", "grpc_services": [service]}

@@ -121,9 +121,10 @@ class XdsServer:
         """Rule 10: "a server draining should close streams after at least one response, and spread the closes"."""
         shells = list(self._shells)
         ends_at = monotonic() + over_s
-        for left in range(len(shells), 0, -1):
-            shells[-left].finish()
-            await asyncio.sleep(max(0.0, ends_at - monotonic()) / left)
+        for left in range(len(shells) - 1, -1, -1):
+            shells[-left - 1].finish()
+            if left:
+                await asyncio.sleep(max(0.0, ends_at - monotonic()) / left)
 
     def _bind(self) -> int:
         credentials = server_credentials(self._options)
