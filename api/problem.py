@@ -1,7 +1,7 @@
 """Errors as RFC 9457 problem+json, the framework's own included.
 
 ``{"type", "title", "status", "detail", "instance", "request_id", "errors": [{code, severity, resource, pointer,
-source, detail}]}``; what a client cannot mend says nothing of the inside.
+source, detail, hint, index}]}``; what a client cannot mend says nothing of the inside.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ async def _ours(request: Request, error: Exception) -> Response:
 
 def _violations(request: Request, error: ValidationError) -> Response:
     status = HTTPStatus.BAD_REQUEST if isinstance(error, MalformedError) else HTTPStatus.UNPROCESSABLE_ENTITY
-    found = [_shown(violation) for violation in error.violations[:ERRORS_SHOWN]]
+    found = [finding_item(violation) for violation in error.violations[:ERRORS_SHOWN]]
     if any(violation.code == TOO_LARGE for violation in error.violations):
         services(request).limit_hits["resource_bytes"] += 1
     count = len(error.violations)
@@ -107,8 +107,9 @@ def _violations(request: Request, error: ValidationError) -> Response:
     return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", found)
 
 
-def _shown(violation: Violation) -> Json:
-    return {name: _shorten(text) for name, text in asdict(violation).items()}
+def finding_item(violation: Violation) -> Json:
+    """An error or a warning as answers hold it."""
+    return {name: _shorten(value) if isinstance(value, str) else value for name, value in asdict(violation).items()}
 
 
 def _shorten(text: str) -> str:
@@ -135,6 +136,8 @@ async def _parameters(request: Request, error: Exception) -> Response:
             "pointer": "/" + "/".join(str(part) for part in item["loc"][1:]),
             "source": str(item["loc"][0]),
             "detail": item["msg"],
+            "hint": "",
+            "index": -1,
         }
         for item in found[:ERRORS_SHOWN]
     ]

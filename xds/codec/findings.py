@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xds.model.errors import Violation
+from xds.model.errors import ERROR, WARNING, Violation
 
 # More findings than a person reads, and than an answer should carry.
 FINDINGS_LIMIT = 100
@@ -16,11 +16,18 @@ def json_pointer(path: Iterable[str | int]) -> str:
 
 
 class Findings:
-    """Violations of one document; ``resource`` names the resource that is being read."""
+    """Violations of one document, warnings apart from errors: ``len`` and truth are those of the errors.
+
+    ``resource`` and ``index`` say which resource is being read, ``base`` is where its message stands within it (in a
+    wrapper: ``("resource",)``).
+    """
 
     def __init__(self, source: str = "") -> None:
         self.resource = ""
+        self.index = -1
+        self.base: tuple[str | int, ...] = ()
         self.violations: list[Violation] = []
+        self.warnings: list[Violation] = []
         self._source = source
 
     def __len__(self) -> int:
@@ -29,7 +36,23 @@ class Findings:
     def __bool__(self) -> bool:
         return bool(self.violations)
 
-    def add(self, code: str, detail: str, path: Iterable[str | int] = ()) -> None:
-        """Note a finding at ``path`` within the resource; those behind the limit are dropped."""
-        if len(self.violations) < FINDINGS_LIMIT:
-            self.violations.append(Violation(code, detail, self.resource, json_pointer(path), self._source))
+    def add(self, code: str, detail: str, path: Iterable[str | int] = (), *, hint: str = "") -> None:
+        """Note an error at ``path`` within the message; those behind the limit are dropped."""
+        self._note(self.violations, ERROR, code, detail, path, hint)
+
+    def warn(self, code: str, detail: str, path: Iterable[str | int] = (), *, hint: str = "") -> None:
+        """Note what is accepted and should be mended all the same; bounded likewise."""
+        self._note(self.warnings, WARNING, code, detail, path, hint)
+
+    def _note(
+        self,
+        found: list[Violation],
+        severity: str,
+        code: str,
+        detail: str,
+        path: Iterable[str | int],
+        hint: str,
+    ) -> None:
+        if len(found) < FINDINGS_LIMIT:
+            pointer = json_pointer((*self.base, *path))
+            found.append(Violation(code, detail, self.resource, pointer, self._source, severity, hint, self.index))

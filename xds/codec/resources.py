@@ -21,7 +21,7 @@ from xds.codec.name import aliases_of, is_named_outside, name_field, name_of
 from xds.codec.references import references_of
 from xds.codec.ttl import duration, seconds
 from xds.codec.walk import make_canonical
-from xds.model.errors import MalformedError, ValidationError
+from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.name import canonical_name
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import TYPE_PREFIX
@@ -37,11 +37,15 @@ _NOT_KEPT = ("cache_control", "metadata")
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """``resources`` in pushed order; ``label`` and ``labels`` (by type URL) are the caller's version_info."""
+    """``resources`` in pushed order; ``label`` and ``labels`` (by type URL) are the caller's version_info.
+
+    ``warnings`` are findings that stop nothing.
+    """
 
     resources: list[Resource] = field(default_factory=list)
     label: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[Violation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +69,15 @@ def decode_document(
     reader = _Reader(findings, resource_limit)
     if media == "protobuf":
         label, resources = _read_response(body, reader)
-        pushed = Pushed(resources, label)
+        labels: Mapping[str, str] = {}
     else:
         document = parse_document(body, media, source)
-        pushed = Pushed(reader.read_all(document.resources, reader.value), document.label, document.labels)
-    check_unique(pushed.resources, findings)
+        resources = reader.read_all(document.resources, reader.value)
+        label, labels = document.label, document.labels
+    check_unique(resources, findings)
     if findings:
         raise ValidationError(findings.violations)
-    return pushed
+    return Pushed(resources, label, labels, tuple(findings.warnings))
 
 
 def decode_resource(
@@ -152,10 +157,11 @@ class _Reader:
         """Read items in order; those with findings are left out."""
         resources = []
         for index, item in enumerate(items):
-            self._findings.resource = f"resources[{index}]"
+            self._findings.resource, self._findings.index = f"resources[{index}]", index
             resource = read(item)
             if resource is not None:
                 resources.append(resource)
+        self._findings.index = -1
         return resources
 
     def value(self, value: object, name: str = "") -> Resource | None:

@@ -46,12 +46,17 @@ class LocalProtocolError(XdsError):
     """We broke an invariant of the engine: a bug of ours."""
 
 
+ERROR, WARNING = "error", "warning"
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """One finding in pushed input.
 
     ``resource`` names the resource as ``alias/name`` (or ``resources[3]`` where it has no name),
-    ``pointer`` is a JSON pointer within that resource, ``source`` is ``file:line:column`` where known.
+    ``pointer`` is a JSON pointer within that resource, ``source`` is ``file:line:column`` where known. ``hint`` says
+    what to do about it, ``index`` is the position among the pushed resources (-1: of none), ``severity`` is ``error``
+    or ``warning``.
     """
 
     code: str
@@ -59,11 +64,14 @@ class Violation:
     resource: str = ""
     pointer: str = ""
     source: str = ""
-    severity: str = "error"
+    severity: str = ERROR
+    hint: str = ""
+    index: int = -1
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.source, self.resource, self.pointer) if part)
-        return f"{place}: {self.detail}" if place else self.detail
+        told = f"{self.detail}; {self.hint}" if self.hint else self.detail
+        return f"{place}: {told}" if place else told
 
 
 @dataclass(eq=False)
