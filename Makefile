@@ -7,6 +7,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 WORKERS ?= 2
 STAMP := $(VENV)/installed.stamp
 SOURCES := xds api tests bench examples
+PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test soak check format generate clean
@@ -43,10 +44,12 @@ check: $(STAMP)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/mypy tests bench
-	$(BIN)/mypy examples/hello/demo.py examples/hello/upstream.py
+	@# One by one: programs of different examples may share a name.
+	for program in $(PROGRAMS); do $(BIN)/mypy $$program || exit; done
 	$(BIN)/lint-imports
 	$(BIN)/python -m xds.proto.generate wire --check
 	$(BIN)/python -m xds.proto.generate descriptors --check
+	$(BIN)/python -m xds.proto.generate options --check
 
 format: $(STAMP)
 	$(BIN)/ruff format $(SOURCES)
@@ -55,6 +58,7 @@ format: $(STAMP)
 generate: $(STAMP)
 	$(BIN)/python -m xds.proto.generate wire
 	$(BIN)/python -m xds.proto.generate descriptors
+	$(BIN)/python -m xds.proto.generate options
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

@@ -1,27 +1,36 @@
-"""A small web server for the proxy to send requests to: ``python upstream.py PORT``."""
+"""A small web server for the proxy to send requests to: ``python upstream.py PORT [NAME] [--host ADDRESS]``."""
 
 from __future__ import annotations
 
-import sys
+import argparse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Hello(BaseHTTPRequestHandler):
-    """Greets whoever asks."""
+    """Greets whoever asks, in the name of the server."""
 
     protocol_version = "HTTP/1.1"
+    name = "the upstream"
 
     def do_GET(self) -> None:
-        body = f"Hello from the upstream! You asked for {self.path}\n".encode()
-        self.send_response(200)
-        self.send_header("content-type", "text/plain; charset=utf-8")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        body = f"Hello from {self.name}! You asked for {self.path}\n".encode()
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n\r\n"
+        self.wfile.write(head.encode() + body)  # in one piece: apart, the second waits for the ACK of the first
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep quiet."""
 
 
+def main() -> None:
+    """Serve until the process is ended."""
+    parser = argparse.ArgumentParser(description="Answers every GET with a greeting.")
+    parser.add_argument("port", type=int)
+    parser.add_argument("name", nargs="?", default=Hello.name, help="who greets")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
+    arguments = parser.parse_args()
+    Hello.name = arguments.name
+    ThreadingHTTPServer((arguments.host, arguments.port), Hello).serve_forever()
+
+
 if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Hello).serve_forever()
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -48,9 +49,16 @@ class HttpLoad:
     """
 
     def __init__(
-        self, background: Background, port: int, host: str = "svc.test", path: str = "/", connections: int = CONNECTIONS
+        self,
+        background: Background,
+        port: int,
+        host: str = "svc.test",
+        path: str = "/",
+        connections: int = CONNECTIONS,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.report = LoadReport()
+        self._tls = tls
         self._background = background
         self._port = port
         self._request = f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
@@ -88,7 +96,7 @@ class HttpLoad:
                 await asyncio.sleep(RECONNECT_PAUSE_S)
 
     async def _connection(self) -> None:
-        reader, writer = await asyncio.open_connection(LOOPBACK, self._port)
+        reader, writer = await asyncio.open_connection(LOOPBACK, self._port, ssl=self._tls)
         try:
             while not self._stopped and await asyncio.wait_for(self._exchange(reader, writer), REQUEST_TIMEOUT_S):
                 await asyncio.sleep(PAUSE_S)

@@ -1,0 +1,202 @@
+"""Every example does what it says: the commands of its README, with real clients, and what they must show."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.background import Background
+from tests.support.clone import SERVE, Clone, Row, Walk, bootstrap, envoy, fails, says, starts, try_page
+from tests.support.load import HttpLoad
+from tests.support.process import REPOSITORY
+
+EXAMPLES = REPOSITORY / "examples"
+SPLIT_REQUESTS = 1000
+LOAD_AROUND_ROTATION = 50
+PEM_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+
+
+@pytest.fixture
+def clone(tmp_path: Path, running: ExitStack) -> Clone:
+    return Clone(tmp_path, running)
+
+
+def _greeted(output: str, name: str) -> int:
+    found = re.search(rf"^ *(\d+) of \d+  Hello from {name}!", output, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _split_load(clone: Clone, command: str) -> None:
+    """Nine of ten are 900 of 1000, give or take 9.5; the bounds are ten times as far."""
+    output = clone.run(command)
+    v1, v2 = _greeted(output, "v1"), _greeted(output, "v2")
+    assert v1 + v2 == SPLIT_REQUESTS, output
+    assert 800 <= v1 <= 995, output
+
+
+SPLIT: Walk = [
+    ("xds serve", SERVE),
+    ("python examples/hello/upstream.py 18001 v1", starts("v1", "18001")),
+    ("python examples/hello/upstream.py 18002 v2", starts("v2", "18002")),
+    ("xds bootstrap --node-id split-1 > envoy.yaml", bootstrap),
+    ("envoy -c envoy.yaml", envoy("split-1")),
+    ("xds apply -g default -f examples/weighted-split/snapshot.yaml --wait", says("revision 1: .*2 clusters")),
+    (f"python examples/load.py http://127.0.0.1:10000/ --requests {SPLIT_REQUESTS}", _split_load),
+    (
+        "sed 's/weight: 90/weight: 0/; s/weight: 10/weight: 100/' examples/weighted-split/snapshot.yaml > moved.yaml",
+        says(),
+    ),
+    ('xds apply -g default -f moved.yaml -m "all to v2" --wait', says("revision 2: ~1 routes$")),
+    ("python examples/load.py http://127.0.0.1:10000/ --requests 200", says("^ *200 of 200  Hello from v2!")),
+]
+
+
+def test_weighted_split(clone: Clone) -> None:
+    try_page(EXAMPLES / "weighted-split/README.md", SPLIT, clone)
+
+
+MAKE = "python examples/tls-sds/certificate.py make certs"
+SHOW = "python examples/tls-sds/certificate.py show 127.0.0.1:10443"
+PUSH_SECRET = "xds apply -g default -f examples/tls-sds/snapshot.yaml -f certs/secret.yaml"
+
+
+def test_tls_sds(clone: Clone, background: Background, running: ExitStack) -> None:
+    made: list[str] = []
+    loads: list[HttpLoad] = []
+
+    def make(clone: Clone, command: str) -> None:
+        made.append(clone.run(command).split()[1])
+
+    def show(clone: Clone, command: str) -> None:
+        clone.started["edge-1"].wait_until(lambda: clone.run(command).split()[1] == made[-1], "the new certificate")
+
+    def rotate(clone: Clone, command: str) -> None:
+        trusted = ssl.create_default_context(cafile=str(clone.directory / "certs/ca.pem"))
+        load = running.enter_context(HttpLoad(background, clone.ports["10443"], tls=trusted))
+        loads.append(load)
+        load.wait_total(LOAD_AROUND_ROTATION)
+        says("revision 2: ~1 secrets$")(clone, command)
+        load.wait_total(LOAD_AROUND_ROTATION)
+
+    walk: Walk = [
+        ("xds serve", SERVE),
+        ("xds bootstrap --node-id edge-1 > envoy.yaml", bootstrap),
+        ("envoy -c envoy.yaml", envoy("edge-1")),
+        (MAKE, make),
+        (f"{PUSH_SECRET} --wait", says(r"revision 1: .*\+1 secrets")),
+        ("curl --cacert certs/ca.pem https://127.0.0.1:10443/", says("^Hello over TLS!")),
+        (SHOW, show),
+        (MAKE, make),
+        (f'{PUSH_SECRET} -m "rotate" --wait', rotate),
+        (SHOW, show),
+    ]
+    try_page(EXAMPLES / "tls-sds/README.md", walk, clone)
+    assert made[0] != made[1]
+    report = loads[0].stop()
+    assert not report.failed, report.samples
+
+
+def _grpc_server(clone: Clone, command: str) -> None:
+    server = clone.start("greeter", command)
+    server.wait_until(lambda: "greeter-server" in clone.run("xds nodes -o name").split(), "the server is connected")
+
+
+GRPC: Walk = [
+    ("xds serve", SERVE),
+    ("xds bootstrap --mode grpc --node-id greeter-server -o json > server.json", bootstrap),
+    ("GRPC_XDS_BOOTSTRAP=server.json python examples/grpc/server.py 127.0.0.1:50051", _grpc_server),
+    ("xds apply -g default -f examples/grpc/snapshot.yaml --wait", says("revision 1: .*2 listeners", "1 of 1 nodes")),
+    ("xds bootstrap --mode grpc --node-id greeter-client -o json > client.json", bootstrap),
+    (
+        "GRPC_XDS_BOOTSTRAP=client.json python examples/grpc/client.py xds:///greeter",
+        says("^Hello, world!$"),
+    ),
+    ("xds nodes", says("^greeter-server ")),
+]
+
+
+def test_grpc(clone: Clone) -> None:
+    try_page(EXAMPLES / "grpc/README.md", GRPC, clone)
+
+
+def _consumer(clone: Clone, command: str) -> None:
+    consumer = clone.start("consumer", command)
+    consumer.wait_until(lambda: "flags-1" in clone.run("xds nodes -o name").split(), "the consumer is connected")
+
+
+def _printed(*lines: str) -> Row:
+    def tried(clone: Clone, command: str) -> None:
+        clone.run(command)
+        consumer = clone.started["consumer"]
+        consumer.wait_until(lambda: set(lines) <= set(consumer.log().splitlines()), f"the consumer prints {lines}")
+
+    return tried
+
+
+FLAG_NEW, FLAG_DARK = "new-checkout is on for 25 %", "dark-mode is off for 0 %"
+
+CUSTOM: Walk = [
+    (
+        "python -m grpc_tools.protoc -I examples/custom-type --descriptor_set_out=flags.binpb flags.proto",
+        says(),
+    ),
+    ("XDS_CODEC__DESCRIPTOR_SETS='[\"flags.binpb\"]' xds serve", SERVE),
+    ("python examples/custom-type/consumer.py 127.0.0.1:18000 flags.binpb", _consumer),
+    ("xds apply -g default -f examples/custom-type/snapshot.yaml --wait", _printed(FLAG_NEW, FLAG_DARK)),
+    ("xds get resources", says("FeatureFlag +dark-mode", "FeatureFlag +new-checkout")),
+    (
+        "xds apply -g default -f examples/custom-type/opaque.yaml --wait",
+        _printed("new-checkout is on for 50 %", "dark-mode is gone"),
+    ),
+]
+
+
+def test_custom_type_is_served_as_bytes_by_a_server_that_does_not_know_it(clone: Clone) -> None:
+    for command, row in CUSTOM[:1]:
+        row(clone, command)
+    SERVE(clone, "xds serve")
+    _consumer(clone, CUSTOM[2][0])
+    _printed("new-checkout is on for 50 %")(clone, CUSTOM[-1][0])
+
+
+BY_SERVER = "xds apply -g default -f examples/broken/refused-by-server.yaml"
+PLACE = r"^examples/broken/refused-by-server\.yaml:"
+
+BROKEN: Walk = [
+    ("xds serve", SERVE),
+    ("xds bootstrap --node-id edge-1 > envoy.yaml", bootstrap),
+    ("envoy -c envoy.yaml", envoy("edge-1")),
+    (
+        BY_SERVER,
+        fails(
+            3,
+            PLACE + r"7:5\b.*conect_timeout",
+            r'did you mean "connect_timeout"\?',
+            PLACE + r"12:22\b.*connect_timeout",
+            PLACE + r"19:\d+\b.*port_value",
+        ),
+    ),
+    (
+        "xds apply -g default -f examples/broken/refused-by-envoy.yaml --wait",
+        fails(1, "edge-1 rejected routes: .*missing \\)"),
+    ),
+    ("xds nacks", says("edge-1 .* routes .*missing \\)")),
+    ("xds apply -g default -f examples/broken/fixed.yaml --wait", says("1 of 1 nodes have revision 2")),
+    ("curl http://127.0.0.1:10000/user/42", says("^a user$")),
+    ("xds nacks --state open", says(r"\A.*MESSAGE.*\n\Z")),
+]
+
+
+def test_every_example_is_tried_here() -> None:
+    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == {"hello", "weighted-split", "tls-sds", "grpc", "custom-type", "broken"}
+
+
+def test_no_private_key_is_kept_in_the_examples() -> None:
+    texts = [path.read_text() for path in EXAMPLES.rglob("*") if path.suffix in {".yaml", ".json", ".pem", ".key"}]
+    assert texts
+    assert not [text for text in texts if PEM_KEY.search(text)]

@@ -1,0 +1,150 @@
+"""A directory that looks like a clone in which ``make setup`` ran, to try the commands of a page in, as a reader does.
+
+A ``$`` line in a console block is a command. A page's walk is the list of its commands, each with a row that tries it:
+`says`, `fails` and `starts` make rows; any function of a `Clone` and the command is one.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.support.envoy import FLAGS as ENVOY_FLAGS
+from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment, free_port
+
+COMMAND_TIMEOUT_S = 60
+ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"'
+# The ports of the documentation; each clone has others in their place.
+GRPC, HTTP, ADMIN, LISTENER = "18000", "18080", "19000", "10000"
+PORTS = (GRPC, HTTP, ADMIN, LISTENER, "10443", "18001", "18002", "50051")
+FOLDERS = ("examples", "deploy")
+
+
+class Clone:
+    """The directory, its ports, and what was started in it."""
+
+    def __init__(self, directory: Path, running: ExitStack, environment: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.ports = {port: free_port() for port in PORTS}
+        self.started: dict[str, ChildProcess] = {}
+        self._running = running
+        for folder in FOLDERS:
+            shutil.copytree(REPOSITORY / folder, directory / folder)
+        for path in (path for folder in FOLDERS for path in (directory / folder).rglob("*.y*ml")):
+            path.write_text(self.adapted(path.read_text()))
+        (directory / ".venv").symlink_to(sys.prefix)
+        self._environment = {
+            "XDS_SERVER__GRPC__PORT": str(self.ports[GRPC]),
+            "XDS_SERVER__HTTP__PORT": str(self.ports[HTTP]),
+            "XDS_ADDR": self.url(HTTP),
+            **(environment or {}),
+        }
+
+    def url(self, port: str, path: str = "") -> str:
+        """The address of a port of the documentation."""
+        return f"http://{LOOPBACK}:{self.ports[port]}{path}"
+
+    def adapted(self, text: str) -> str:
+        """The same with this clone's ports in place of those of the documentation."""
+        return re.sub(rf"\b({'|'.join(PORTS)})\b", lambda found: str(self.ports[found[0]]), text)
+
+    def run(self, command: str, code: int = 0) -> str:
+        """Run a command to its end, which must be ``code``; its output, that of standard error last."""
+        done = subprocess.run(
+            ["bash", "-c", self._line(command)],
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            env=child_environment(self._environment),
+            check=False,
+        )
+        assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def start(self, name: str, command: str) -> ChildProcess:
+        """Start a command that runs until the test ends."""
+        argv = ["bash", "-c", self._line(f"exec env {command}")]
+        self.started[name] = ChildProcess(name, argv, self.directory, self._environment)
+        return self._running.enter_context(self.started[name])
+
+    def fetches(self, url: str) -> bool:
+        """True when the page answers with a success."""
+        done = subprocess.run(["curl", "-sf", "--noproxy", "*", "-o", "/dev/null", url], check=False)
+        return done.returncode == 0
+
+    def _line(self, command: str) -> str:
+        return f"cd {self.directory} && {ON_PATH} && {self.adapted(command)}"
+
+
+Row = Callable[[Clone, str], object]
+Walk = Sequence[tuple[str, Row]]
+
+
+def commands(page: Path) -> Iterator[str]:
+    """The commands of all console blocks of a page, in their order."""
+    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            assert line.startswith("$ "), f"{page.name}: a console block holds commands, each behind '$ ': {line}"
+            yield line.removeprefix("$ ")
+
+
+def try_page(page: Path, walk: Walk, clone: Clone) -> None:
+    """Every command of the page, in the order of the page. A command without a row fails."""
+    assert list(commands(page)) == [command for command, _ in walk], f"{page}: commands and rows differ"
+    for command, row in walk:
+        row(clone, command)
+
+
+# Rows
+
+
+def says(*patterns: str) -> Row:
+    """It succeeds, and its output matches each pattern."""
+    return fails(0, *patterns)
+
+
+def fails(code: int, *patterns: str) -> Row:
+    """It exits with ``code``, and its output matches each pattern."""
+
+    def tried(clone: Clone, command: str) -> None:
+        output = clone.run(command, code)
+        missing = [pattern for pattern in patterns if not re.search(clone.adapted(pattern), output, re.MULTILINE)]
+        assert not missing, f"{command}: no {missing} in\n{output}"
+
+    return tried
+
+
+def starts(name: str, port: str, path: str = "/") -> Row:
+    """It runs until the test ends, and its port soon answers GET ``path`` with a success."""
+
+    def tried(clone: Clone, command: str) -> None:
+        started = clone.start(name, command)
+        started.wait_until(lambda: clone.fetches(clone.url(port, path)), f"{command} answers")
+
+    return tried
+
+
+SERVE = starts("server", HTTP, "/readyz")
+
+
+def bootstrap(clone: Clone, command: str) -> None:
+    """``xds bootstrap``, for the server of this clone."""
+    if "--xds-addr" not in command:
+        port = clone.ports[HTTP if "--mode rest" in command else GRPC]
+        command = command.replace("xds bootstrap", f"xds bootstrap --xds-addr {LOOPBACK}:{port}")
+    clone.run(command)
+
+
+def envoy(node: str) -> Row:
+    """``envoy``, until the server knows it by its node id."""
+
+    def tried(clone: Clone, command: str) -> None:
+        started = clone.start(node, " ".join([command, *ENVOY_FLAGS]))  # beside other Envoys on this machine
+        started.wait_until(lambda: node in clone.run("xds nodes -o name").split(), f"{node} is connected")
+
+    return tried
