@@ -15,8 +15,8 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 
-from tests.proto.envoy_binary import envoy_files
 from xds.proto import descriptors, generate
+from xds.proto.envoy_binary import envoy_files
 
 Types = tuple[dict[str, DescriptorProto], dict[str, EnumDescriptorProto]]
 

