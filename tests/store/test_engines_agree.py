@@ -20,12 +20,15 @@ from xds.store.base import (
     Entry,
     FullSet,
     GroupChange,
+    GroupPush,
     Meta,
+    ReusedPushIdError,
     Rollback,
     Store,
     blob_id,
 )
 from xds.store.memory import MemoryStore
+from xds.store.retention import Retention
 from xds.store.sqlite import SqliteStore
 
 GROUPS = ("g", "h")
@@ -43,6 +46,18 @@ class Push:
 
 
 @dataclass(frozen=True)
+class Transaction:
+    pushes: tuple[GroupPush, ...]
+    push_id: str
+
+
+@dataclass(frozen=True)
+class Collect:
+    policy: Retention
+    now_s: float
+
+
+@dataclass(frozen=True)
 class Document:
     id: str
     body: bytes | None
@@ -53,7 +68,7 @@ class Restart:
     """Close SQLite and open it again."""
 
 
-Step = Push | Document | Restart
+Step = Push | Transaction | Collect | Document | Restart
 
 label = st.sampled_from(["", "", "v1", "v2"])
 labels = st.dictionaries(st.sampled_from([CDS, EDS]), label, max_size=1)
@@ -94,27 +109,54 @@ steps = st.lists(
         st.builds(Meta, st.sampled_from(["", "ann"]), st.sampled_from(["", "why"]), st.sampled_from([0.0, 1.5])),
     )
     | st.builds(Document, st.sampled_from("ab"), st.none() | bodies, expect)
+    | st.builds(
+        Transaction,
+        st.lists(st.builds(GroupPush, st.sampled_from(GROUPS), changes, expect), max_size=2).map(tuple),
+        st.integers(0, 30).map(str),
+    )
+    | st.builds(
+        Collect,
+        st.builds(
+            Retention,
+            st.integers(1, 3),
+            st.sampled_from([0.0, 1.0]),
+            st.integers(3, 5),
+            st.sampled_from([0.0, 1.0]),
+            st.integers(1, 6),
+            st.dictionaries(st.sampled_from(GROUPS), st.sets(st.integers(1, 12), max_size=1)),
+        ),
+        st.sampled_from([0.5, 1.5, 9.0]),
+    )
     | st.builds(Restart),
     max_size=25,
 )
 
 
-async def outcome(store: Store, step: Push | Document) -> object:
+async def outcome(store: Store, step: Push | Transaction | Collect | Document) -> object:
     """What a step came to, errors included, in comparable form."""
     try:
         if isinstance(step, Document):
             return await store.put_doc("kind", step.id, step.body, expect=step.expect)
+        if isinstance(step, Transaction):
+            return await store.commit_all(step.pushes, push_id=step.push_id)
+        if isinstance(step, Collect):
+            return await store.collect(step.policy, step.now_s)
         return await store.commit(step.group, step.change, push_id=step.push_id, expect=step.expect, meta=step.meta)
-    except (ConflictError, NotFoundError, CorruptError, ValueError) as error:
+    except (ConflictError, NotFoundError, CorruptError, ReusedPushIdError, ValueError) as error:
         return type(error), getattr(error, "revision", None)
+
+
+async def counts(store: Store) -> tuple[int, int]:
+    found = await store.stats()
+    return found.revisions, found.blobs
 
 
 async def picture(store: Store) -> list[object]:
     """All that can be read of a store."""
-    seen: list[object] = [await store.groups(), await store.docs("kind")]
+    seen: list[object] = [await store.groups(), await store.docs("kind"), await counts(store)]
     for group in GROUPS:
         history = await store.history(group, limit=100)
-        live = [line.revision for line in history if line.live]
+        live = [line.revision for line in history if line.content]
         seen += [await store.head(group), history, [await store.manifest(group, revision) for revision in live]]
     await store.put_doc("mark", "end", b"")
     (head, *_) = await take(store.watch(), 1)

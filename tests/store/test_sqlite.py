@@ -42,12 +42,14 @@ from xds.store.base import (
     Head,
     OutOfSpaceError,
     Reset,
+    ReusedPushIdError,
     Store,
     UnavailableError,
 )
 from xds.store.directory import file_system
 from xds.store.engines import open_store
 from xds.store.memory import MemoryStore
+from xds.store.retention import Retention
 from xds.store.sqlite import SqliteStore
 from xds.store.worker import PENDING_LIMIT, Worker
 
@@ -119,7 +121,10 @@ async def test_a_restart_keeps_heads_versions_documents_and_push_ids(opened: Ope
     assert manifests[1].versions == {CDS: "v1", EDS: "2"}
     assert await contents(after, manifests[1]) == [cluster("a"), endpoints("x", b"2")]
     assert await after.history("g") == history
-    assert await push(after, full(), push_id="p") == Commit("g", 1, replayed=True)
+    again = full(cluster("a"), endpoints("x"), label="v1")
+    assert await push(after, again, push_id="p") == Commit("g", 1, replayed=True)
+    with pytest.raises(ReusedPushIdError):
+        await push(after, full(), push_id="p")
     assert await after.put_doc("token", "t", b"2", expect=1) == 2
     assert await push(after, full(cluster("a")), group="dropped") == Commit("dropped", 3)
 
@@ -334,8 +339,29 @@ async def test_a_newer_schema_is_refused(opened: Open, path: Path) -> None:
     alter(path, "UPDATE meta SET v = '99' WHERE k = 'schema'")
     with pytest.raises(UnavailableError, match="schema 99"):
         await opened()
-    alter(path, "UPDATE meta SET v = '1' WHERE k = 'schema'")
+    alter(path, "UPDATE meta SET v = ? WHERE k = 'schema'", str(schema.SCHEMA_VERSION))
     assert await (await opened()).groups() == []
+
+
+async def test_a_file_of_schema_1_is_brought_up_to_date(opened: Open, path: Path) -> None:
+    store = await opened()
+    await push(store, full(cluster("a")), push_id="p")
+    await push(store, delta(cluster("a", b"2")))
+    await store.close()
+    for statement in (
+        "ALTER TABLE grp DROP COLUMN floor",
+        "ALTER TABLE push DROP COLUMN digest",
+        "DROP TABLE doomed",
+        "UPDATE meta SET v = '1' WHERE k = 'schema'",
+    ):
+        alter(path, statement)
+    store = await opened()
+    assert await contents(store, await store.manifest("g", 1)) == [cluster("a")]
+    # What was asked for then is not known: the id alone decides.
+    assert await push(store, full(cluster("b")), push_id="p") == Commit("g", 1, replayed=True)
+    assert (await store.collect(Retention(revisions=1), 1e10)).blobs == 1
+    await store.close()
+    assert await (await opened()).groups() == [Head("g", 2)]
 
 
 async def test_a_database_of_another_program_is_refused(opened: Open, path: Path) -> None:

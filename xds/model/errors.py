@@ -93,8 +93,12 @@ class NotFoundError(XdsError):
 
 
 class ConflictError(XdsError):
-    """The group moved on: compare-and-set failed. ``revision`` is the head now (0: no such group)."""
+    """The group moved on: compare-and-set failed. ``revision`` is the head now (0: no such group).
 
-    def __init__(self, message: str, revision: int) -> None:
+    ``group`` names it; empty where a document moved, not a group.
+    """
+
+    def __init__(self, message: str, revision: int, group: str = "") -> None:
         super().__init__(message)
         self.revision = revision
+        self.group = group

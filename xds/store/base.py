@@ -7,12 +7,13 @@ values beside the revisions. Sources: spec/storage.md 6.1, 9, 10; DESIGN 4.2.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Protocol
 
-from xds.model.errors import XdsError
+from xds.model.errors import NotFoundError, XdsError
+from xds.store.retention import Collected, Retention, Stats
 
 BLOB_ID_BYTES = 20
 EVENTS_KEPT = 4096  # how many commits back a watch can be resumed
@@ -90,6 +91,15 @@ GroupChange = FullSet | Delta | Rollback | Drop
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPush:
+    """One group's part of a transaction. ``expect`` is the revision the group must be at, 0 for none."""
+
+    group: str
+    change: GroupChange
+    expect: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The complete content of a group at one revision. ``versions``: type URL to version_info (DESIGN 1)."""
 
@@ -113,18 +123,24 @@ class Head:
 class Commit:
     """What a commit came to. ``changed`` is False when the content was already so: no revision was made then.
 
-    ``replayed`` is True when ``push_id`` had been committed before and nothing was done now.
+    ``replayed`` is True when ``push_id`` had been committed before and nothing was done now. ``versions`` is the
+    version_info by type URL of what was committed now; empty for a deletion and for what was replayed.
     """
 
     group: str
     revision: int
     changed: bool = True
     replayed: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionInfo:
-    """One line of a group's history."""
+    """One line of a group's history.
+
+    ``live`` is False for the revision that deleted the group. ``content`` is False where there is nothing to read or
+    roll back to: for such a revision, and for one whose content was collected.
+    """
 
     group: str
     revision: int
@@ -132,6 +148,7 @@ class RevisionInfo:
     versions: Mapping[str, str]
     resources: int
     live: bool = True
+    content: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +190,8 @@ class DocChanged:
     cursor: int
 
 
-WatchItem = Reset | Changed | DocChanged
+ChangeItem = Changed | DocChanged
+WatchItem = Reset | ChangeItem
 
 
 class StoreError(XdsError):
@@ -194,6 +212,14 @@ class OutOfSpaceError(StoreError):
 
 class CorruptError(StoreError):
     """A blob or manifest is missing or does not match its hash."""
+
+
+class ReusedPushIdError(StoreError):
+    """The push id was given to another push before; nothing was done."""
+
+
+class GoneError(NotFoundError):
+    """The revision is in the history, its content is no longer kept."""
 
 
 class Store(Protocol):
@@ -217,10 +243,12 @@ class Store(Protocol):
     ) -> Commit:
         """Apply ``change`` durably before returning, all or nothing.
 
-        The same ``push_id`` (per group, kept at least 24 h) returns the first ``Commit`` with ``replayed=True``.
+        The same ``push_id`` (per group, kept at least 24 h) returns the first ``Commit`` with ``replayed=True``; with
+        another change it raises ``ReusedPushIdError`` (``expect`` and ``meta`` may differ).
         ``expect`` is the revision the group must be at (0: it must not exist or be deleted), else
         ``ConflictError``. Raises ``NotFoundError`` for a ``Rollback`` to an unknown revision or one that deleted
-        the group, a ``Delta`` delete of an unknown name, or a ``Drop`` of an unknown or deleted group;
+        the group (``GoneError`` for one whose content was collected), a ``Delta`` delete of an unknown name, or a
+        ``Drop`` of an unknown or deleted group;
         ``CorruptError`` when a blob is neither given nor held, or given with other bytes than its id says;
         ``ValueError`` for a change that names a resource twice.
         version_info per type: a type whose content (names and blobs, in whatever order) is unchanged keeps it; a
@@ -228,6 +256,17 @@ class Store(Protocol):
         resource went keeps an entry in ``versions``. The first push to a group makes a revision even when empty.
         Cancelling the caller leaves open whether the push is done: ``commit_status`` tells.
         """
+
+    async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
+        """Apply several groups' changes as one: all of them or none; a commit for each, in the given order.
+
+        Everything else is as in ``commit``. One ``push_id`` stands for the whole: it is remembered with each of the
+        groups, and ``ReusedPushIdError`` is raised when any of them knows it from anything but these same pushes.
+        Raises ``ValueError`` for no push at all or two to one group.
+        """
+
+    async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
+        """What ``commit_all`` would replay; None when it would try. Raises ``ReusedPushIdError``."""
 
     async def commit_status(self, group: str, push_id: str) -> Commit | None:
         """What became of a push whose answer was lost."""
@@ -241,8 +280,8 @@ class Store(Protocol):
     async def manifest(self, group: str, revision: int | None = None) -> Manifest:
         """The content at a revision (None: head).
 
-        Raises ``NotFoundError``, also for a revision that is no longer retained or that deleted the group;
-        ``CorruptError``.
+        Raises ``NotFoundError``, also for a revision that deleted the group; ``GoneError`` for one whose content was
+        collected; ``CorruptError``.
         """
 
     async def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
@@ -266,3 +305,14 @@ class Store(Protocol):
 
     async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
         """Documents of a kind whose id starts with ``prefix``, by id."""
+
+    async def collect(self, policy: Retention, now_s: float) -> Collected:
+        """Let go of what ``policy`` does not keep: contents, lines of history, blobs nobody names, old push ids.
+
+        ``now_s``, seconds since the epoch, is compared with ``Meta.time_s``. Pushes go on meanwhile, none waits for
+        the whole; a second call waits for the first. Raises ``StoreError``: what was let go by then stays so, the rest
+        is found by the next call.
+        """
+
+    async def stats(self) -> Stats:
+        """How large the store is."""

@@ -76,6 +76,13 @@ class Database:
             raise
         return result
 
+    def log_bytes(self) -> int:
+        """The size of the write-ahead log; from any thread."""
+        try:
+            return self._path.with_name(self._path.name + "-wal").stat().st_size
+        except OSError:
+            return 0
+
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
             # An empty file in place of one that vanished would be a wiped fleet.

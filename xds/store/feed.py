@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from xds.store.base import READER_BUFFER, Changed, DocChanged, UnavailableError, WatchItem
+from xds.store.base import READER_BUFFER, ChangeItem, UnavailableError, WatchItem
 
 Backlog = Sequence[WatchItem]
 
@@ -22,7 +22,7 @@ class Feed:
         self._buffer = buffer
         self._readers: set[_Reader] = set()
 
-    def publish(self, item: Changed | DocChanged) -> None:
+    def publish(self, item: ChangeItem) -> None:
         """Hand a commit to every reader. Cursors must increase from call to call."""
         for reader in self._readers:
             reader.put(item)
@@ -65,12 +65,12 @@ def resumable(cursor: int | None, oldest: int, newest: int) -> bool:
 class _Reader:
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._items: deque[Changed | DocChanged] = deque()
+        self._items: deque[ChangeItem] = deque()
         self._fell_behind = False
         self._closed = False
         self._wake = asyncio.Event()
 
-    def put(self, item: Changed | DocChanged) -> None:
+    def put(self, item: ChangeItem) -> None:
         if len(self._items) >= self._limit:
             self.fall_behind()
         self._items.append(item)
@@ -85,7 +85,7 @@ class _Reader:
         self._closed = True
         self._wake.set()
 
-    async def get(self) -> Changed | DocChanged | None:
+    async def get(self) -> ChangeItem | None:
         """The next commit; None, once, when some are missing."""
         while not self._items and not self._fell_behind:
             if self._closed:

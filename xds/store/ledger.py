@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from xds.store.base import (
     EVENTS_KEPT,
     PUSH_IDS_KEPT_S,
     Changed,
+    ChangeItem,
     Commit,
     CorruptError,
     Delta,
@@ -23,6 +24,7 @@ from xds.store.base import (
     Drop,
     FullSet,
     GroupChange,
+    GroupPush,
     Head,
     Manifest,
     Meta,
@@ -48,18 +50,17 @@ class Group:
     id: int
     head: Head
     last_rank: int
+    floor: int
     versions: Mapping[str, str]
     resources: int
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """One call of ``Store.commit``. ``now_s`` is the store's clock, in seconds since the epoch."""
+    """One call of ``Store.commit_all``. ``now_s`` is the store's clock, in seconds since the epoch."""
 
-    group: str
-    change: GroupChange
+    pushes: Sequence[GroupPush]
     push_id: str
-    expect: int | None
     meta: Meta
     now_s: float
 
@@ -73,46 +74,52 @@ class Event(NamedTuple):
     live: bool
     body: bytes | None = None
 
-    def item(self, cursor: int) -> Changed | DocChanged:
+    def item(self, cursor: int) -> ChangeItem:
         if self.kind:
             return DocChanged(self.kind, self.name, self.body, cursor)
         return Changed(Head(self.name, self.revision, bool(self.live)), cursor)
 
 
-def commit(connection: Connection, push: Push) -> tuple[Commit, Changed | DocChanged | None]:
-    """``Store.commit``, and what to tell the watches of it."""
-    known = find_group(connection, push.group)
-    done = _find_push(connection, known, push.push_id) if known is not None else None
+def commit_all(connection: Connection, push: Push) -> tuple[list[Commit], list[ChangeItem]]:
+    """``Store.commit_all``, and what to tell the watches of it."""
+    revisions.check_groups(push.pushes)
+    digest = revisions.push_digest(push.pushes)
+    done = _replayed(connection, push.pushes, push.push_id, digest)
     if done is not None:
-        return with_fields(done, replayed=True), None
-    head = known.head if known is not None else None
-    revisions.check_expect(f"group {push.group!r}", revisions.position(head), push.expect)
-    group = known or _add_group(connection, push.group)
-    before = _before(connection, group, push.change)
-    edit = _edit(connection, group, push.change, {key: row.blob_id for key, row in before.items()})
-    if group.head.live and not edit and not isinstance(push.change, Drop):
-        return _keep_push(connection, group, push, Commit(push.group, group.head.revision, changed=False)), None
-    advanced, event = _advance(connection, group, push, edit, before)
-    return _keep_push(connection, group, push, advanced), event
+        return done, []
+    commits: list[Commit] = []
+    events: list[ChangeItem] = []
+    for one in push.pushes:
+        group, result, event = _commit(connection, one, push.meta)
+        _keep_push(connection, group, push, digest, result)
+        commits.append(result)
+        events += [event] if event is not None else []
+    _prune_pushes(connection, push.now_s, _PRUNED_PER_PUSH * len(commits))
+    return commits, events
+
+
+def committed(connection: Connection, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
+    """``Store.committed``."""
+    return _replayed(connection, pushes, push_id, revisions.push_digest(pushes))
 
 
 def commit_status(connection: Connection, group: str, push_id: str) -> Commit | None:
     """``Store.commit_status``."""
-    known = find_group(connection, group)
-    return _find_push(connection, known, push_id) if known is not None else None
+    found = _find_push(connection, group, push_id)
+    return found[0] if found is not None else None
 
 
 def find_group(connection: Connection, name: str) -> Group | None:
     """A group that is or was; None for one that never was."""
     row = connection.execute(
-        "SELECT grp.id, grp.revision, grp.live, last_rank, versions, resources FROM grp"
+        "SELECT grp.id, grp.revision, grp.live, last_rank, floor, versions, resources FROM grp"
         " JOIN revision ON revision.grp = grp.id AND revision.revision = grp.revision WHERE name = ?",
         (name,),
     ).fetchone()
     if row is None:
         return None
-    group, revision, live, last_rank, versions, resources = row
-    return Group(group, Head(name, revision, bool(live)), last_rank, json.loads(versions), resources)
+    group, revision, live, last_rank, floor, versions, resources = row
+    return Group(group, Head(name, revision, bool(live)), last_rank, floor, json.loads(versions), resources)
 
 
 def groups(connection: Connection) -> list[Head]:
@@ -130,6 +137,7 @@ def manifest(connection: Connection, name: str, revision: int | None) -> Manifes
     found = next(iter(_history(connection, group, wanted + 1, 1)), None)
     if found is None or found.revision != wanted or not found.live:
         raise NotFoundError(f"group {name!r} has no content at revision {wanted}")
+    revisions.check_kept(name, wanted, group.floor)
     content = tuple(entries.entries_at(connection, group.id, wanted))
     if len(content) != found.resources:
         raise CorruptError(f"group {name!r} at revision {wanted}: {len(content)} of {found.resources} resources left")
@@ -161,7 +169,7 @@ def history(connection: Connection, name: str, before: int | None, limit: int) -
 
 def put_doc(
     connection: Connection, kind: str, name: str, body: bytes | None, expect: int | None
-) -> tuple[int, Changed | DocChanged | None]:
+) -> tuple[int, list[ChangeItem]]:
     """``Store.put_doc``, and what to tell the watches of it."""
     row = connection.execute("SELECT revision, body FROM doc WHERE kind = ? AND name = ?", (kind, name)).fetchone()
     revision, held = row or (0, None)
@@ -169,13 +177,13 @@ def put_doc(
     if body is None and held is None:
         raise NotFoundError(f"no such {kind}: {name!r}")
     if body == held:
-        return revision, None
+        return revision, []
     connection.execute(
         "INSERT INTO doc (kind, name, body, revision) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body, revision = excluded.revision",
         (kind, name, body, revision + 1),
     )
-    return revision + 1, _add_event(connection, Event(kind, name, revision + 1, body is not None, body))
+    return revision + 1, [_add_event(connection, Event(kind, name, revision + 1, body is not None, body))]
 
 
 def docs(connection: Connection, kind: str, prefix: str) -> list[Doc]:
@@ -203,6 +211,19 @@ def catch_up(connection: Connection, cursor: int | None) -> list[WatchItem]:
     return [Event(*row).item(at) for at, *row in rows]
 
 
+def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[Group, Commit, ChangeItem | None]:
+    """One group's part of a push."""
+    known = find_group(connection, push.group)
+    head = known.head if known is not None else None
+    revisions.check_expect(f"group {push.group!r}", revisions.position(head), push.expect, push.group)
+    group = known or _add_group(connection, push.group)
+    before = _before(connection, group, push.change)
+    edit = _edit(connection, group, push.change, {key: row.blob_id for key, row in before.items()})
+    if group.head.live and not edit and not isinstance(push.change, Drop):
+        return group, Commit(push.group, group.head.revision, changed=False, versions=group.versions), None
+    return group, *_advance(connection, group, push, meta, edit=edit, before=before)
+
+
 def _before(connection: Connection, group: Group, change: GroupChange) -> dict[Key, Held]:
     """What the group holds: all of it, or for a delta what it names."""
     if isinstance(change, Delta):
@@ -225,8 +246,8 @@ def _edit(connection: Connection, group: Group, change: GroupChange, held: Mappi
 
 
 def _advance(
-    connection: Connection, group: Group, push: Push, edit: Edit, before: Mapping[Key, Held]
-) -> tuple[Commit, Changed | DocChanged]:
+    connection: Connection, group: Group, push: GroupPush, meta: Meta, *, edit: Edit, before: Mapping[Key, Held]
+) -> tuple[Commit, ChangeItem]:
     """Write the next revision of a group."""
     head = Head(push.group, group.head.revision + 1, live=not isinstance(push.change, Drop))
     _keep_blobs(connection, edit, revisions.given_blobs(edit, push.change))
@@ -238,9 +259,9 @@ def _advance(
     )
     versions = revisions.next_versions(group.versions, edit.types(), push.change, head.revision) if head.live else {}
     resources = group.resources + sum(key not in before for key in edit.put) - len(edit.removed)
-    _add_revision(connection, group, RevisionInfo(push.group, head.revision, push.meta, versions, resources, head.live))
+    _add_revision(connection, group, RevisionInfo(push.group, head.revision, meta, versions, resources, head.live))
     event = _add_event(connection, Event("", push.group, head.revision, head.live))
-    return Commit(push.group, head.revision), event
+    return Commit(push.group, head.revision, versions=versions), event
 
 
 def _keep_blobs(connection: Connection, edit: Edit, given: Mapping[str, bytes]) -> None:
@@ -256,7 +277,7 @@ def _keep_blobs(connection: Connection, edit: Edit, given: Mapping[str, bytes]) 
 def _add_group(connection: Connection, name: str) -> Group:
     row = connection.execute("INSERT INTO grp (name, revision, live, last_rank) VALUES (?, 0, 0, 0)", (name,)).lastrowid
     assert row is not None
-    return Group(row, Head(name, 0, live=False), 0, {}, 0)
+    return Group(row, Head(name, 0, live=False), 0, 1, {}, 0)
 
 
 def _add_revision(connection: Connection, group: Group, info: RevisionInfo) -> None:
@@ -289,31 +310,51 @@ def _history(connection: Connection, group: Group, before: int, limit: int) -> l
         ),  # whatever was asked for, it fits SQLite's 64 bits
     )
     return [
-        RevisionInfo(group.head.group, at, Meta(author, message, time_s), json.loads(versions), resources, bool(live))
+        RevisionInfo(
+            group.head.group,
+            at,
+            Meta(author, message, time_s),
+            json.loads(versions),
+            resources,
+            bool(live),
+            content=bool(live) and at >= group.floor,
+        )
         for at, author, message, time_s, versions, resources, live in rows
     ]
 
 
-def _find_push(connection: Connection, group: Group, push_id: str) -> Commit | None:
+def _replayed(connection: Connection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:
+    """What became of these pushes when they were made before. Raises ``ReusedPushIdError``."""
+    found = [_find_push(connection, push.group, push_id) for push in pushes]
+    if not revisions.check_repeat(push_id, [each[1] if each is not None else None for each in found], digest):
+        return None
+    return [with_fields(each[0], replayed=True) for each in found if each is not None]
+
+
+def _find_push(connection: Connection, group: str, push_id: str) -> tuple[Commit, bytes] | None:
+    """What became of a push to a group, and the digest of what it asked for."""
     row = connection.execute(
-        "SELECT revision, changed FROM push WHERE grp = ? AND push_id = ?", (group.id, push_id)
+        "SELECT push.revision, changed, digest FROM push JOIN grp ON grp.id = push.grp WHERE name = ? AND push_id = ?",
+        (group, push_id),
     ).fetchone()
-    return Commit(group.head.group, row[0], bool(row[1])) if row is not None else None
+    return (Commit(group, row[0], bool(row[1])), row[2]) if row is not None else None
 
 
-def _keep_push(connection: Connection, group: Group, push: Push, result: Commit) -> Commit:
+def _keep_push(connection: Connection, group: Group, push: Push, digest: bytes, result: Commit) -> None:
     connection.execute(
-        "INSERT INTO push (grp, push_id, revision, changed, time_s) VALUES (?, ?, ?, ?, ?)",
-        (group.id, push.push_id, result.revision, result.changed, push.now_s),
+        "INSERT INTO push (grp, push_id, revision, changed, time_s, digest) VALUES (?, ?, ?, ?, ?, ?)",
+        (group.id, push.push_id, result.revision, result.changed, push.now_s, digest),
     )
+
+
+def _prune_pushes(connection: Connection, now_s: float, limit: int) -> None:
     connection.execute(
         "DELETE FROM push WHERE id IN (SELECT id FROM push ORDER BY id LIMIT ?) AND time_s < ?",
-        (_PRUNED_PER_PUSH, push.now_s - PUSH_IDS_KEPT_S),
+        (limit, now_s - PUSH_IDS_KEPT_S),
     )
-    return result
 
 
-def _add_event(connection: Connection, event: Event) -> Changed | DocChanged:
+def _add_event(connection: Connection, event: Event) -> ChangeItem:
     cursor = connection.execute(
         "INSERT INTO event (kind, name, revision, live, body) VALUES (?, ?, ?, ?, ?)", event
     ).lastrowid

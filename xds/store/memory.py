@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from xds.model.errors import NotFoundError
@@ -11,8 +12,10 @@ from xds.store import revisions
 from xds.store.base import (
     EVENTS_KEPT,
     NO_META,
+    PUSH_IDS_KEPT_S,
     READER_BUFFER,
     Changed,
+    ChangeItem,
     Commit,
     CorruptError,
     Delta,
@@ -22,6 +25,7 @@ from xds.store.base import (
     Entry,
     FullSet,
     GroupChange,
+    GroupPush,
     Head,
     Manifest,
     Meta,
@@ -32,30 +36,45 @@ from xds.store.base import (
     WatchItem,
 )
 from xds.store.feed import Feed, resumable
+from xds.store.retention import Collected, Retention, Stats, content_floor
 from xds.store.revisions import Edit, Key
 
 
 @dataclass(slots=True)
 class _Group:
-    """``manifests`` by revision; None stands for a deletion, whose ``Meta`` is in ``metas`` like any other."""
+    """``manifests`` and ``history`` by revision; a deletion has only the latter, and so has what was collected.
+
+    ``floor`` is the lowest revision whose content is kept.
+    """
 
     head: Head
-    manifests: dict[int, Manifest | None] = field(default_factory=dict)
-    metas: dict[int, Meta] = field(default_factory=dict)
-    pushes: dict[str, Commit] = field(default_factory=dict)
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+    history: dict[int, RevisionInfo] = field(default_factory=dict)
+    floor: int = 1
 
     def current(self) -> Manifest | None:
         return self.manifests.get(self.head.revision)
 
 
-class MemoryStore:
-    """A ``Store`` that lasts as long as the process; push ids, blobs and history are kept without end."""
+@dataclass(frozen=True, slots=True)
+class _Push:
+    """One push id of one group: what it came to, what was asked for, and when."""
 
-    def __init__(self, *, reader_buffer: int = READER_BUFFER) -> None:
+    commit: Commit
+    digest: bytes
+    time_s: float
+
+
+class MemoryStore:
+    """A ``Store`` that lasts as long as the process. ``clock`` (seconds since the epoch) ages push ids."""
+
+    def __init__(self, *, reader_buffer: int = READER_BUFFER, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._groups: dict[str, _Group] = {}
+        self._pushes: dict[tuple[str, str], _Push] = {}  # (group, push id), the oldest first
         self._blobs: dict[str, bytes] = {}
         self._docs: dict[tuple[str, str], tuple[int, bytes | None]] = {}
-        self._events: deque[Changed | DocChanged] = deque(maxlen=EVENTS_KEPT)
+        self._events: deque[ChangeItem] = deque(maxlen=EVENTS_KEPT)
         self._cursor = 0
         self._feed = Feed(reader_buffer)
         self._open = False
@@ -70,21 +89,38 @@ class MemoryStore:
     async def commit(
         self, group: str, change: GroupChange, *, push_id: str, expect: int | None = None, meta: Meta = NO_META
     ) -> Commit:
-        self._check_open()
-        known = self._groups.get(group)
-        if known is not None and push_id in known.pushes:
-            return replace(known.pushes[push_id], replayed=True)
-        state = known or _Group(Head(group, 0, live=False))
-        revisions.check_expect(f"group {group!r}", revisions.position(state.head), expect)
-        commit = self._apply(state, change, meta)
-        state.pushes[push_id] = commit
-        self._groups[group] = state
+        (commit,) = await self.commit_all((GroupPush(group, change, expect),), push_id=push_id, meta=meta)
         return commit
+
+    async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
+        done = await self.committed(pushes, push_id)
+        if done is not None:
+            return done
+        given: dict[str, bytes] = {}
+        staged = [self._stage(push, given) for push in pushes]
+        self._blobs.update(given)
+        digest, now_s = revisions.push_digest(pushes), self._clock()
+        commits: list[Commit] = []
+        for push, (state, edit) in zip(pushes, staged, strict=True):
+            commits.append(self._apply(state, push.change, edit, meta))
+            self._groups[push.group] = state
+            self._pushes[push.group, push_id] = _Push(commits[-1], digest, now_s)
+        self._forget_pushes(now_s)
+        return commits
+
+    async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
+        self._check_open()
+        revisions.check_groups(pushes)
+        found = [self._pushes.get((push.group, push_id)) for push in pushes]
+        digests = [each.digest if each is not None else None for each in found]
+        if not revisions.check_repeat(push_id, digests, revisions.push_digest(pushes)):
+            return None
+        return [replace(each.commit, replayed=True, versions={}) for each in found if each is not None]
 
     async def commit_status(self, group: str, push_id: str) -> Commit | None:
         self._check_open()
-        state = self._groups.get(group)
-        return state.pushes.get(push_id) if state is not None else None
+        found = self._pushes.get((group, push_id))
+        return replace(found.commit, versions={}) if found is not None else None
 
     async def head(self, group: str) -> Head | None:
         self._check_open()
@@ -117,8 +153,8 @@ class MemoryStore:
         state = self._groups.get(group)
         if state is None:
             return []
-        wanted = [revision for revision in state.manifests if before is None or revision < before]
-        return [_info(state, revision) for revision in sorted(wanted, reverse=True)[: max(0, limit)]]
+        wanted = [revision for revision in state.history if before is None or revision < before]
+        return [_line(state, revision) for revision in sorted(wanted, reverse=True)[: max(0, limit)]]
 
     def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
         return self._feed.follow(cursor, self._catch_up)
@@ -143,27 +179,58 @@ class MemoryStore:
             if of_kind == kind and id.startswith(prefix) and body is not None
         ]
 
-    def _apply(self, state: _Group, change: GroupChange, meta: Meta) -> Commit:
-        previous = state.current()
-        edit = _edit(state, previous, change)
-        if previous is not None and not edit and not isinstance(change, Drop):
-            return Commit(state.head.group, state.head.revision, changed=False)
-        self._keep_blobs(edit, change)
-        head = Head(state.head.group, state.head.revision + 1, live=not isinstance(change, Drop))
-        state.manifests[head.revision] = _next(head, previous, edit, change, meta) if head.live else None
-        state.metas[head.revision] = meta
-        state.head = head
-        self._publish(Changed(head, self._cursor + 1))
-        return Commit(head.group, head.revision)
+    async def collect(self, policy: Retention, now_s: float) -> Collected:
+        self._check_open()
+        total = Collected(push_ids=self._forget_pushes(now_s))
+        for state in self._groups.values():
+            total += _trim(state, policy, now_s)
+        return total + self._sweep()
 
-    def _keep_blobs(self, edit: Edit, change: GroupChange) -> None:
-        given = revisions.given_blobs(edit, change)
+    async def stats(self) -> Stats:
+        self._check_open()
+        size = sum(map(len, self._blobs.values()))
+        return Stats(size, 0, sum(len(state.manifests) for state in self._groups.values()), len(self._blobs))
+
+    def _sweep(self) -> Collected:
+        manifests = (manifest for state in self._groups.values() for manifest in state.manifests.values())
+        named = {entry.blob_id for manifest in manifests for entry in manifest.entries}
+        gone = [self._blobs.pop(blob) for blob in self._blobs.keys() - named]
+        return Collected(blobs=len(gone), blob_bytes=sum(map(len, gone)))
+
+    def _forget_pushes(self, now_s: float) -> int:
+        old = 0
+        while self._pushes and next(iter(self._pushes.values())).time_s < now_s - PUSH_IDS_KEPT_S:
+            del self._pushes[next(iter(self._pushes))]
+            old += 1
+        return old
+
+    def _stage(self, push: GroupPush, given: dict[str, bytes]) -> tuple[_Group, Edit]:
+        """Check one group's part of a push without changing anything; its blobs are added to ``given``."""
+        state = self._groups.get(push.group) or _Group(Head(push.group, 0, live=False))
+        at = revisions.position(state.head)
+        revisions.check_expect(f"group {push.group!r}", at, push.expect, push.group)
+        edit = _edit(state, state.current(), push.change)
+        given.update(revisions.given_blobs(edit, push.change))
         for blob in edit.put.values():
             if blob not in given and blob not in self._blobs:
                 raise CorruptError(f"blob {blob} is neither given nor held")
-        self._blobs.update(given)
+        return state, edit
 
-    def _publish(self, item: Changed | DocChanged) -> None:
+    def _apply(self, state: _Group, change: GroupChange, edit: Edit, meta: Meta) -> Commit:
+        previous = state.current()
+        if previous is not None and not edit and not isinstance(change, Drop):
+            return Commit(state.head.group, state.head.revision, changed=False, versions=previous.versions)
+        head = Head(state.head.group, state.head.revision + 1, live=not isinstance(change, Drop))
+        made = _next(head, previous, edit, change, meta) if head.live else None
+        versions, resources = (made.versions, len(made.entries)) if made is not None else ({}, 0)
+        if made is not None:
+            state.manifests[head.revision] = made
+        state.history[head.revision] = RevisionInfo(head.group, head.revision, meta, versions, resources, head.live)
+        state.head = head
+        self._publish(Changed(head, self._cursor + 1))
+        return Commit(head.group, head.revision, versions=versions)
+
+    def _publish(self, item: ChangeItem) -> None:
         self._cursor = item.cursor
         self._events.append(item)
         self._feed.publish(item)
@@ -219,14 +286,32 @@ def _entries(previous: tuple[Entry, ...], edit: Edit) -> tuple[Entry, ...]:
 
 def _manifest(state: _Group, revision: int | None) -> Manifest:
     wanted = state.head.revision if revision is None else revision
-    found = state.manifests.get(wanted)
-    if found is None:
+    line = state.history.get(wanted)
+    if line is None or not line.live:
         raise NotFoundError(f"group {state.head.group!r} has no content at revision {wanted}")
-    return found
+    revisions.check_kept(state.head.group, wanted, state.floor)
+    return state.manifests[wanted]
 
 
-def _info(state: _Group, revision: int) -> RevisionInfo:
-    found, meta = state.manifests[revision], state.metas[revision]
-    if found is None:
-        return RevisionInfo(state.head.group, revision, meta, {}, 0, live=False)
-    return RevisionInfo(state.head.group, revision, meta, found.versions, len(found.entries))
+def _line(state: _Group, revision: int) -> RevisionInfo:
+    return replace(state.history[revision], content=revision in state.manifests)
+
+
+def _trim(state: _Group, policy: Retention, now_s: float) -> Collected:
+    head, floor = state.head, state.floor
+    least = max(floor, head.revision - policy.revisions_limit + 1)
+    times = {at: line.meta.time_s for at, line in state.history.items()}
+    young = min((at for at, time_s in times.items() if at >= least and time_s >= now_s - policy.age_s), default=None)
+    pinned = policy.pinned.get(head.group, ())
+    state.floor = content_floor(head.revision, head.live, floor, young, pinned, policy)
+    for revision in range(floor, min(state.floor, head.revision + 1)):
+        state.manifests.pop(revision, None)
+    old = [
+        at
+        for at, time_s in times.items()
+        if at < min(state.floor, head.revision)
+        and (time_s < now_s - policy.history_s or at <= head.revision - policy.history_limit)
+    ]
+    for revision in old:
+        del state.history[revision]
+    return Collected(revisions=state.floor - floor, lines=len(old))

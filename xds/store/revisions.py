@@ -6,13 +6,28 @@ An engine looks up what it holds, asks for the ``Edit``, and when that changes s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from xds.model.errors import ConflictError, NotFoundError
-from xds.store.base import CorruptError, Delta, Entry, FullSet, GroupChange, Head, blob_id
+from xds.store.base import (
+    CorruptError,
+    Delta,
+    Entry,
+    FullSet,
+    GoneError,
+    GroupChange,
+    GroupPush,
+    Head,
+    ReusedPushIdError,
+    Rollback,
+    blob_id,
+)
 
 Key = tuple[str, str]  # (type_url, name)
+
+DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +90,63 @@ def position(head: Head | None) -> int:
     return head.revision if head is not None and head.live else 0
 
 
-def check_expect(subject: str, at: int, expect: int | None) -> None:
+def check_expect(subject: str, at: int, expect: int | None, group: str = "") -> None:
     """Compare-and-set. Raises ``ConflictError``."""
     if expect is not None and expect != at:
-        raise ConflictError(f"{subject} is at revision {at}, not {expect}", at)
+        raise ConflictError(f"{subject} is at revision {at}, not {expect}", at, group)
+
+
+def check_groups(pushes: Sequence[GroupPush]) -> None:
+    """Raises ``ValueError`` for what is no transaction."""
+    named = {push.group for push in pushes}
+    if not pushes or len(named) < len(pushes):
+        raise ValueError("a transaction changes at least one group, and each of them once")
+
+
+def check_kept(group: str, revision: int, floor: int) -> None:
+    """Raises ``GoneError`` for a revision below the lowest that has its content."""
+    if revision < floor:
+        raise GoneError(
+            f"the content of revision {revision} of group {group!r} is no longer kept;"
+            " the history says who pushed it and when"
+        )
+
+
+def check_repeat(push_id: str, known: Sequence[bytes | None], digest: bytes) -> bool:
+    """Whether a push was made before. ``known``: by what digest each of its groups knows the id, None for not at all.
+
+    An empty digest (from before digests were kept) stands for any. Raises ``ReusedPushIdError``.
+    """
+    if all(each is None for each in known):
+        return False
+    if any(each is None or each not in (b"", digest) for each in known):
+        raise ReusedPushIdError(f"the push id {push_id!r} was used for another push; take a fresh one for each")
+    return True
+
+
+def push_digest(pushes: Iterable[GroupPush]) -> bytes:
+    """Identifies what a push asks for: equal digests, equal changes to the same groups."""
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    for push in pushes:
+        for part in (push.group, *_parts(push.change)):
+            digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
+    return digest.digest()
+
+
+def _parts(change: GroupChange) -> Iterator[str]:
+    yield type(change).__name__
+    if isinstance(change, Rollback):
+        yield str(change.to)
+    if isinstance(change, FullSet | Delta):
+        entries = change.entries if isinstance(change, FullSet) else change.put
+        yield from (change.label, str(len(change.labels)), str(len(entries)))
+        for url, label in sorted(change.labels.items()):
+            yield from (url, label)
+        for entry in entries:
+            yield from (entry.type_url, entry.name, entry.blob_id)
+    if isinstance(change, Delta):
+        for key in change.delete:
+            yield from key
 
 
 def given_blobs(edit: Edit, change: GroupChange) -> dict[str, bytes]:

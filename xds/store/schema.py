@@ -3,7 +3,7 @@
 A group's present content is in ``entry``, one row a resource; a row that is replaced or removed moves to ``past`` with
 the revision that ended it. The content at revision r is what was born by then and had not died: so one update writes
 one row, and reading an older revision costs the head plus what changed since. Dropping history is deleting from
-``past`` what died long ago, then blobs that neither table names.
+``past`` what died by the group's ``floor``, then the blobs of ``doomed`` that neither table names (``collection``).
 
 Rows name blobs by hash, without a foreign key: a manifest is read without touching the blobs, and the check would need
 an index over both tables, paid on every push.
@@ -12,10 +12,11 @@ an index over both tables, paid on every push.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 
 from xds.store.base import UnavailableError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 PAGE_BYTES = 8192
 CACHE_KIB = 32 * 1024
 WAL_LIMIT_BYTES = 64 << 20
@@ -28,7 +29,8 @@ CREATE TABLE grp (
     name TEXT NOT NULL UNIQUE,
     revision INTEGER NOT NULL,
     live INTEGER NOT NULL,
-    last_rank INTEGER NOT NULL
+    last_rank INTEGER NOT NULL,
+    floor INTEGER NOT NULL DEFAULT 1 -- the lowest revision whose content is kept
 );
 -- A rowid table: WITHOUT ROWID keyed by hash was measured at 8 times the time and 4 times the space.
 CREATE TABLE blob (id INTEGER PRIMARY KEY, h BLOB NOT NULL UNIQUE, codec INTEGER NOT NULL, data BLOB NOT NULL);
@@ -69,6 +71,7 @@ CREATE TABLE push (
     revision INTEGER NOT NULL,
     changed INTEGER NOT NULL,
     time_s REAL NOT NULL,
+    digest BLOB NOT NULL DEFAULT x'', -- of what was asked for; empty: not known
     UNIQUE (grp, push_id)
 );
 CREATE TABLE doc (
@@ -88,7 +91,18 @@ CREATE TABLE event (
     live INTEGER NOT NULL,
     body BLOB
 );
+-- Every blob that no row names is in here, kept across a crash amid a collection; some that are named may be, too.
+CREATE TABLE doomed (h BLOB PRIMARY KEY) WITHOUT ROWID;
 """
+
+# What brings a file from a schema to the next.
+_MIGRATIONS: Mapping[int, tuple[str, ...]] = {
+    1: (
+        "ALTER TABLE grp ADD COLUMN floor INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE push ADD COLUMN digest BLOB NOT NULL DEFAULT x''",
+        "CREATE TABLE doomed (h BLOB PRIMARY KEY) WITHOUT ROWID",
+    ),
+}
 
 
 def configure(connection: sqlite3.Connection, max_bytes: int | None) -> None:
@@ -111,7 +125,7 @@ def configure(connection: sqlite3.Connection, max_bytes: int | None) -> None:
 
 
 def ensure(connection: sqlite3.Connection) -> None:
-    """Create the tables or check their version, in the caller's transaction.
+    """Create the tables or bring them up to date, in the caller's transaction.
 
     Raises ``UnavailableError`` for a file of a newer release, or of another program.
     """
@@ -122,11 +136,20 @@ def ensure(connection: sqlite3.Connection) -> None:
     if "meta" not in names:
         raise UnavailableError("the database file belongs to another program")
     (found,) = connection.execute("SELECT v FROM meta WHERE k = 'schema'").fetchone() or ("0",)
-    if int(found) != SCHEMA_VERSION:
+    if int(found) > SCHEMA_VERSION or (int(found) < SCHEMA_VERSION and int(found) not in _MIGRATIONS):
         raise UnavailableError(f"the data has schema {found}, this release knows {SCHEMA_VERSION}; use a newer release")
+    _migrate(connection, int(found))
+
+
+def _migrate(connection: sqlite3.Connection, found: int) -> None:
+    for version in range(found, SCHEMA_VERSION):
+        for statement in _MIGRATIONS[version]:
+            connection.execute(statement)
+    if found < SCHEMA_VERSION:
+        connection.execute("UPDATE meta SET v = ? WHERE k = 'schema'", (str(SCHEMA_VERSION),))
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    for statement in _TABLES.split(";\n"):
+    for statement in _TABLES.split(";\n"):  # a comment holds no semicolon at the end of its line
         connection.execute(statement)
     connection.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))

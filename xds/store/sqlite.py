@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from xds.store import ledger
+from xds.store import collection, ledger
 from xds.store.base import (
     NO_META,
     READER_BUFFER,
-    Changed,
+    ChangeItem,
     Commit,
     Doc,
-    DocChanged,
     GroupChange,
+    GroupPush,
     Head,
     Manifest,
     Meta,
@@ -31,6 +33,7 @@ from xds.store.base import (
 )
 from xds.store.database import Database, Job
 from xds.store.feed import Feed
+from xds.store.retention import Collected, Retention, Stats
 from xds.store.worker import Worker, post
 
 T = TypeVar("T")
@@ -57,6 +60,7 @@ class SqliteStore:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._worker: Worker | None = None
         self._closing: asyncio.Future[None] | None = None
+        self._collecting = asyncio.Lock()
 
     async def open(self) -> None:
         if self._worker is not None:
@@ -80,8 +84,15 @@ class SqliteStore:
     async def commit(
         self, group: str, change: GroupChange, *, push_id: str, expect: int | None = None, meta: Meta = NO_META
     ) -> Commit:
-        push = ledger.Push(group, change, push_id, expect, meta, self._clock())
-        return await self._write(lambda connection: ledger.commit(connection, push))
+        (commit,) = await self.commit_all((GroupPush(group, change, expect),), push_id=push_id, meta=meta)
+        return commit
+
+    async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
+        push = ledger.Push(pushes, push_id, meta, self._clock())
+        return await self._write(lambda connection: ledger.commit_all(connection, push))
+
+    async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
+        return await self._read(lambda connection: ledger.committed(connection, pushes, push_id))
 
     async def commit_status(self, group: str, push_id: str) -> Commit | None:
         return await self._read(lambda connection: ledger.commit_status(connection, group, push_id))
@@ -112,6 +123,49 @@ class SqliteStore:
     async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
         return await self._read(lambda connection: ledger.docs(connection, kind, prefix))
 
+    async def collect(self, policy: Retention, now_s: float) -> Collected:
+        async with self._collecting:
+            total = Collected()
+            for group in await self._read(collection.group_names):
+                total += await self._trim(group, policy, now_s)
+            total += await self._repeat(lambda connection: collection.trim_push_ids(connection, now_s))
+            total += await self._sweep()
+            while await self._step(collection.shrink):
+                pass
+            return total
+
+    async def stats(self) -> Stats:
+        found = await self._read(collection.stats)
+        return replace(found, bytes=found.bytes + self._database.log_bytes())
+
+    async def _trim(self, group: str, policy: Retention, now_s: float) -> Collected:
+        total = await self._step(lambda connection: collection.raise_floor(connection, group, policy, now_s))
+        while await self._step(lambda connection: collection.trim(connection, group)):
+            pass
+        return total + await self._repeat(lambda connection: collection.trim_history(connection, group, policy, now_s))
+
+    async def _sweep(self) -> Collected:
+        place = await self._step(collection.begin_striking)
+        if place is None:
+            await self._step(collection.end_striking)
+            return Collected()
+        while place is not None:
+            place = await self._step(partial(collection.strike, place=place))
+        swept = await self._repeat(collection.sweep)
+        await self._step(collection.end_striking)
+        return swept
+
+    async def _repeat(self, job: Job[Collected]) -> Collected:
+        """Do a step until it finds nothing more to do."""
+        total = Collected()
+        while (done := await self._step(job)) != Collected():
+            total += done
+        return total
+
+    async def _step(self, job: Job[T]) -> T:
+        """One short transaction; pushes that wait by then are done before the next one."""
+        return await self._write(lambda connection: (job(connection), ()))
+
     async def _finish(self, worker: Worker) -> None:
         await worker.finish(self._database.close)
         self._feed.close()
@@ -122,10 +176,10 @@ class SqliteStore:
     async def _read(self, job: Job[T]) -> T:
         return await self._running().submit(lambda: self._database.read(job))
 
-    async def _write(self, job: Callable[[sqlite3.Connection], tuple[T, Changed | DocChanged | None]]) -> T:
+    async def _write(self, job: Callable[[sqlite3.Connection], tuple[T, Sequence[ChangeItem]]]) -> T:
         def write_and_tell() -> T:
-            result, event = self._database.write(job)
-            if event is not None:  # told from here: the caller may be cancelled by now, the commit stands
+            result, events = self._database.write(job)
+            for event in events:  # told from here: the caller may be cancelled by now, the commit stands
                 self._tell(self._feed.publish, event)
             return result
 

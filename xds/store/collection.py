@@ -1,0 +1,174 @@
+"""Letting go of old content in SQLite, in steps that are each a short transaction (spec/storage.md 8).
+
+``trim`` drops rows of ``past``, and puts the blobs they named into ``doomed`` within the same transaction. Then
+everything that is named is struck off that list: first all of ``entry``, then all of ``past``, in the order in which
+rows move from the one to the other, while ``striking``, a trigger of this connection, strikes off what pushes name
+anew. What is left then is named nowhere, and ``sweep`` deletes it. A crash between two steps costs nothing: ``doomed``
+is a table like the others, and the next collection starts the striking over.
+
+Each function does one step and says how to go on; pushes come in between.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
+from xds.store.retention import Collected, Retention, Stats, content_floor
+from xds.store.schema import PAGE_BYTES
+
+Connection = sqlite3.Connection
+
+ROWS_PER_STEP = 2_000  # written
+ROWS_PER_SCAN = 20_000  # read
+BYTES_PER_STEP = 8 << 20
+PAGES_PER_STEP = 512
+SPARE_SHARE = 16  # one in so many pages is left free, for the pushes to come
+SPARE_PAGES = 256
+
+_TABLES = {"entry": ("grp", "type", "name"), "past": ("grp", "died", "type", "name")}
+
+
+class Place(NamedTuple):
+    """How far the striking has come: the last key seen of a table."""
+
+    table: str = "entry"
+    key: tuple[int | str, ...] = (-1, -1, "")
+
+
+def group_names(connection: Connection) -> list[str]:
+    """All groups, deleted ones included."""
+    return [name for (name,) in connection.execute("SELECT name FROM grp ORDER BY name")]
+
+
+def raise_floor(connection: Connection, name: str, policy: Retention, now_s: float) -> Collected:
+    """Decide what a group keeps; what lies below cannot be read any more from here on."""
+    group, newest, live, floor = connection.execute(
+        "SELECT id, revision, live, floor FROM grp WHERE name = ?", (name,)
+    ).fetchone()
+    (young,) = connection.execute(
+        "SELECT min(revision) FROM revision WHERE grp = ? AND revision >= ? AND time_s >= ?",
+        (group, max(floor, newest - policy.revisions_limit + 1), now_s - policy.age_s),
+    ).fetchone()
+    raised = content_floor(newest, bool(live), floor, young, policy.pinned.get(name, ()), policy)
+    if raised > floor:
+        connection.execute("UPDATE grp SET floor = ? WHERE id = ?", (raised, group))
+    return Collected(revisions=raised - floor)
+
+
+def trim(connection: Connection, name: str) -> int:
+    """Drop rows that ended below a group's floor; how many. To be called until there are none."""
+    rows = connection.execute(
+        "SELECT grp, died, type, past.name, h FROM past JOIN grp ON grp.id = past.grp"
+        " WHERE grp.name = ? AND died <= floor ORDER BY died, type, past.name LIMIT ?",
+        (name, ROWS_PER_STEP),
+    ).fetchall()
+    # Deleted first: on a full disk the room for what follows comes from here.
+    connection.executemany(
+        "DELETE FROM past WHERE grp = ? AND died = ? AND type = ? AND name = ?", (row[:4] for row in rows)
+    )
+    connection.executemany("INSERT OR IGNORE INTO doomed VALUES (?)", (row[4:] for row in rows))
+    return len(rows)
+
+
+def trim_history(connection: Connection, name: str, policy: Retention, now_s: float) -> Collected:
+    """Drop lines of a group's history; to be called until it drops none."""
+    dropped = connection.execute(
+        "DELETE FROM revision WHERE grp = (SELECT id FROM grp WHERE name = :name) AND revision IN ("
+        " SELECT revision.revision FROM revision JOIN grp ON grp.id = grp WHERE name = :name"
+        " AND revision.revision < min(floor, grp.revision)"
+        " AND (time_s < :old OR revision.revision <= grp.revision - :most) LIMIT :limit)",
+        {"name": name, "old": now_s - policy.history_s, "most": policy.history_limit, "limit": ROWS_PER_STEP},
+    ).rowcount
+    return Collected(lines=dropped)
+
+
+def trim_push_ids(connection: Connection, now_s: float) -> Collected:
+    """Forget push ids of which nobody needs to know any more; to be called until it forgets none."""
+    dropped = connection.execute(
+        "DELETE FROM push WHERE id IN (SELECT id FROM push ORDER BY id LIMIT ?) AND time_s < ?",
+        (ROWS_PER_STEP, now_s - PUSH_IDS_KEPT_S),
+    ).rowcount
+    return Collected(push_ids=dropped)
+
+
+def begin_striking(connection: Connection) -> Place | None:
+    """Watch what pushes name from now on; None when no blob is doomed."""
+    connection.execute(
+        "CREATE TEMP TRIGGER IF NOT EXISTS striking AFTER INSERT ON main.entry"
+        " BEGIN DELETE FROM doomed WHERE h = new.h; END"
+    )
+    return Place() if connection.execute("SELECT 1 FROM doomed LIMIT 1").fetchone() is not None else None
+
+
+def strike(connection: Connection, place: Place) -> Place | None:
+    """Strike off what the rows behind ``place`` name; the next place, None at the end."""
+    _check_watched(connection)
+    columns = ", ".join(_TABLES[place.table])
+    marks = ", ".join("?" for _ in place.key)
+    behind = f"FROM {place.table} WHERE ({columns}) > ({marks}) ORDER BY {columns}"
+    last = connection.execute(f"SELECT {columns} {behind} LIMIT 1 OFFSET ?", (*place.key, ROWS_PER_SCAN - 1)).fetchone()
+    connection.execute(
+        f"DELETE FROM doomed WHERE h IN (SELECT h {behind} LIMIT ?)",  # noqa: S608
+        (*place.key, ROWS_PER_SCAN),
+    )
+    if last is not None:
+        return Place(place.table, last)
+    return Place("past", (-1, -1, -1, "")) if place.table == "entry" else None
+
+
+def sweep(connection: Connection) -> Collected:
+    """Delete blobs that are still doomed once all is struck off; to be called until it deletes none."""
+    _check_watched(connection)
+    rows = connection.execute(
+        "SELECT doomed.h, ifnull(length(data), 0) FROM doomed LEFT JOIN blob ON blob.h = doomed.h LIMIT ?",
+        (ROWS_PER_STEP,),
+    ).fetchall()
+    taken, size = 0, 0
+    for _, length in rows:
+        taken, size = taken + 1, size + length
+        if size >= BYTES_PER_STEP:
+            break
+    doomed = [(h,) for h, _ in rows[:taken]]
+    connection.executemany("DELETE FROM blob WHERE h = ?", doomed)
+    connection.executemany("DELETE FROM doomed WHERE h = ?", doomed)
+    return Collected(blobs=taken, blob_bytes=size)
+
+
+def end_striking(connection: Connection) -> None:
+    """Stop watching."""
+    connection.execute("DROP TRIGGER IF EXISTS temp.striking")
+
+
+def shrink(connection: Connection) -> int:
+    """Give free pages back to the file system; how many. To be called until there are none to give.
+
+    Some stay for the pushes to come. A file that was made without incremental vacuum keeps all of them.
+    """
+    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    surplus = min(free - max(SPARE_PAGES, pages // SPARE_SHARE), PAGES_PER_STEP)
+    if mode != 2 or surplus <= 0:
+        return 0
+    connection.execute(f"PRAGMA incremental_vacuum({surplus})").fetchall()  # each row that is fetched is a page
+    return int(surplus)
+
+
+def stats(connection: Connection) -> Stats:
+    """``Store.stats`` without the write-ahead log."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (blobs,) = connection.execute("SELECT count(*) FROM blob").fetchone()
+    (revisions,) = connection.execute(
+        "SELECT count(*) FROM revision JOIN grp ON grp.id = grp WHERE revision.live AND revision.revision >= floor"
+    ).fetchone()
+    return Stats(pages * PAGE_BYTES, free * PAGE_BYTES, revisions, blobs)
+
+
+def _check_watched(connection: Connection) -> None:
+    """The trigger goes with its connection, and after that nothing that was struck off can be relied upon."""
+    found = connection.execute("SELECT 1 FROM temp.sqlite_master WHERE name = 'striking'").fetchone()
+    if found is None:
+        raise UnavailableError("the database was opened anew amid a collection; the next one begins afresh")

@@ -1,0 +1,80 @@
+"""How much history a store keeps, and what collecting the rest came to. Pure.
+
+The policy is that of spec/storage.md 8: the last 20 revisions of a group and anything younger than 7 days keep their
+content; who pushed what and when is kept much longer. Both have an upper bound, so that a caller who pushes fifty
+times a second does not fill the disk within those days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+
+DAY_S = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What ``Store.collect`` spares.
+
+    * ``revisions``, ``age_s``: the last so many revisions of a group, and all that are younger, keep their content;
+    * ``revisions_limit``: never more than so many, however young;
+    * ``history_s``, ``history_limit``: the same for the lines of the history, which outlive the content;
+    * ``pinned``: revisions by group whose content is kept whatever else is said.
+
+    The head is always kept. Of a deleted group everything is kept for ``age_s`` after the deletion, then nothing but
+    the history. Raises ``ValueError`` for a policy that would not keep the head.
+    """
+
+    revisions: int = 20
+    age_s: float = 7 * DAY_S
+    revisions_limit: int = 10_000
+    history_s: float = 365 * DAY_S
+    history_limit: int = 100_000
+    pinned: Mapping[str, Collection[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.revisions < 1 or self.revisions_limit < self.revisions or self.history_limit < 1:
+            raise ValueError("a group keeps at least one revision, and its limit is no lower than what it keeps")
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was let go: contents of revisions, lines of history, blobs and their bytes, push ids."""
+
+    revisions: int = 0
+    lines: int = 0
+    blobs: int = 0
+    blob_bytes: int = 0
+    push_ids: int = 0
+
+    def __add__(self, other: Collected) -> Collected:
+        names = [each.name for each in fields(Collected)]
+        return Collected(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The size of a store. ``bytes`` is what it takes on disk (in memory: its blobs), ``free_bytes`` what of that is
+    unused. ``revisions`` counts those with content.
+    """
+
+    bytes: int
+    free_bytes: int
+    revisions: int
+    blobs: int
+
+
+def content_floor(
+    newest: int, live: bool, floor: int, oldest_young: int | None, pinned: Collection[int], policy: Retention
+) -> int:
+    """The lowest revision of a group whose content is to be kept; above ``newest`` when none is.
+
+    ``floor`` is the lowest that has it now, ``oldest_young`` the lowest that is younger than ``policy.age_s``.
+    """
+    if not live and oldest_young is None:
+        return newest + 1
+    kept = newest - policy.revisions + 1
+    young = kept if oldest_young is None else min(kept, oldest_young)
+    bounded = max(young, newest - policy.revisions_limit + 1)
+    return max(1, floor, min(bounded, *pinned, newest))
