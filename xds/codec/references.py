@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor
 
-from xds.codec.walk import ANY, submessages, unpack
+from xds.codec.walk import ANY, placed_submessages, submessages, unpack
 from xds.model.name import WILDCARD, canonical_name
 from xds.model.resource import Reference
 from xds.model.resource_type import (
@@ -36,6 +36,7 @@ _SOURCES = {
     "self": "self",
 }
 Found = Iterator[Reference]
+Path = tuple[str | int, ...]
 
 
 def references_of(type_url: str, message: Any) -> tuple[Reference, ...]:
@@ -46,6 +47,52 @@ def references_of(type_url: str, message: Any) -> tuple[Reference, ...]:
     if type_url in _V2_TYPES:
         return tuple(Reference(V2_URLS.get(one.type_url, one.type_url), one.name, one.source) for one in found)
     return tuple(found)
+
+
+def places_of(type_url: str, message: Any) -> dict[tuple[str, str], Path]:
+    """Where each reference first stands: by type URL and name, the path within the rendered resource."""
+    found: dict[tuple[str, str], Path] = {}
+    for path, one in _placed(message, ()):
+        meant = V2_URLS.get(one.type_url, one.type_url) if type_url in _V2_TYPES else one.type_url
+        found.setdefault((meant, one.name), path)
+    return found
+
+
+def _placed(message: Any, path: Path) -> Iterator[tuple[Path, Reference]]:
+    if message.DESCRIPTOR.full_name == ANY:
+        inner = unpack(message)
+        if inner is not None:
+            yield from _placed(inner, path)  # in JSON a packed message stands where its Any does
+        return
+    finder = _finder(message.DESCRIPTOR)
+    for one in finder(message) if finder is not None else ():
+        yield (*path, *_naming(message, one.name)), one
+    for step, submessage in placed_submessages(message, _WANTED):
+        if submessage.DESCRIPTOR.full_name not in _PASSED_BY:
+            yield from _placed(submessage, (*path, *step))
+
+
+# Fields that name a resource, or hold the message that does; the first that fits is meant.
+_NAMING = (
+    *("eds_cluster_config", "rds", "service_name", "route_config_name", "route_configuration_name"),
+    *("cluster_name", "cluster", "clusters", "name"),
+)
+
+
+def _naming(message: Any, name: str) -> Path:
+    """The path from a message that refers to ``name`` to the field that says so; empty for a wildcard."""
+    fields = message.DESCRIPTOR.fields_by_name
+    for key in (key for key in _NAMING if key in fields):
+        value = getattr(message, key)
+        if fields[key].message_type is not None:
+            below = _naming(value, name) if not fields[key].is_repeated and message.HasField(key) else ()
+            if below:
+                return (key, *below)
+        elif fields[key].is_repeated and name in value:
+            return (key, list(value).index(name))
+        elif not fields[key].is_repeated and canonical_name(value) == name:
+            return (key,)
+    return ()
 
 
 def _walk(message: Any) -> Found:
@@ -59,7 +106,8 @@ def _walk(message: Any) -> Found:
     if finder is not None:
         yield from finder(message)
     for submessage in submessages(message, _WANTED):
-        yield from _walk(submessage)
+        if submessage.DESCRIPTOR.full_name not in _PASSED_BY:
+            yield from _walk(submessage)
 
 
 @cache
@@ -90,6 +138,10 @@ def _cluster(cluster: Any) -> Found:
 def _aggregate(config: Any) -> Found:
     for name in config.clusters:
         yield _mention(CLUSTER, name)
+
+
+def _grpc_service(service: Any) -> Found:
+    yield _mention(CLUSTER, service.cluster_name)
 
 
 def _secret(config: Any) -> Found:
@@ -136,6 +188,11 @@ _FINDERS: Mapping[str, Callable[[Any], Found]] = {
     "envoy.config.cluster.aggregate.v2alpha.ClusterConfig": _aggregate,
     "envoy.extensions.transport_sockets.tls.v3.SdsSecretConfig": _secret,
     "envoy.api.v2.auth.SdsSecretConfig": _secret,
+    "envoy.extensions.clusters.composite.v3.ClusterConfig.ClusterEntry": _by_name,
+    "envoy.config.core.v3.GrpcService.EnvoyGrpc": _grpc_service,
+    "envoy.config.core.v3.HttpUri": _by_cluster,
+    "envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig": _by_cluster,
+    "envoy.extensions.filters.udp.udp_proxy.v3.Route": _by_cluster,
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": _connection_manager,
     "envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager": _connection_manager,
     "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy": _by_cluster,
@@ -154,6 +211,8 @@ _FINDERS: Mapping[str, Callable[[Any], Found]] = {
     "envoy.api.v2.route.WeightedCluster.ClusterWeight": _by_name,
 }
 _WANTED = frozenset((ANY, *_FINDERS))
+# Their clusters lead to a management server, and are the bootstrap's.
+_PASSED_BY = frozenset(("envoy.config.core.v3.ConfigSource", "envoy.api.v2.core.ConfigSource"))
 
 _V3_REFERRING = (CLUSTER, LISTENER, ROUTE, SCOPED_ROUTE, VIRTUAL_HOST, EXTENSION_CONFIG)
 _V2_TYPES = frozenset(V2_URLS.values())

@@ -49,6 +49,18 @@ def submessages(message: Any, wanted: frozenset[str]) -> Iterator[Any]:
             yield getattr(message, name)
 
 
+def placed_submessages(message: Any, wanted: frozenset[str]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """As ``submessages``, each with the path to it: field, then index or map key."""
+    for name, is_repeated, is_map in _holders(message.DESCRIPTOR, wanted):
+        value = getattr(message, name)
+        if is_map:
+            yield from (((name, str(key)), one) for key, one in value.items())
+        elif is_repeated:
+            yield from (((name, index), one) for index, one in enumerate(value))
+        elif message.HasField(name):
+            yield (name,), value
+
+
 def unpack(packed: Any) -> Message | None:
     """What an ``Any`` holds; None for a type that is not in the schema and for bytes that are none of its."""
     message_class = schema.message_class(packed.type_url)

@@ -1,0 +1,246 @@
+"""Checks over a whole set of resources: who refers to whom, and what only one can have.
+
+Almost everything is a warning: a proxy may have the cluster or secret from its own bootstrap, or ask for it on demand.
+Errors are what Envoy surely refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from xds.codec import schema
+from xds.codec.check import resource_label
+from xds.codec.exclusive import LISTENERS, Address, addresses_of, repeated_domains
+from xds.codec.findings import FINDINGS_LIMIT, Findings
+from xds.codec.references import Path, places_of
+from xds.model.errors import Violation
+from xds.model.name import WILDCARD
+from xds.model.resource import Reference, Resource
+from xds.model.resource_type import (
+    CLUSTER,
+    ENDPOINT,
+    EXTENSION_CONFIG,
+    LISTENER,
+    ROUTE,
+    SCOPED_ROUTE,
+    SECRET,
+    V2_URLS,
+    VIRTUAL_HOST,
+    alias_of,
+)
+
+Key = tuple[str, str]  # (type_url, name)
+Members = Mapping[Key, Resource]
+
+NOTHING: Members = MappingProxyType({})
+# Beyond these, findings go without hint or place: they are what takes time.
+_HINTS_LIMIT = 10
+_CANDIDATES_LIMIT = 200
+_PLACED_BYTES_LIMIT = 1 << 20
+
+_V3_URLS = {v2: v3 for v3, v2 in V2_URLS.items()}
+_WORDS = {
+    CLUSTER: ("cluster", "requests for it fail unless the proxies know it from elsewhere"),
+    ENDPOINT: ("assignment", "the cluster gets no endpoints"),
+    EXTENSION_CONFIG: ("extension config", "the listener waits for it, then goes without"),
+    ROUTE: ("route configuration", "requests get 404"),
+    SCOPED_ROUTE: ("scoped route", "requests get 404"),
+    SECRET: ("secret", "no TLS connection can be made"),
+    VIRTUAL_HOST: ("virtual host", "requests get 404"),
+}
+# What is of no use unless somebody refers to it, and who could.
+_REFERRERS: Mapping[str, tuple[str, ...]] = {
+    ENDPOINT: (CLUSTER,),
+    ROUTE: (LISTENER, SCOPED_ROUTE),
+    SECRET: (CLUSTER, LISTENER, EXTENSION_CONFIG),
+}
+
+
+def check_references(
+    resources: Iterable[Resource], *, removed: Collection[Key] = (), known: Members = NOTHING
+) -> list[Violation]:
+    """What is wrong between resources: errors first, then warnings, each at most ``FINDINGS_LIMIT``.
+
+    Without ``known``, ``resources`` are a whole set, in pushed order. With it, only they are checked, within ``known``:
+    all that the group will hold, they included. ``removed`` are the keys that go away; who still refers to them is
+    told in other words than who refers to what never was.
+    """
+    check = _Check(list(resources), frozenset(removed), known)
+    check.missing()
+    check.clashes()
+    check.domains()
+    check.unused() if not known else check.abandoned()
+    return [*check.findings.violations, *check.findings.warnings]
+
+
+class _Check:
+    def __init__(self, checked: list[Resource], removed: frozenset[Key], known: Members) -> None:
+        self.findings = Findings()
+        self._checked = checked
+        self._removed = removed
+        self._is_whole = not known
+        self._members = known or {(one.type_url, one.name): one for one in checked}
+        self._aliases: set[Key] | None = None
+        self._wildcards: set[Key] | None = None
+        self._hints_left = _HINTS_LIMIT
+        self._bytes_left = _PLACED_BYTES_LIMIT
+        self._types = {type_url for type_url, _ in self._members} if self._is_whole else frozenset[str]()
+
+    # References
+
+    def missing(self) -> None:
+        for index, resource in enumerate(self._checked):
+            lost = [one for one in resource.references if one.source != "path" and not self._has(resource, one)]
+            if lost:
+                self._about(resource, index)
+                self._tell(resource, lost)
+
+    def abandoned(self) -> None:
+        """Who, of all that stay as they are, refers to what goes away."""
+        if not self._removed:
+            return
+        told = {(one.type_url, one.name) for one in self._checked}
+        for resource in self._members.values():
+            lost = [one for one in resource.references if (one.type_url, one.name) in self._removed]
+            if lost and (resource.type_url, resource.name) not in told:
+                self._about(resource, -1)
+                self._tell(resource, [one for one in lost if not self._has(resource, one)])
+
+    def unused(self) -> None:
+        """What nobody refers to; not where whoever could is not in the set at all."""
+        used = {(one.type_url, one.name) for each in self._checked for one in each.references}
+        for index, resource in enumerate(self._checked):
+            type_url = _v3(resource.type_url)
+            referrers = _REFERRERS.get(type_url)
+            if referrers is None or not used.isdisjoint(_either(resource.type_url, resource.name)):
+                continue
+            if not any(url in self._types for referrer in referrers for url in (referrer, V2_URLS.get(referrer))):
+                continue
+            if used.isdisjoint((resource.type_url, alias) for alias in resource.aliases):
+                self._about(resource, index)
+                self.findings.warn("unused", f"no {_listed(referrers)} here refers to this {_WORDS[type_url][0]}")
+
+    def _has(self, resource: Resource, one: Reference) -> bool:
+        if one.name == WILDCARD:
+            return self._has_any(resource, one)
+        members = self._members
+        if (one.type_url, one.name) in members or any(key in members for key in _either(one.type_url, one.name)):
+            return True
+        if self._aliases is None:
+            self._aliases = {(each.type_url, alias) for each in members.values() for alias in each.aliases}
+        return (one.type_url, one.name) in self._aliases
+
+    def _has_any(self, resource: Resource, one: Reference) -> bool:
+        """A wildcard means all scopes there are, or all hosts of the route configuration that says so."""
+        if self._wildcards is None:
+            self._wildcards = {(_v3(type_url), _owner(_v3(type_url), name)) for type_url, name in self._members}
+        v3 = _v3(one.type_url)
+        return (v3, resource.name if v3 == VIRTUAL_HOST else "") in self._wildcards
+
+    def _tell(self, resource: Resource, lost: list[Reference]) -> None:
+        if len(self.findings.warnings) >= FINDINGS_LIMIT:
+            return
+        places = self._places(resource)
+        for one in lost:
+            place = places.get((one.type_url, one.name), ())
+            what, consequence = _WORDS.get(_v3(one.type_url), (alias_of(one.type_url), "it will be missing"))
+            if (one.type_url, one.name) in self._removed:
+                detail = f"still refers to the {what} {one.name!r}, which goes away with this push; {consequence}"
+                self.findings.warn("still_referenced", detail, place)
+            elif one.name == WILDCARD:
+                self.findings.warn("missing_reference", f"there is no {what} for it; {consequence}", place)
+            else:
+                detail = f"there is no {what} {one.name!r}; {consequence}"
+                self.findings.warn("missing_reference", detail, place, hint=self._hint(one))
+
+    def _hint(self, one: Reference) -> str:
+        if self._hints_left == 0:
+            return ""
+        self._hints_left -= 1
+        candidates = islice(
+            (name for type_url, name in self._members if _is_near(one, type_url, name)), _CANDIDATES_LIMIT
+        )
+        close = get_close_matches(one.name, candidates, n=1, cutoff=0.75)
+        return f"did you mean {close[0]!r}?" if close else ""
+
+    def _places(self, resource: Resource) -> Mapping[Key, Path]:
+        self._bytes_left -= len(resource.body)
+        message_class = schema.message_class(resource.type_url)
+        if self._bytes_left < 0 or message_class is None:
+            return {}
+        try:
+            return places_of(resource.type_url, message_class.FromString(resource.body))
+        except DecodeError:
+            return {}
+
+    # What only one can have
+
+    def clashes(self) -> None:
+        listeners = [(index, one) for index, one in enumerate(self._checked) if one.type_url in LISTENERS]
+        if not listeners:
+            return
+        owners: dict[Address, Resource] = {}
+        if not self._is_whole:
+            touched = {(one.type_url, one.name) for one in self._checked}
+            for key, other in self._members.items():
+                if key[0] in LISTENERS and key not in touched:
+                    owners |= dict.fromkeys(addresses_of(other), other)
+        for index, listener in listeners:
+            for address in addresses_of(listener):
+                owner = owners.setdefault(address, listener)
+                if owner is not listener:
+                    self._about(listener, index)
+                    self._note_clash(address, listener, owner)
+
+    def _note_clash(self, address: Address, listener: Resource, owner: Resource) -> None:
+        """A gRPC server asks for its listener by a name that holds the address; a set may serve many servers."""
+        note: Callable[..., Any] = self.findings.add
+        told = str(address).rpartition("/")[0]
+        if told and told in listener.name and told in owner.name:
+            note = self.findings.warn
+        detail = f"listener {owner.name!r} has the address {address} already; Envoy refuses the second"
+        note("address_clash", detail, ("address",))
+
+    def domains(self) -> None:
+        for index, resource in enumerate(self._checked):
+            for path, domain, host, owner in repeated_domains(resource):
+                self._about(resource, index)
+                where = f"in virtual host {owner!r} too" if host != owner else "there already"
+                detail = f"domain {domain!r} of virtual host {host!r} is {where}; Envoy refuses the route configuration"
+                self.findings.add("duplicate_domain", detail, path)
+
+    def _about(self, resource: Resource, index: int) -> None:
+        self.findings.resource = resource_label(resource.type_url, resource.name)
+        self.findings.index = index if self._is_whole else -1
+
+
+def _v3(type_url: str) -> str:
+    return _V3_URLS.get(type_url, type_url)
+
+
+def _either(type_url: str, name: str) -> tuple[Key, ...]:
+    """A name in both API generations: clients of the one are served from the other."""
+    v3 = _v3(type_url)
+    return ((v3, name), (V2_URLS[v3], name)) if v3 in V2_URLS else ((v3, name),)
+
+
+def _owner(v3: str, name: str) -> str:
+    """Virtual hosts are called ``<route configuration>/<host>``."""
+    return name.rpartition("/")[0] if v3 == VIRTUAL_HOST else ""
+
+
+def _is_near(one: Reference, type_url: str, name: str) -> bool:
+    """Cheaper than a comparison, and true for what is one slip away."""
+    wanted = one.name
+    alike = name[:1] == wanted[:1] or name[-2:] == wanted[-2:]
+    return alike and abs(len(name) - len(wanted)) <= 2 and type_url == one.type_url
+
+
+def _listed(type_urls: Iterable[str]) -> str:
+    return " or ".join(alias_of(type_url).removesuffix("s").replace("_", " ") for type_url in type_urls)
