@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from api import fleet, groups, health, problem, revisions
+from api import events, fleet, groups, health, problem, revisions
 from api.scope import Door, RawPath, RequestId
 from api.services import Services
 
@@ -29,7 +29,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     )
     app.state.services = services
     problem.install(app)
-    for router in (groups.router, revisions.router, fleet.router):
+    for router in (groups.router, revisions.router, fleet.router, events.router):
         app.include_router(router, prefix=API_PREFIX)
     app.include_router(health.router)
     app.router.routes.extend(extra_routes)

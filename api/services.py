@@ -47,6 +47,7 @@ class Services:
     options: ApiOptions = field(default_factory=ApiOptions)
     limit_hits: Counter[str] = field(default_factory=Counter)
     bodies_in_flight: int = 0  # bytes
+    event_readers: int = 0
 
 
 def services(request: Request) -> Services:

@@ -12,6 +12,7 @@ from xds.control.content import Content, type_label
 from xds.control.publisher import PushResult
 from xds.control.translation import Unexpressed
 from xds.control.waiting import verdict
+from xds.fleet.event_log import FleetEvent
 from xds.fleet.state import Convergence, NackRecord, NodeState, StreamState, TypeState
 from xds.store.base import Meta, RevisionInfo
 
@@ -157,6 +158,21 @@ class NackItem(TypedDict):
     resolved: str | None
 
 
+class EventItem(TypedDict):
+    """``action`` says what happened; ``details`` holds what only some actions have."""
+
+    id: int
+    time: str
+    kind: str
+    action: str
+    group: NotRequired[str]
+    node: NotRequired[str]
+    type: NotRequired[str]
+    revision: NotRequired[int]
+    message: NotRequired[str]
+    details: NotRequired[dict[str, str | int]]
+
+
 class GroupPage(TypedDict):
     items: list[GroupItem]
     next_page_token: NotRequired[str]
@@ -274,6 +290,28 @@ def nack_item(record: NackRecord) -> NackItem:
         "last": timestamp(record.last),
         "resolved": timestamp(record.resolved) if record.resolved is not None else None,
     }
+
+
+def event_item(event: FleetEvent) -> EventItem:
+    item: EventItem = {
+        "id": event.id,
+        "time": timestamp(event.time),
+        "kind": event.kind.value,
+        "action": event.action,
+    }
+    if event.group:
+        item["group"] = event.group
+    if event.node:
+        item["node"] = event.node
+    if event.type:
+        item["type"] = event.type
+    if event.revision is not None:
+        item["revision"] = event.revision
+    if event.message:
+        item["message"] = event.message
+    if event.details:
+        item["details"] = dict(event.details)
+    return item
 
 
 def timestamp(seconds: float) -> str:

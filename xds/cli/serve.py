@@ -11,6 +11,7 @@ import ssl
 import sys
 from collections.abc import Iterator
 from ipaddress import ip_address
+from time import time_ns
 
 import structlog
 import uvicorn
@@ -24,6 +25,7 @@ from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.settings import GRPC_PORT, HTTP_PORT, LOOPBACK, Settings
 from xds.control.translation import V2, translate_to_v2
+from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
@@ -82,7 +84,8 @@ class Server:
         self.settings = settings
         self.phase = Phase.STARTING
         self.store: Store = open_store(settings.store.kind, settings.store.data)
-        self.fleet = Fleet()
+        # Numbers grow across restarts: a reader of events can come back with the last one it saw.
+        self.fleet = Fleet(events=EventLog(first_id=time_ns() // 1_000_000))
         self.metrics = Metrics()
         self.cache = SnapshotCache(
             f"xds-server/{xds.__version__}",
@@ -137,6 +140,7 @@ class Server:
         """NOT_SERVING, no new streams, existing ones closed spread over ``drain_s``."""
         _log.info("server.draining", drain_s=self.settings.server.drain_s)
         self.phase = Phase.DRAINING
+        self.fleet.events.close()
         await self.grpc.drain(self.settings.server.drain_s)
 
     def _application(self) -> FastAPI:

@@ -12,12 +12,24 @@ from types import MappingProxyType
 from typing import Any
 
 from xds.fleet.convergence import node_progress
+from xds.fleet.event_log import EventLog
 from xds.fleet.nacks import RECORDS_LIMIT, NackLog, answers, mentions
 from xds.fleet.state import Convergence, NackRecord, NackState, NodeState, StreamState, Sync
+from xds.fleet.telling import tell_acked, tell_moved, tell_nack, tell_node, tell_stream, tell_wait_ended
 from xds.fleet.track import NodeTrack, StreamTrack, TypeTrack, worst
 from xds.model.resource_type import alias_of, type_url_of
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.events import Acked, Event, Identified, InStep, Nacked, Send, Subscribed, ViewChanged
+from xds.protocol.events import (
+    Acked,
+    Event,
+    Identified,
+    InStep,
+    Nacked,
+    Send,
+    Subscribed,
+    ViewChanged,
+    WaitEnded,
+)
 
 DISCONNECTED_KEPT_S = 3600.0
 DISCONNECTED_LIMIT = 10_000
@@ -29,6 +41,7 @@ class Fleet:
     """All nodes that are or recently were connected.
 
     ``changes`` grows with every event that can move a push forward, so that a waiter knows when to look again.
+    ``events`` tells people what happened.
     """
 
     def __init__(
@@ -36,8 +49,10 @@ class Fleet:
         disconnected_kept_s: float = DISCONNECTED_KEPT_S,
         disconnected_limit: int = DISCONNECTED_LIMIT,
         nacks_limit: int = RECORDS_LIMIT,
+        events: EventLog | None = None,
     ) -> None:
         self.changes = 0
+        self.events = events if events is not None else EventLog()
         self.nack_log = NackLog(nacks_limit)
         self._streams: dict[int, StreamTrack] = {}
         self._nodes: dict[str, NodeTrack] = {}
@@ -72,7 +87,9 @@ class Fleet:
         node.leave(stream, self._revisions)
         node.last_seen = now
         self.changes += 1
+        tell_stream(self.events, "closed", stream, now)
         if not node.streams:
+            tell_node(self.events, "disconnected", stream, now)
             self._disconnected[node.node.id] = now
             self._forget_disconnected(now)
 
@@ -209,6 +226,7 @@ class Fleet:
         node = self._nodes.get(event.node.id)
         if node is None:
             node = self._nodes[event.node.id] = NodeTrack(event.node, now)
+        came = not node.streams
         self._disconnected.pop(event.node.id, None)
         node.node = event.node
         node.group = event.group
@@ -217,10 +235,14 @@ class Fleet:
         node.streams[stream.id] = stream
         stream.node = node
         stream.group = event.group
+        if came:
+            tell_node(self.events, "connected", stream, now)
+        tell_stream(self.events, "opened", stream, now)
 
     def _view_changed(self, stream: StreamTrack, event: ViewChanged, now: float) -> None:
         self.changes += 1
         stream.orphaned = not event.group
+        tell_moved(self.events, stream, event.group, now)
         if event.group:
             stream.group = event.group
             if stream.node is not None:
@@ -244,6 +266,9 @@ class Fleet:
         if self.nack_log:
             self._resolve(stream, track, lambda record: answers(event.response, record), now)
         self._settle(track, now)
+        if self.events.acks_wanted:
+            taken = event.response.resource_set
+            tell_acked(self.events, stream, taken, self._revisions.get(taken.origin_id), now)
 
     def _in_step(self, stream: StreamTrack, event: InStep, now: float) -> None:
         self.changes += 1
@@ -263,6 +288,8 @@ class Fleet:
         track.nack = record.id
         track.error = record.message
         track.enter(Sync.NACKED, now)
+        if record.count == 1:
+            tell_nack(self.events, "opened", record, now)
 
     def _subscribed(self, stream: StreamTrack, event: Subscribed, now: float) -> None:
         track = stream.track(event.type_url, now)
@@ -295,6 +322,10 @@ class Fleet:
                     track.nack = 0
                 if not _refused_elsewhere(stream.node, track.type_url, record.id):
                     self.nack_log.resolve(record, now)
+                    tell_nack(self.events, "resolved", record, now)
+
+    def _wait_ended(self, stream: StreamTrack, event: WaitEnded, now: float) -> None:
+        tell_wait_ended(self.events, stream, event.type_url, now)
 
 
 def _refused_elsewhere(node: NodeTrack, type_url: str, record_id: int) -> bool:
@@ -311,4 +342,5 @@ _FOLDS: Mapping[type, Callable[[Fleet, StreamTrack, Any, float], None]] = {
     InStep: Fleet._in_step,
     Nacked: Fleet._nacked,
     Subscribed: Fleet._subscribed,
+    WaitEnded: Fleet._wait_ended,
 }

@@ -106,9 +106,13 @@ class StreamTrack:
 
 
 class NodeTrack:
-    """One node id. ``left`` keeps the last state of each type by alias, to show what a node had that is gone."""
+    """One node id.
 
-    __slots__ = ("first_seen", "group", "last_seen", "left", "node", "streams")
+    ``left`` keeps the last state of each type by alias, to show what a node had that is gone. ``adrift`` and
+    ``told_revision`` are what was last told of it: that no group matches, and the revision it came into step with.
+    """
+
+    __slots__ = ("adrift", "first_seen", "group", "last_seen", "left", "node", "streams", "told_revision")
 
     def __init__(self, node: Node, now: float) -> None:
         self.node = node
@@ -117,6 +121,8 @@ class NodeTrack:
         self.last_seen = now
         self.streams: dict[int, StreamTrack] = {}
         self.left: dict[str, TypeState] = {}
+        self.adrift = False
+        self.told_revision = 0
 
     def leave(self, stream: StreamTrack, revisions: Mapping[int, int]) -> None:
         """A stream went. What stays of it is of a bounded size: no names, sets or metadata that only it held."""
@@ -129,6 +135,11 @@ class NodeTrack:
     def tracks(self) -> dict[str, list[TypeTrack]]:
         """Type alias to its tracks on all streams."""
         return by_alias(track for stream in self.streams.values() for track in stream.types.values())
+
+    def settled(self) -> bool:
+        """True when all it subscribes to, on all streams, is in step."""
+        tracks = (track for stream in self.streams.values() for track in stream.types.values())
+        return all(track.state in (Sync.SYNCED, Sync.NOT_SUBSCRIBED) for track in tracks)
 
     @property
     def orphaned(self) -> bool:

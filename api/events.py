@@ -1,0 +1,149 @@
+"""What happens, as it happens: server-sent events, or one JSON object per line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from api.problem import RETRY_AFTER_S, RequestError
+from api.services import Here, Services
+from api.shapes import EventItem, event_item
+from xds.control.following import follow
+from xds.control.phase import Phase
+from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, Kind, Page
+
+KEEP_ALIVE_S = 15.0
+RETRY_MS = 2000
+STALLED_S = 60.0
+READERS_LIMIT = 100
+SSE_TYPE = "text/event-stream"
+NDJSON_TYPE = "application/x-ndjson"
+
+_KINDS = frozenset(kind.value for kind in Kind)
+
+Encode = Callable[[Page | None], str]
+
+router = APIRouter(tags=["events"])
+
+_STREAMS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Server-sent events without end, or one JSON object per line",
+        "content": {
+            SSE_TYPE: {"schema": {"type": "string"}},
+            NDJSON_TYPE: {"schema": {"type": "string"}},
+        },
+    }
+}
+
+
+@router.get("/events", response_class=StreamingResponse, responses=_STREAMS)
+async def get_events(
+    here: Here,
+    request: Request,
+    kinds: Annotated[
+        str, Query(description=f"Some of {', '.join(Kind)}, separated by commas; by default all but ack")
+    ] = "",
+    group: Annotated[str, Query()] = "",
+    node: Annotated[str, Query()] = "",
+    last_event_id: Annotated[
+        int | None, Query(ge=0, le=1 << 53, description="Begin behind this event; 0: with the oldest that is known")
+    ] = None,
+    last_seen: Annotated[
+        str, Header(alias="Last-Event-ID", description="The same, as browsers send it when they come back")
+    ] = "",
+) -> Response:
+    """Events from now on, or from the one after ``Last-Event-ID``.
+
+    ``event: lagged`` says that some are missing: they are forgotten, or this reader was too slow. ACKs are recorded
+    while a reader asks for them.
+    """
+    if here.event_readers >= READERS_LIMIT:
+        here.limit_hits["event_readers"] += 1
+        retry = {"Retry-After": str(RETRY_AFTER_S)}
+        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{READERS_LIMIT} readers of events are connected", retry)
+    wanted = EventFilter(parse_kinds(kinds), group, node)
+    log = here.fleet.events
+    cursor = last_event_id if last_event_id is not None else _number(last_seen)
+    in_lines = NDJSON_TYPE in request.headers.get("accept", "")
+    encode, media_type = (ndjson, NDJSON_TYPE) if in_lines else (server_sent, SSE_TYPE)
+    feed = _feed(here, log.newest if cursor is None else cursor, wanted, encode)
+    return EventStream(feed, media_type=media_type, headers={"X-Accel-Buffering": "no"})
+
+
+class EventStream(StreamingResponse):
+    """Gives up on a reader that takes nothing for ``STALLED_S``."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            await asyncio.wait_for(send(message), STALLED_S)
+
+        await super().__call__(scope, receive, send_in_time)
+
+
+async def _feed(here: Services, cursor: int, wanted: EventFilter, encode: Encode) -> AsyncIterator[str]:
+    here.event_readers += 1
+    try:
+        yield encode(None)  # the answer's head goes out at once
+        if here.phase() is Phase.DRAINING:
+            return
+        async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S):
+            yield encode(page)
+    finally:
+        here.event_readers -= 1
+
+
+def parse_kinds(text: str) -> frozenset[Kind]:
+    """Kinds separated by commas; without any, the default ones. Raises ``RequestError``."""
+    if not text:
+        return DEFAULT_KINDS
+    words = [word.strip() for word in text.split(",")]
+    unknown = [word for word in words if word not in _KINDS]
+    if unknown:
+        detail = f"no kind of event: {unknown[0][:100]!r} (one of {', '.join(Kind)})"
+        raise RequestError(HTTPStatus.BAD_REQUEST, detail)
+    return frozenset(map(Kind, words))
+
+
+def server_sent(page: Page | None) -> str:
+    """A page in the form of the HTML standard; a comment for None."""
+    if page is None:
+        return f": keep-alive\nretry: {RETRY_MS}\n\n"
+    parts = [
+        f"id: {item['id']}\nevent: {item['kind']}\ndata: {_json(item)}\n\n" for item in map(event_item, page.events)
+    ]
+    if page.lagged:
+        parts.insert(0, f"event: lagged\ndata: {_json(_lagged(page))}\n\n")
+    return "".join(parts)
+
+
+def ndjson(page: Page | None) -> str:
+    """A page as lines; an empty line for None."""
+    if page is None:
+        return "\n"
+    parts = [_json(event_item(event)) + "\n" for event in page.events]
+    if page.lagged:
+        parts.insert(0, _json(_lagged(page)) + "\n")
+    return "".join(parts)
+
+
+def _lagged(page: Page) -> dict[str, Any]:
+    first = page.events[0].id if page.events else page.cursor + 1
+    return {"kind": "lagged", "message": "events are missing before the next one", "next": first}
+
+
+def _json(item: EventItem | dict[str, Any]) -> str:
+    return json.dumps(item, separators=(",", ":"), ensure_ascii=False)
+
+
+def _number(text: str) -> int | None:
+    """``Last-Event-ID``; one that is no number of ours begins with the oldest event, told as a gap."""
+    if not text:
+        return None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 17 else 0

@@ -1,0 +1,49 @@
+"""Reading the event log as it grows: pages for one reader, and silence told in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from xds.fleet.event_log import EventFilter, EventLog, Page
+
+PAGE_EVENTS = 200
+GATHER_S = 0.05  # a push makes thousands of ACKs: they go out together
+
+
+async def follow(log: EventLog, cursor: int, wanted: EventFilter, silence_s: float) -> AsyncIterator[Page | None]:
+    """Pages of what comes after ``cursor``; None after ``silence_s`` seconds without any. Ends with the log.
+
+    Nothing is queued for the reader: one that is slow is told by ``Page.lagged`` that it was overtaken.
+    """
+    clock = asyncio.get_running_loop().time
+    silent_until = clock() + silence_s
+    with log.watching(wanted.kinds):
+        while True:
+            page = log.after(cursor, wanted, PAGE_EVENTS)
+            cursor = page.cursor
+            if page.events or page.lagged:
+                yield page
+                silent_until = clock() + silence_s
+            elif log.closed:
+                return
+            elif clock() >= silent_until:
+                yield None
+                silent_until = clock() + silence_s
+            elif await _more(log, cursor, silent_until - clock()):
+                await asyncio.sleep(GATHER_S)
+
+
+async def _more(log: EventLog, seen: int, within_s: float) -> bool:
+    """Wait until there is an event after ``seen`` or the end; False when ``within_s`` seconds are over first."""
+    if log.newest > seen or log.closed:
+        return True
+    happened = asyncio.Event()
+    log.call_on_next(happened.set)
+    try:
+        await asyncio.wait_for(happened.wait(), within_s)
+    except TimeoutError:
+        return False
+    finally:
+        log.forget_call(happened.set)
+    return True

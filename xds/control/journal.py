@@ -1,0 +1,85 @@
+"""What pushes came to, told three ways: to the log, to those who follow events, and as counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NoReturn
+
+import structlog
+
+from xds.fleet.event_log import EventLog, Kind
+from xds.model.errors import ConflictError, NotFoundError, XdsError
+from xds.model.snapshot import Change
+from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, StoreError
+
+_log = structlog.get_logger(logger_name="xds.control.publisher")
+
+_TRIGGERS: Mapping[type, str] = {FullSet: "snapshot", Delta: "resource", Rollback: "rollback", Drop: "delete_group"}
+
+
+class Journal:
+    """Counts by label: ``commits`` by result, ``triggers`` by what woke the streams, ``rollbacks`` by reason."""
+
+    def __init__(self, events: EventLog) -> None:
+        self.commits: Counter[str] = Counter()
+        self.triggers: Counter[str] = Counter()
+        self.rollbacks: Counter[str] = Counter()
+        self._events = events
+
+    def committed(
+        self, group: str, revision: int, change: GroupChange, meta: Meta, difference: Mapping[str, Change], *, new: bool
+    ) -> None:
+        """A push is durable; ``difference`` by type label, ``new`` when it made the group."""
+        self.commits["committed"] += 1
+        self.triggers[_TRIGGERS[type(change)]] += 1
+        counts = {
+            "added": sum(len(each.added) for each in difference.values()),
+            "changed": sum(len(each.changed) for each in difference.values()),
+            "removed": sum(len(each.removed) for each in difference.values()),
+        }
+        _log.info("snapshot.committed", group=group, revision=revision, actor=meta.author, **counts)
+        if isinstance(change, Rollback):
+            self.rollbacks["manual"] += 1
+            _log.info("rollback", group=group, revision=revision, actor=meta.author, to=change.to)
+        self._tell(group, revision, change, meta, new, counts)
+
+    def unchanged(self) -> None:
+        """A push changed nothing and made no revision."""
+        self.commits["unchanged"] += 1
+
+    def caught_up(self, group: str, revision: int) -> None:
+        """A commit whose answer was lost is published after all."""
+        self.triggers["catch_up"] += 1
+        _log.info("snapshot.caught_up", group=group, revision=revision)
+
+    def refused(self, group: str, error: XdsError, meta: Meta) -> NoReturn:
+        """Nothing of a push was applied; raises ``error`` again."""
+        result = _result(error)
+        self.commits[result] += 1
+        _log.info("snapshot.rejected", group=group, actor=meta.author, error_code=result, error_message=str(error))
+        raise error
+
+    def _tell(
+        self, group: str, revision: int, change: GroupChange, meta: Meta, new: bool, counts: Mapping[str, int]
+    ) -> None:
+        record, at, text = self._events.record, meta.time_s, meta.message
+        author: dict[str, str | int] = {"author": meta.author} if meta.author else {}
+        if isinstance(change, Drop):
+            record(Kind.GROUP, "deleted", at, group=group, revision=revision, message=text, details=author)
+            return
+        if new:
+            record(Kind.GROUP, "created", at, group=group, revision=revision, details=author)
+        if isinstance(change, Rollback):
+            to = author | {"to": change.to}
+            record(Kind.ROLLBACK, "done", at, group=group, revision=revision, message=text, details=to)
+        details = {**author, **counts}
+        record(Kind.PUSH, "committed", at, group=group, revision=revision, message=text, details=details)
+
+
+def _result(error: XdsError) -> str:
+    if isinstance(error, ConflictError):
+        return "conflict"
+    if isinstance(error, NotFoundError):
+        return "not_found"
+    return "failed" if isinstance(error, StoreError) else "refused"

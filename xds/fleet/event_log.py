@@ -1,0 +1,190 @@
+"""What happened, for those who look on: a bounded log with growing numbers, without a clock, tasks or queues.
+
+A reader is a number: that of the last event it has seen. Who reads too slowly, or comes back too late, finds that
+what it missed is forgotten (``Page.lagged``) and goes on with what is there. So a reader costs the writers nothing.
+
+Rare events (pushes, NACKs) and frequent ones (streams, ACKs) are kept apart: a fleet that reconnects does not push the
+history of changes out. ACKs are recorded only while somebody reads them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from heapq import merge
+from types import MappingProxyType
+
+RARE_LIMIT = 5_000
+FREQUENT_LIMIT = 20_000
+MESSAGE_LIMIT = 1_000
+
+
+class Kind(StrEnum):
+    """What an event is about; ``action`` says what happened to it."""
+
+    PUSH = "push"
+    ROLLBACK = "rollback"
+    GROUP = "group"
+    NACK = "nack"
+    ORDER = "order"
+    NODE = "node"
+    STREAM = "stream"
+    ACK = "ack"
+
+
+FREQUENT = frozenset({Kind.NODE, Kind.STREAM, Kind.ACK})
+ON_DEMAND = frozenset({Kind.ACK})
+DEFAULT_KINDS = frozenset(Kind) - ON_DEMAND
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEvent:
+    """One thing that happened, at ``time`` (epoch seconds). Empty strings and None: does not apply.
+
+    ``details`` holds what only some actions have; JSON scalars.
+    """
+
+    id: int
+    time: float
+    kind: Kind
+    action: str
+    group: str = ""
+    node: str = ""
+    type: str = ""
+    revision: int | None = None
+    message: str = ""
+    details: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events a reader wants; an empty group or node means all."""
+
+    kinds: frozenset[Kind] = DEFAULT_KINDS
+    group: str = ""
+    node: str = ""
+
+    def __call__(self, event: FleetEvent) -> bool:
+        return event.kind in self.kinds and self.group in ("", event.group) and self.node in ("", event.node)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Events after a number, oldest first. Go on with ``cursor``; ``lagged``: some before these are forgotten."""
+
+    events: tuple[FleetEvent, ...]
+    cursor: int
+    lagged: bool
+
+
+class _Ring:
+    """The latest events; ``forgotten`` is the newest number that is not held any more."""
+
+    __slots__ = ("events", "forgotten")
+
+    def __init__(self, limit: int, forgotten: int) -> None:
+        self.events: deque[FleetEvent] = deque(maxlen=limit)
+        self.forgotten = forgotten
+
+    def append(self, event: FleetEvent) -> None:
+        if len(self.events) == self.events.maxlen:
+            self.forgotten = self.events[0].id
+        self.events.append(event)
+
+    def after(self, cursor: int) -> list[FleetEvent]:
+        found: list[FleetEvent] = []
+        for event in reversed(self.events):
+            if event.id <= cursor:
+                break
+            found.append(event)
+        found.reverse()
+        return found
+
+
+class EventLog:
+    """The latest events. ``first_id``: choose one above those of earlier processes, so that readers can come back."""
+
+    def __init__(self, first_id: int = 1, rare_limit: int = RARE_LIMIT, frequent_limit: int = FREQUENT_LIMIT) -> None:
+        self.newest = first_id - 1
+        self.closed = False
+        self.acks_wanted = False  # somebody reads them; asked for at every ACK
+        self._rare = _Ring(rare_limit, self.newest)
+        self._frequent = _Ring(frequent_limit, self.newest)
+        self._ack_readers = 0
+        self._waiting: list[Callable[[], None]] = []
+
+    # Writing
+
+    def record(
+        self,
+        kind: Kind,
+        action: str,
+        now: float,
+        *,
+        group: str = "",
+        node: str = "",
+        type: str = "",
+        revision: int | None = None,
+        message: str = "",
+        details: Mapping[str, str | int] = MappingProxyType({}),
+    ) -> None:
+        """Note what happened, and wake who waits for it."""
+        self.newest += 1
+        short = message[:MESSAGE_LIMIT]
+        event = FleetEvent(self.newest, now, kind, action, group, node, type, revision, short, details)
+        (self._frequent if kind in FREQUENT else self._rare).append(event)
+        self._wake()
+
+    def close(self) -> None:
+        """Tell the readers that nothing more will come."""
+        self.closed = True
+        self._wake()
+
+    # Reading
+
+    @contextmanager
+    def watching(self, kinds: Collection[Kind]) -> Iterator[None]:
+        """While a reader is there, what it reads is recorded."""
+        ack = int(Kind.ACK in kinds)
+        self._ack_readers += ack
+        self.acks_wanted = self._ack_readers > 0
+        try:
+            yield
+        finally:
+            self._ack_readers -= ack
+            self.acks_wanted = self._ack_readers > 0
+
+    def after(self, cursor: int, wanted: EventFilter, limit: int) -> Page:
+        """At most ``limit`` events that pass ``wanted``. A cursor of another process counts as forgotten."""
+        rings = [
+            ring
+            for ring, kinds in ((self._rare, wanted.kinds - FREQUENT), (self._frequent, wanted.kinds & FREQUENT))
+            if kinds
+        ]
+        known = cursor if cursor <= self.newest else 0
+        lagged = known != cursor or any(known < ring.forgotten for ring in rings)
+        found: list[FleetEvent] = []
+        for event in merge(*(ring.after(known) for ring in rings), key=lambda event: event.id):
+            if wanted(event):
+                found.append(event)
+                if len(found) == limit:
+                    return Page(tuple(found), event.id, lagged)
+        return Page(tuple(found), self.newest, lagged)
+
+    def call_on_next(self, callback: Callable[[], None]) -> None:
+        """Call once, at the next event or at the end."""
+        self._waiting.append(callback)
+
+    def forget_call(self, callback: Callable[[], None]) -> None:
+        """The reader is gone; harmless when it was called already."""
+        if callback in self._waiting:
+            self._waiting.remove(callback)
+
+    def _wake(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for callback in waiting:
+                callback()
