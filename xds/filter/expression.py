@@ -1,0 +1,74 @@
+"""A parsed filter, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from xds.filter.pattern import Pattern
+
+
+class Operator(Enum):
+    """What a match asks. ``in`` is ``contains`` written the other way round."""
+
+    EQUAL = "=="
+    CONTAINS = "contains"
+    EMPTY = "is empty"
+    MATCHES = "matches"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One question: the value at ``path``, an operator, and what it is compared with.
+
+    ``negated`` asks the opposite. ``column`` is where the selector stands, from 1.
+    """
+
+    path: tuple[str, ...]
+    operator: Operator
+    column: int
+    negated: bool = False
+    text: str = ""
+    pattern: Pattern | None = None
+
+    @property
+    def selector(self) -> str:
+        """The path as it is written."""
+        first, *rest = self.path
+        return first + "".join(f".{key}" if key.isidentifier() else f'["{key}"]' for key in rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite of ``operand``."""
+
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All operands hold; asked from left to right until one does not."""
+
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """One operand holds; asked from left to right until one does."""
+
+    operands: tuple[Expression, ...]
+
+
+Expression = Match | Not | Every | Some
+
+
+def matches_in(expression: Expression) -> Iterator[Match]:
+    """All the questions of an expression, from left to right."""
+    if isinstance(expression, Match):
+        yield expression
+    elif isinstance(expression, Not):
+        yield from matches_in(expression.operand)
+    else:
+        for operand in expression.operands:
+            yield from matches_in(operand)
