@@ -12,6 +12,7 @@ from google.protobuf import json_format
 
 from tests.codec.cases import CASES, HCM, ROUTER, T
 from xds.codec import schema
+from xds.codec.findings import FINDINGS_LIMIT
 from xds.codec.resources import decode_document, decode_resource, resource_from_bytes
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, VIRTUAL_HOST
@@ -82,12 +83,20 @@ def test_as_lax_as_envoy(lax: dict[str, object], strict: dict[str, object]) -> N
         ({"alt_stat_name": 5}, "wrong_type", "/alt_stat_name"),
         ({"alt_stat_name": "\ud800"}, "encoding", "/alt_stat_name"),
         ({"respect_dns_ttl": 1}, "wrong_type", "/respect_dns_ttl"),
-        ({"respect_dns_ttl": "yes"}, "wrong_type", "/respect_dns_ttl"),
+        ({"respect_dns_ttl": "maybe"}, "wrong_type", "/respect_dns_ttl"),
         ({"per_connection_buffer_limit_bytes": 1.5}, "wrong_type", "/per_connection_buffer_limit_bytes"),
         ({"per_connection_buffer_limit_bytes": -1}, "out_of_range", "/per_connection_buffer_limit_bytes"),
         ({"perConnectionBufferLimitBytes": 2**32}, "out_of_range", "/perConnectionBufferLimitBytes"),
-        ({"alt_stat_name": "a", "altStatName": "b"}, "duplicate_field", "/altStatName"),
-        ({"dns_resolvers": [None]}, "wrong_type", "/dns_resolvers/0"),
+        (
+            {"eds_cluster_config": {"eds_config": {"api_config_source": {}, "apiConfigSource": {}}}},
+            "duplicate_field",
+            "/eds_cluster_config/eds_config/apiConfigSource",
+        ),
+        (
+            {"metadata": {"filter_metadata": {"a": {"x": [1, 1e400]}}}},
+            "out_of_range",
+            "/metadata/filter_metadata/a/x/1",
+        ),
         ({"dns_resolvers": [{}, {"pipe": {"pth": ""}}]}, "unknown_field", "/dns_resolvers/1/pipe/pth"),
         ({"type": "EDS", "cluster_type": {"name": "x"}}, "oneof_conflict", "/cluster_type"),
         ({"metadata": {"filter_metadata": {"a/b": 3}}}, "wrong_type", "/metadata/filter_metadata/a~1b"),
@@ -96,7 +105,7 @@ def test_as_lax_as_envoy(lax: dict[str, object], strict: dict[str, object]) -> N
         (
             {"transport_socket": {"typed_config": {"@type": "x/y.Z"}}},
             "unknown_type",
-            "/transport_socket/typed_config",
+            "/transport_socket/typed_config/@type",
         ),
         (
             {"transport_socket": {"typed_config": {"@type": ROUTER, "start_child_span": 3}}},
@@ -145,20 +154,59 @@ def test_all_errors_come_at_once_with_hints() -> None:
         ("unknown_enum_value", f"{config}/codec_type"),
         ("wrong_type", f"{config}/rds"),
     ]
-    assert "did you mean name?" in violations[0].detail
-    assert "did you mean HTTP2?" in violations[1].detail
+    assert [one.hint for one in violations] == ['did you mean "name"?', 'did you mean "HTTP2"?', ""]
+
+
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"ConnectTimeout": "1s"}, 'did you mean "connect_timeout"?'),
+        ({"connect-timeout": "1s"}, 'did you mean "connect_timeout"?'),
+        ({"connect_timeout": "250ms"}, 'write "0.250s"'),
+        ({"connect_timeout": 5}, 'write "5s"'),
+        ({"connect_timeout": "2m"}, 'write "120s"'),
+        ({"connect_timeout": "soon"}, 'such as "1.5s"'),
+        ({"alt_stat_name": 5}, 'write it in quotes: "5"'),
+        ({"type": "X"}, "one of STATIC, STRICT_DNS, LOGICAL_DNS, EDS, ORIGINAL_DST"),
+        ({"type": "EDS", "cluster_type": {}}, "leave one of them out"),
+    ],
+)
+def test_findings_say_what_to_do(fields: dict[str, object], hint: str) -> None:
+    (violation,) = _violations(_cluster(**fields))
+    assert violation.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("type_url", "hint"),
+    [
+        ("envoy.config.cluster.v3.Clustre", "envoy.config.cluster.v3.Cluster"),
+        ("envoy.config.cluster.v4.Cluster", "envoy.config.cluster.v3.Cluster"),
+        (
+            "envoy.extensions.filters.http.router.v2.Router",
+            "envoy.extensions.filters.http.router.v3.Router",
+        ),
+    ],
+)
+def test_unknown_types_come_with_a_suggestion(type_url: str, hint: str) -> None:
+    (violation,) = _violations({"@type": f"{T}{type_url}", "name": "x"})
+    assert violation.hint.startswith(f'did you mean "{T}{hint}"? or pass it as bytes')
+
+
+def test_what_is_endlessly_wrong_is_told_in_part() -> None:
+    value = _cluster(**{f"field_{number}": 1 for number in range(1000)})
+    assert len(_violations(value)) == FINDINGS_LIMIT
 
 
 def test_findings_name_their_resource() -> None:
     text = json.dumps({"resources": [_cluster(bad=1), 3, {"name": "x"}, {"@type": "x/y.Z"}, {"@type": CLUSTER}]})
     with pytest.raises(ValidationError) as caught:
         decode_document(text, source="f.json")
-    assert [(one.resource, one.code, one.source) for one in caught.value.violations] == [
-        ("clusters/c1", "unknown_field", "f.json"),
-        ("resources[1]", "wrong_type", "f.json"),
-        ("resources[2]", "missing_type", "f.json"),
-        ("resources[3]", "unknown_type", "f.json"),
-        ("resources[4]", "missing_name", "f.json"),
+    assert [(one.resource, one.index, one.code) for one in caught.value.violations] == [
+        ("clusters/c1", 0, "unknown_field"),
+        ("resources[1]", 1, "wrong_type"),
+        ("resources[2]", 2, "missing_type"),
+        ("resources[3]", 3, "unknown_type"),
+        ("resources[4]", 4, "missing_name"),
     ]
 
 
@@ -252,8 +300,8 @@ def test_unknown_types_pass_through_within_a_resource() -> None:
 
 
 def test_bytes_of_a_known_type_must_be_its_own() -> None:
-    assert _places({"@type": CLUSTER, "@value_base64": "AAEC"}) == [("malformed", "")]
-    assert _places({"@type": CLUSTER, "@value_base64": "", "name": "x"}) == [("unknown_field", "")]
+    assert _places({"@type": CLUSTER, "@value_base64": "AAEC"}) == [("malformed", "/@value_base64")]
+    assert _places({"@type": CLUSTER, "@value_base64": "", "name": "x"}) == [("unknown_field", "/name")]
 
 
 def test_known_types_get_the_prefix_clients_know() -> None:

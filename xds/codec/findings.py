@@ -36,6 +36,11 @@ class Findings:
     def __bool__(self) -> bool:
         return bool(self.violations)
 
+    @property
+    def is_full(self) -> bool:
+        """True once errors are dropped: nobody needs to ponder over them."""
+        return len(self.violations) >= FINDINGS_LIMIT
+
     def add(self, code: str, detail: str, path: Iterable[str | int] = (), *, hint: str = "") -> None:
         """Note an error at ``path`` within the message; those behind the limit are dropped."""
         self._note(self.violations, ERROR, code, detail, path, hint)

@@ -1,8 +1,9 @@
 """Plain values to messages: one walk along the descriptors that finds every error with its place.
 
 json_format stops at the first error without a place, refuses what Envoy accepts (a single value where a list is
-expected, enum names in lower case, quoted booleans), accepts broken base64 and both spellings of a field at once, and
-cannot hold an ``Any`` of an unknown type. Field names are accepted as in the .proto file and in camelCase.
+expected, enum names in lower case, quoted booleans), accepts broken base64, and cannot hold an ``Any`` of an unknown
+type. Field names are accepted as in the .proto file and in camelCase. What is accepted only because Envoy does (its
+JSON parser keeps the rules of older ones) becomes a warning; ``tests/codec/lax_cases.py`` holds what was measured.
 """
 
 from __future__ import annotations
@@ -10,37 +11,46 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from xds.codec import schema
 from xds.codec.findings import Findings
-from xds.codec.scalar import Converter, ScalarError, converter, octets, wrong_type
+from xds.codec.hints import duration_hint, field_hint, type_hint
+from xds.codec.scalar import Converter, Lax, ScalarError, converter, number, octets, shown, text, wrong_type
+from xds.model.resource_type import TYPE_PREFIX
 
 TYPE_KEY = "@type"
 VALUE_KEY = "@value_base64"
+LAX = "lax_input"
 
 # Protobuf parsers stop at 100 messages within each other; a list index is a step of the path too.
 _PATH_LIMIT = 200
+_VALUE = "google.protobuf.Value"
 _DURATION = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,9})?s")
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What reading a field takes. ``scalar`` is None for messages; ``key`` is set for maps."""
+    """What reading a field takes. ``scalar`` is None for messages; ``key`` is set for maps; null is ``empty``."""
 
     name: str
     repeated: bool
-    oneof: str
+    oneof: str  # empty for the oneof of one member that an optional field is
     scalar: Converter | None
     message: Descriptor | None
     key: Converter | None
     takes_null: bool
+    empty: object
+
+
+_EMPTY: Mapping[int, object] = {
+    FieldDescriptor.CPPTYPE_STRING: "",  # of bytes too
+    FieldDescriptor.CPPTYPE_BOOL: False,
+}
 
 
 def _field(descriptor: FieldDescriptor) -> _Field:
@@ -53,11 +63,12 @@ def _field(descriptor: FieldDescriptor) -> _Field:
     return _Field(
         name=descriptor.name,
         repeated=descriptor.is_repeated,
-        oneof=oneof.name if oneof is not None else "",
+        oneof="" if oneof is None or oneof.name.lstrip("_") == descriptor.name else oneof.name,
         scalar=None if value.message_type is not None else converter(value),
         message=value.message_type,
         key=key,
-        takes_null=target is not None and target.full_name in ("google.protobuf.Value", "google.protobuf.NullValue"),
+        takes_null=target is not None and target.full_name in (_VALUE, "google.protobuf.NullValue"),
+        empty=_EMPTY.get(value.cpp_type, 0),
     )
 
 
@@ -95,21 +106,27 @@ class MessageReader:
             return b""
         return body
 
-    def _note(self, code: str, detail: str) -> None:
-        self._findings.add(code, detail, self._path)
+    def _note(self, code: str, detail: str, hint: str = "") -> None:
+        self._findings.add(code, detail, self._path, hint=hint)
+
+    def _refuse(self, error: ScalarError) -> None:
+        self._note(error.code, error.detail, error.hint)
+
+    def _lax(self, detail: str, hint: str) -> None:
+        self._findings.warn(LAX, detail, self._path, hint=hint)
 
     def _message(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
         special = _SPECIAL.get(message.DESCRIPTOR.full_name)
         if special is not None:
             special(self, message, value)
         elif not isinstance(value, dict):
-            self._note("wrong_type", wrong_type("an object", value).detail)
+            self._refuse(wrong_type("an object", value))
         elif len(self._path) > _PATH_LIMIT:
             self._note("too_deep", "nested too deeply")
         else:
             self._object(message, value, ignored)
 
-    def _object(self, message: Message, value: dict[str, object], ignored: frozenset[str]) -> None:
+    def _object(self, message: Message, value: Mapping[str, object], ignored: frozenset[str]) -> None:
         fields = _fields(message.DESCRIPTOR)
         seen: dict[str, str] = {}
         for key, item in value.items():
@@ -118,119 +135,198 @@ class MessageReader:
             self._path.append(key)
             field = fields.get(key)
             if field is None:
-                self._note("unknown_field", _unknown_field(key, message.DESCRIPTOR))
-            elif (item is not None or field.takes_null) and self._is_first(field, seen):
+                self._unknown_field(key, message.DESCRIPTOR)
+            elif (item is not None or field.takes_null) and self._is_settable(field, seen):
                 self._value(message, field, item)
             self._path.pop()
 
-    def _is_first(self, field: _Field, seen: dict[str, str]) -> bool:
-        """False, with a finding, for a field given in both spellings and for a second member of a oneof."""
-        if field.name in seen:
-            self._note("duplicate_field", f"{field.name} is given twice, in both spellings")
+    def _unknown_field(self, key: str, descriptor: Any) -> None:
+        hint = "" if self._findings.is_full else field_hint(key, descriptor)
+        self._note("unknown_field", f"{descriptor.name} has no field {shown(key)}", hint)
+
+    def _is_settable(self, field: _Field, seen: dict[str, str]) -> bool:
+        """False, with a finding, for a second member of a oneof, be it the same one in its other spelling.
+
+        Any other field may come in both spellings: lists are joined, messages merged, of scalars the last one counts.
+        """
+        if field.oneof:
+            other = seen.setdefault(f"oneof {field.oneof}", field.name)
+            if other != field.name:
+                self._note(
+                    "oneof_conflict", f"only one of {other} and {field.name} can be set", "leave one of them out"
+                )
+                return False
+        if field.name not in seen:
+            seen[field.name] = field.name
+            return True
+        if field.oneof:
+            self._note("duplicate_field", f"{field.name} is given twice, in both spellings", "leave one of them out")
             return False
-        seen[field.name] = field.name
-        other = seen.setdefault(f"oneof {field.oneof}", field.name) if field.oneof else field.name
-        if other != field.name:
-            self._note("oneof_conflict", f"only one of {other} and {field.name} can be set")
-            return False
+        self._lax(f"{field.name} is given twice, in both spellings", "leave one of them out")
         return True
 
     def _value(self, message: Message, field: _Field, value: object) -> None:
         if field.key is not None:
             self._map(message, field, field.key, value)
         elif field.repeated:
-            self._list(message, field, value)
+            self._list(getattr(message, field.name), field, value)
         elif field.scalar is None:
             inner = getattr(message, field.name)
             inner.SetInParent()
             self._message(inner, value)
         else:
-            self._scalar(field.scalar, value, lambda converted: setattr(message, field.name, converted))
+            given = field.empty if value is None else value
+            self._scalar(field.scalar, given, lambda converted: setattr(message, field.name, converted))
 
     def _scalar(self, convert: Converter, value: object, store: Callable[[Any], None]) -> None:
         try:
-            store(convert(0 if value is None else value))
+            converted = convert(value)
         except ScalarError as error:
-            self._note(error.code, error.detail)
-
-    def _list(self, message: Message, field: _Field, value: object) -> None:
-        """Envoy takes a single value for a list of one; official examples rely on it."""
-        if not isinstance(value, list):
-            self._item(getattr(message, field.name), field, value)
+            self._refuse(error)
             return
-        items = getattr(message, field.name)
+        if isinstance(converted, Lax):
+            self._lax(converted.detail, converted.hint)
+            converted = converted.value
+        store(converted)
+
+    def _list(self, items: Any, field: _Field, value: object) -> None:
+        if not isinstance(value, list):
+            self._lax("a single value is read as a list of one", "write a list")
+            self._item(items, field, value)
+            return
         for index, item in enumerate(value):
             self._path.append(index)
-            self._item(items, field, item)
+            if isinstance(item, list) and not field.takes_null:
+                self._nested(items, field, item)
+            else:
+                self._item(items, field, item)
             self._path.pop()
 
+    def _nested(self, items: Any, field: _Field, value: list[object]) -> None:
+        """A list in a list that cannot hold lists."""
+        if len(self._path) > _PATH_LIMIT:
+            self._note("too_deep", "nested too deeply")
+            return
+        self._lax("a list within a list is read as its items", "write one list")
+        self._list(items, field, value)
+
     def _item(self, items: Any, field: _Field, value: object) -> None:
-        if value is None and not field.takes_null:
-            self._note("wrong_type", "null cannot stand in a list")
-        elif field.scalar is None:
-            self._message(items.add(), value)
+        is_empty = value is None and not field.takes_null
+        if is_empty:
+            self._lax("null in a list is read as an empty item", "leave it out")
+        if field.scalar is not None:
+            self._scalar(field.scalar, field.empty if is_empty else value, items.append)
+        elif is_empty:
+            items.add()
         else:
-            self._scalar(field.scalar, value, items.append)
+            self._message(items.add(), value)
 
     def _map(self, message: Message, field: _Field, convert_key: Converter, value: object) -> None:
         if not isinstance(value, dict):
-            self._note("wrong_type", wrong_type("an object", value).detail)
+            self._refuse(wrong_type("an object", value))
             return
         entries = getattr(message, field.name)
         for key, item in value.items():
             self._path.append(key)
-            self._entry(entries, field, convert_key, key, item)
+            self._scalar(convert_key, key, partial(self._entry, entries, field, item))
             self._path.pop()
 
-    def _entry(self, entries: Any, field: _Field, convert_key: Converter, key: str, value: object) -> None:
-        try:
-            converted = convert_key(key)
-        except ScalarError as error:
-            self._note(error.code, error.detail)
-            return
-        if value is None and not field.takes_null:
-            self._note("wrong_type", "null cannot stand in a map")
-        elif field.scalar is None:
-            self._message(entries[converted], value)
+    def _entry(self, entries: Any, field: _Field, value: object, key: Any) -> None:
+        """Set one entry; an earlier one of the same key is forgotten."""
+        entries.pop(key, None)
+        is_empty = value is None and not field.takes_null
+        if is_empty:
+            self._lax("null in a map is read as an empty value", "leave it out")
+        if field.scalar is not None:
+            self._scalar(field.scalar, field.empty if is_empty else value, lambda item: entries.__setitem__(key, item))
         else:
-            self._scalar(field.scalar, value, lambda item: entries.__setitem__(converted, item))
+            entry = entries[key]
+            if not is_empty:
+                self._message(entry, value)
+
+    def _in_full(self, message: Message, value: object) -> bool:
+        """Read a type with a JSON form of its own that is written as a message: ``{"seconds": 1}``."""
+        if not isinstance(value, dict):
+            return False
+        self._lax(f"a {message.DESCRIPTOR.name} is written as an object", "write its value alone")
+        self._object(message, value, frozenset())
+        return True
 
     def _wrapper(self, message: Message, value: object) -> None:
         """``google.protobuf.UInt32Value`` and the like are written as the bare value."""
         scalar = _fields(message.DESCRIPTOR)["value"].scalar
         assert scalar is not None
-        self._scalar(scalar, value, lambda converted: setattr(message, "value", converted))
+        if not self._in_full(message, value):
+            self._scalar(scalar, value, lambda converted: setattr(message, "value", converted))
 
     def _text_form(self, message: Any, value: object) -> None:
         """Timestamps and field masks."""
+        if self._in_full(message, value):
+            return
         try:
             message.FromJsonString(value)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             self._note("wrong_type", f"not a {message.DESCRIPTOR.name}: {error}")
 
     def _duration(self, message: Any, value: object) -> None:
+        if self._in_full(message, value):
+            return
         if not isinstance(value, str) or not _DURATION.fullmatch(value):
-            self._note("bad_duration", wrong_type('a duration such as "1.5s"', value).detail)
+            detail = wrong_type("a duration in seconds", value).detail
+            self._note("bad_duration", detail, duration_hint(value) or 'such as "1.5s"')
             return
         try:
             message.FromJsonString(value)
         except ValueError as error:
             self._note("bad_duration", str(error))
 
-    def _free_form(self, message: Message, value: Any) -> None:
-        """``Struct``, ``ListValue`` and ``Value`` hold any JSON."""
-        try:
-            json_format.ParseDict(value, message)
-        except (json_format.ParseError, ValueError, TypeError, AttributeError, OverflowError) as error:
-            self._note("wrong_type", f"not a {message.DESCRIPTOR.name}: {error}")
+    def _struct(self, message: Any, value: object) -> None:
+        if not isinstance(value, dict):
+            self._refuse(wrong_type("an object", value))
+            return
+        for key, item in value.items():
+            self._path.append(key)
+            self._scalar(text, key, partial(self._free_entry, message.fields, item))
+            self._path.pop()
+
+    def _free_entry(self, entries: Any, value: object, key: str) -> None:
+        self._free_form(entries[key], value)
+
+    def _list_value(self, message: Any, value: object) -> None:
+        if not isinstance(value, list):
+            self._refuse(wrong_type("a list", value))
+            return
+        for index, item in enumerate(value):
+            self._path.append(index)
+            self._free_form(message.values.add(), item)
+            self._path.pop()
+
+    def _free_form(self, message: Any, value: object) -> None:
+        """A ``Value`` holds any JSON."""
+        if len(self._path) > _PATH_LIMIT:
+            self._note("too_deep", "nested too deeply")
+        elif value is None:
+            message.null_value = 0
+        elif isinstance(value, dict):
+            message.struct_value.SetInParent()
+            self._struct(message.struct_value, value)
+        elif isinstance(value, list):
+            message.list_value.SetInParent()
+            self._list_value(message.list_value, value)
+        elif isinstance(value, bool):
+            message.bool_value = value
+        elif isinstance(value, str):
+            self._scalar(text, value, lambda converted: setattr(message, "string_value", converted))
+        else:
+            self._scalar(number, value, lambda converted: setattr(message, "number_value", converted))
 
     def _any(self, message: Any, value: object) -> None:
         if not isinstance(value, dict):
-            self._note("wrong_type", wrong_type("an object with @type", value).detail)
+            self._refuse(wrong_type("an object with @type", value))
         elif value:
             type_url = value.get(TYPE_KEY)
-            if not isinstance(type_url, str) or "/" not in type_url:
-                self._note("missing_type", 'an Any needs "@type": "type.googleapis.com/<message name>"')
+            if not isinstance(type_url, str) or not is_type_url(type_url):
+                self._note("missing_type", "an Any says what it holds", f'"{TYPE_KEY}": "{TYPE_PREFIX}<message name>"')
             else:
                 message.type_url = type_url
                 message.value = self._payload(type_url, value)
@@ -240,7 +336,7 @@ class MessageReader:
             return self.opaque(type_url, value)
         message_class = schema.message_class(type_url)
         if message_class is None:
-            self._note("unknown_type", unknown_type(type_url))
+            self.unknown_type(type_url)
             return b""
         inner = message_class()
         if inner.DESCRIPTOR.full_name in _SPECIAL:
@@ -250,42 +346,56 @@ class MessageReader:
         return self.pack(inner)
 
     def _special_payload(self, inner: Message, value: dict[str, object]) -> None:
-        """Types with a JSON form of their own stand under ``value``."""
+        """Types with a JSON form of their own stand under ``value``; without it they are empty."""
         for key in value.keys() - {TYPE_KEY, "value"}:
-            self._note("unknown_field", f"unknown field {key!r}; this type's content stands under 'value'")
-        if "value" not in value:
-            self._note("missing_field", "this type's content stands under 'value'")
+            self._path.append(key)
+            self._note("unknown_field", f"unknown field {shown(key)}", "this type's content stands under 'value'")
+            self._path.pop()
+        held = value.get("value")
+        if held is None and not ("value" in value and inner.DESCRIPTOR.full_name == _VALUE):
+            self._lax(f"a {inner.DESCRIPTOR.name} without a value is read as an empty one", "write it under 'value'")
             return
         self._path.append("value")
-        self._message(inner, value["value"])
+        self._message(inner, held)
+        self._path.pop()
+
+    def unknown_type(self, type_url: str) -> None:
+        """Note a type that is not in the schema."""
+        hint = "" if self._findings.is_full else type_hint(type_url)
+        opaque = f'or pass it as bytes: {{"{TYPE_KEY}": ..., "{VALUE_KEY}": ...}}'
+        self._path.append(TYPE_KEY)
+        self._note("unknown_type", f"unknown type {type_url[:200]!r}", f"{hint} {opaque}".strip().removeprefix("or "))
         self._path.pop()
 
     def opaque(self, type_url: str, value: Mapping[str, object], ignored: frozenset[str] = frozenset()) -> bytes:
         """Bytes given as they are; those of a known type must be readable and become canonical."""
         for key in sorted(value.keys() - {TYPE_KEY, VALUE_KEY} - ignored):
-            self._note("unknown_field", f"{key!r} cannot stand beside {VALUE_KEY}")
+            self._path.append(key)
+            self._note("unknown_field", f"{shown(key)} cannot stand beside {VALUE_KEY}")
+            self._path.pop()
+        self._path.append(VALUE_KEY)
+        body = self._octets(type_url, value[VALUE_KEY])
+        self._path.pop()
+        return body
+
+    def _octets(self, type_url: str, value: object) -> bytes:
         try:
-            body = octets(value[VALUE_KEY])
+            body = octets(value)
             message_class = schema.message_class(type_url)
-            return (
-                body if message_class is None else message_class.FromString(body).SerializeToString(deterministic=True)
-            )
+            if message_class is None:
+                return body
+            return bytes(message_class.FromString(body).SerializeToString(deterministic=True))
         except ScalarError as error:
-            self._note(error.code, error.detail)
+            self._refuse(error)
         except (DecodeError, EncodeError):
-            self._note("malformed", f"not the bytes of a {type_url}")
+            self._note("malformed", f"not the bytes of a {type_url[:200]}")
         return b""
 
 
-def unknown_type(type_url: str) -> str:
-    """What to tell about a type that is not in the schema."""
-    return f"unknown type {type_url[:200]!r}; pass it as bytes: {{{TYPE_KEY!r}: ..., {VALUE_KEY!r}: ...}}"
-
-
-def _unknown_field(key: str, descriptor: Any) -> str:
-    close = get_close_matches(key[:80], [field.name for field in descriptor.fields], n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"{descriptor.name} has no field {key[:80]!r}{hint}"
+def is_type_url(text: str) -> bool:
+    """``host/message name``: both are there, as Envoy asks for."""
+    host, _, name = text.rpartition("/")
+    return bool(host and name)
 
 
 _SPECIAL: Mapping[str, Callable[[MessageReader, Message, object], None]] = {
@@ -293,9 +403,9 @@ _SPECIAL: Mapping[str, Callable[[MessageReader, Message, object], None]] = {
     "google.protobuf.Duration": MessageReader._duration,
     "google.protobuf.FieldMask": MessageReader._text_form,
     "google.protobuf.Timestamp": MessageReader._text_form,
-    "google.protobuf.ListValue": MessageReader._free_form,
-    "google.protobuf.Struct": MessageReader._free_form,
-    "google.protobuf.Value": MessageReader._free_form,
+    "google.protobuf.ListValue": MessageReader._list_value,
+    "google.protobuf.Struct": MessageReader._struct,
+    _VALUE: MessageReader._free_form,
     **{
         f"google.protobuf.{name}Value": MessageReader._wrapper
         for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")

@@ -16,7 +16,7 @@ from xds.codec import schema
 from xds.codec.check import RESOURCE_LIMIT, check_size, check_unique, resource_label
 from xds.codec.document import TEXT_LIMIT, malformed, parse_document
 from xds.codec.findings import Findings
-from xds.codec.message import TYPE_KEY, VALUE_KEY, MessageReader, unknown_type
+from xds.codec.message import TYPE_KEY, VALUE_KEY, MessageReader, is_type_url
 from xds.codec.name import aliases_of, is_named_outside, name_field, name_of
 from xds.codec.references import references_of
 from xds.codec.ttl import duration, seconds
@@ -170,8 +170,9 @@ class _Reader:
             self._findings.add("wrong_type", "a resource is an object with @type")
             return None
         type_url = value.get(TYPE_KEY)
-        if not isinstance(type_url, str) or "/" not in type_url:
-            self._findings.add("missing_type", f'a resource needs "{TYPE_KEY}": "{TYPE_PREFIX}<message name>"')
+        if not isinstance(type_url, str) or not is_type_url(type_url):
+            hint = f'"{TYPE_KEY}": "{TYPE_PREFIX}<message name>"'
+            self._findings.add("missing_type", "a resource says what it is", hint=hint)
             return None
         self._label(type_url, value)
         if _full_name(type_url) in _WRAPPERS and VALUE_KEY not in value:
@@ -190,7 +191,7 @@ class _Reader:
     def _message_value(self, type_url: str, value: dict[str, object], name: str) -> Resource | None:
         message_class = schema.message_class(type_url)
         if message_class is None:
-            self._findings.add("unknown_type", unknown_type(type_url), (TYPE_KEY,))
+            self._messages.unknown_type(type_url)
             return None
         before, message = len(self._findings), message_class()
         self._messages.read(message, value, frozenset((TYPE_KEY,)))

@@ -1,7 +1,8 @@
 """JSON values to scalar field values, by the rules of proto3 JSON and as lax as Envoy.
 
-Envoy accepts lower-case enum names and quoted booleans (measured with ``--mode validate``); numbers for strings and
-fractions for integers it refuses, and so do we.
+Envoy accepts more than proto3 JSON says (measured with ``--mode validate``, Envoy 1.40: ``tests/codec/lax_cases.py``):
+enum names in any case, booleans as words, numbers in quotes in any notation. That is accepted too, as ``Lax``, which
+the caller turns into a warning. Numbers for strings and fractions for integers it refuses, and so do we.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import binascii
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any
@@ -19,70 +21,140 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 Converter = Callable[[object], object]
 
+SHOWN_LIMIT = 80
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
+_SIGNED = re.compile(r"[-+]?[0-9]{1,20}")
 _NUMBER = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,5})?")
+_LAX_NUMBER = re.compile(r"[-+]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][-+]?[0-9]{1,5})?")
+_HEX_NUMBER = re.compile(
+    r"[-+]?0[xX]([0-9a-fA-F]{1,20}(\.[0-9a-fA-F]{0,20})?|\.[0-9a-fA-F]{1,20})([pP][-+]?[0-9]{1,4})?"
+)
 _FLOAT_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_LAX_FLOAT_WORD = re.compile(r"[-+]?(inf(inity)?|nan)", re.IGNORECASE)
 _FLOAT32_LIMIT = 3.4028235677973366e38
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _ENUM_RANGE = range(-(2**31), 2**31)
-_BOOLEANS = {"true": True, "false": False}
+# Envoy's words for JSON, and those that its YAML reader adds where they stand unquoted (on, off).
+_BOOLEANS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1", "on"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0", "off"), False),
+}
+_ENUM_NAMES_SHOWN = 12
 
 
 class ScalarError(Exception):
-    """A value that its field cannot hold. ``code`` is that of the finding."""
+    """A value that its field cannot hold. ``code`` and ``hint`` are those of the finding."""
 
-    def __init__(self, code: str, detail: str) -> None:
+    def __init__(self, code: str, detail: str, hint: str = "") -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
+        self.hint = hint
 
 
-def wrong_type(expected: str, value: object) -> ScalarError:
-    """The error for a value of the wrong kind; long values are cut."""
-    shown = repr(value)
-    return ScalarError("wrong_type", f"expected {expected}, not {shown[:80]}{'...' if len(shown) > 80 else ''}")
+@dataclass(frozen=True, slots=True)
+class Lax:
+    """A value that is accepted although it should be written otherwise."""
+
+    value: object
+    detail: str
+    hint: str
 
 
-def _integer(value: Any, valid: range) -> int:
-    whole = isinstance(value, float) and value.is_integer()
-    if whole or (isinstance(value, str) and _INTEGER.fullmatch(value)):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+def shown(value: object) -> str:
+    """A value for a person; long ones are cut."""
+    text = repr(value)
+    return f"{text[:SHOWN_LIMIT]}{'...' if len(text) > SHOWN_LIMIT else ''}"
+
+
+def wrong_type(expected: str, value: object, hint: str = "") -> ScalarError:
+    """The error for a value of the wrong kind."""
+    return ScalarError("wrong_type", f"expected {expected}, not {shown(value)}", hint)
+
+
+def _integer(value: object, valid: range) -> object:
+    found: Any = value
+    if isinstance(value, str):
+        found = _quoted_integer(value)
+    elif isinstance(value, float) and value.is_integer():
+        found = int(value)
+    if isinstance(found, bool) or not isinstance(found, int):
         raise wrong_type("an integer", value)
-    if value not in valid:
-        raise ScalarError("out_of_range", f"{value} is not between {valid[0]} and {valid[-1]}")
-    return int(value)
+    if found not in valid:
+        raise ScalarError("out_of_range", f"{shown(found)} is not between {valid[0]} and {valid[-1]}")
+    if isinstance(value, str) and not _INTEGER.fullmatch(value):
+        return Lax(found, f"{shown(value)} is read as {found}", f"write {found}")
+    return int(found)
 
 
-def _float(value: object, limit: float) -> float:
-    if isinstance(value, str) and value in _FLOAT_WORDS:
-        return _FLOAT_WORDS[value]
-    if isinstance(value, bool) or not (
-        isinstance(value, int | float) or (isinstance(value, str) and _NUMBER.fullmatch(value))
-    ):
+def _quoted_integer(value: str) -> int | None:
+    """The integer that a string stands for; whole numbers in any notation, as a double holds them."""
+    if _SIGNED.fullmatch(value):
+        return int(value)
+    found = None if value != value.strip() else _quoted_number(value)
+    return int(found) if found is not None and found.is_integer() else None
+
+
+def _quoted_number(value: str) -> float | None:
+    bare = value.strip()
+    if _LAX_NUMBER.fullmatch(bare) or _LAX_FLOAT_WORD.fullmatch(bare):
+        return float(bare)
+    if _HEX_NUMBER.fullmatch(bare):
+        try:
+            return float.fromhex(bare)
+        except OverflowError:
+            return math.inf
+    return None
+
+
+def _float(value: object, limit: float) -> object:
+    if isinstance(value, str):
+        return _float_text(value, limit)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type("a number", value)
     try:
-        number = float(value)
+        found = float(value)
     except OverflowError:
-        number = math.inf
-    if not abs(number) <= limit:
-        raise ScalarError("out_of_range", f"{str(value)[:40]} does not fit the field")
-    return number
+        found = math.inf
+    if not math.isfinite(found) or abs(found) > limit:
+        raise ScalarError("out_of_range", f"{shown(value)[:40]} does not fit the field")
+    return found
 
 
-def boolean(value: object) -> bool:
-    """``true``, ``false``, or these in quotes."""
-    if isinstance(value, str) and value in _BOOLEANS:
-        return _BOOLEANS[value]
-    if not isinstance(value, bool):
+def _float_text(value: str, limit: float) -> object:
+    if value in _FLOAT_WORDS:
+        return _FLOAT_WORDS[value]
+    found = _quoted_number(value)
+    if found is None:
+        raise wrong_type("a number", value)
+    if math.isfinite(found) and abs(found) > limit:
+        raise ScalarError("out_of_range", f"{shown(value)[:40]} does not fit the field")
+    if _NUMBER.fullmatch(value) and math.isfinite(found):
+        return found
+    return Lax(found, f"{shown(value)} is read as {found:g}", "write a plain number")
+
+
+def number(value: object) -> object:
+    """A finite number of double precision."""
+    return _float(value, math.inf)
+
+
+def boolean(value: object) -> object:
+    """``true`` and ``false``; words for them, as ``Lax``."""
+    if isinstance(value, bool):
+        return value
+    known = _BOOLEANS.get(value.lower()) if isinstance(value, str) else None
+    if known is None:
         raise wrong_type("true or false", value)
-    return value
+    word = "true" if known else "false"
+    return Lax(known, f"{shown(value)} is read as {word}", f"write {word} without quotes")
 
 
 def text(value: object) -> str:
     """A string that can be encoded."""
     if not isinstance(value, str):
-        raise wrong_type("a string", value)
+        quoted = isinstance(value, int | float) and not isinstance(value, bool)
+        raise wrong_type("a string", value, f'write it in quotes: "{shown(value)}"' if quoted else "")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -91,40 +163,51 @@ def text(value: object) -> str:
 
 
 def octets(value: object) -> bytes:
-    """Base64, standard or URL-safe, with or without padding; anything else in it is refused, as Envoy does."""
+    """Base64, standard or URL-safe, with all its padding or none; anything else in it is refused, as Envoy does."""
     if not isinstance(value, str):
         raise wrong_type("base64 text", value)
     standard = value.replace("-", "+").replace("_", "/")
-    if not _BASE64.fullmatch(standard):
-        raise ScalarError("bad_base64", "not base64")
     bare = standard.rstrip("=")
+    padding = -len(bare) % 4
+    if not _BASE64.fullmatch(standard) or len(standard) - len(bare) not in (0, padding):
+        raise ScalarError("bad_base64", "not base64")
     try:
-        return base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
+        return base64.b64decode(bare + "=" * padding, validate=True)
     except binascii.Error as error:
         raise ScalarError("bad_base64", f"not base64: {error}") from None
 
 
 @cache
-def _enum_values(enum: EnumDescriptor) -> dict[str, int]:
-    names = {value.name: value.number for value in enum.values}
-    return {name.lower(): number for name, number in names.items()} | names
+def _enum_names(enum: EnumDescriptor) -> dict[str, str]:
+    """The names of a type's values by these in lower case; of two alike, the first."""
+    return {name.lower(): name for name in reversed([value.name for value in enum.values])}
 
 
-def _enum(value: object, enum: EnumDescriptor) -> int:
-    """An enum value by name in any case, or by number, known or not."""
-    if isinstance(value, str):
-        names = _enum_values(enum)
-        number = names.get(value, names.get(value.lower()))
-        if number is not None:
-            return number
-        if not _INTEGER.fullmatch(value):
-            raise ScalarError("unknown_enum_value", f"{value[:80]!r} is no {enum.name}{_enum_hint(value, enum)}")
-    return _integer(value, _ENUM_RANGE)
+def _enum(value: object, enum: EnumDescriptor) -> object:
+    """An enum value by name or number, known or not; names in another case and quoted numbers are ``Lax``."""
+    if not isinstance(value, str):
+        return _integer(value, _ENUM_RANGE)
+    found = enum.values_by_name.get(value)
+    if found is not None:
+        return found.number
+    name = _enum_names(enum).get(value.lower())
+    if name is not None:
+        return Lax(enum.values_by_name[name].number, f"{shown(value)} is read as {name}", f"write {name}")
+    if not _SIGNED.fullmatch(value.strip()):
+        raise ScalarError("unknown_enum_value", f"{shown(value)} is no {enum.name}", _enum_hint(value, enum))
+    number = int(value)
+    if number not in _ENUM_RANGE:
+        raise ScalarError("out_of_range", f"{number} is no enum value")
+    known = enum.values_by_number.get(number)
+    return Lax(number, f"{shown(value)} is read as {number}", f"write {known.name if known else number}")
 
 
 def _enum_hint(value: str, enum: EnumDescriptor) -> str:
-    close = get_close_matches(value.upper()[:80], [one.name for one in enum.values], n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    names = [one.name for one in enum.values]
+    close = get_close_matches(value.upper()[:SHOWN_LIMIT], names, n=1)
+    if close:
+        return f'did you mean "{close[0]}"?'
+    return f"one of {', '.join(names)}" if len(names) <= _ENUM_NAMES_SHOWN else ""
 
 
 _INT32 = partial(_integer, valid=range(-(2**31), 2**31))
@@ -136,7 +219,7 @@ _CONVERTERS: dict[int, Converter] = {
     FieldDescriptor.TYPE_BOOL: boolean,
     FieldDescriptor.TYPE_STRING: text,
     FieldDescriptor.TYPE_BYTES: octets,
-    FieldDescriptor.TYPE_DOUBLE: partial(_float, limit=math.inf),
+    FieldDescriptor.TYPE_DOUBLE: number,
     FieldDescriptor.TYPE_FLOAT: partial(_float, limit=_FLOAT32_LIMIT),
     **dict.fromkeys((FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SFIXED32), _INT32),
     **dict.fromkeys((FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_SINT64, FieldDescriptor.TYPE_SFIXED64), _INT64),

@@ -75,6 +75,12 @@ def message_class(type_url: str) -> type[Message] | None:
     return None if found is None else message_factory.GetMessageClass(found)
 
 
+@cache
+def message_names() -> tuple[str, ...]:
+    """The full names of all top-level messages, for suggestions."""
+    return tuple(f"{file.package}.{message.name}" for file in descriptors.load().file for message in file.message_type)
+
+
 def require(full_name: str) -> type[Message]:
     """The message class for a name that the schema is known to hold."""
     found = message_class(full_name)

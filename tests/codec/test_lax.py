@@ -1,0 +1,79 @@
+"""What Envoy takes we take, what Envoy refuses for its form we refuse: asked from a real Envoy."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.codec.lax_cases import LAX, PLAIN, REFUSED, STRICT
+from tests.support.envoy import VALIDATE_TIMEOUT_S, envoy_binary
+from tests.support.process import child_environment
+from xds.codec.message import LAX as LAX_CODE
+from xds.codec.resources import Pushed, decode_document
+from xds.model.errors import ValidationError
+from xds.model.resource_type import CLUSTER
+
+# How Envoy's message begins when its parser refuses; what breaks a rule of the proto is told otherwise.
+FORM_REFUSALS = ("Unable to parse JSON as proto", "has unknown fields")
+WORKERS = 2
+
+
+def _decode(inside: str) -> Pushed:
+    return decode_document(f'{{"resources":[{{"@type":"{CLUSTER}","name":"c",{inside}}}]}}', "json")
+
+
+@pytest.fixture(scope="module")
+def envoy_refuses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What Envoy has against the form of each case, by name; nothing where it takes it."""
+    directory = tmp_path_factory.mktemp("lax")
+    texts = {**{name: lax for name, (lax, _) in LAX.items()}, **PLAIN, **REFUSED, **STRICT}
+    with ThreadPoolExecutor(WORKERS) as pool:
+        answers = pool.map(lambda one: _refusal(directory / f"{one[0]}.json", one[1][1]), enumerate(texts.items()))
+    return dict(zip(texts, answers, strict=True))
+
+
+def _refusal(path: Path, inside: str) -> str:
+    path.write_text(f'{{"static_resources":{{"clusters":[{{"name":"c",{inside}}}]}}}}')
+    argv: list[str | Path] = [envoy_binary(), "--mode", "validate", "-c", path, "-l", "critical"]
+    run = subprocess.run(argv, capture_output=True, timeout=VALIDATE_TIMEOUT_S, env=child_environment(), check=False)
+    told = (run.stdout + run.stderr).decode(errors="replace")
+    return told if run.returncode and any(words in told for words in FORM_REFUSALS) else ""
+
+
+@pytest.mark.parametrize("name", LAX)
+def test_what_only_envoy_takes_is_taken_with_a_warning(name: str, envoy_refuses: dict[str, str]) -> None:
+    lax, plain = LAX[name]
+    assert not envoy_refuses[name]
+    found = _decode(lax)
+    assert found.resources == _decode(plain).resources
+    assert {(one.code, one.severity, one.resource, one.index) for one in found.warnings} == {
+        (LAX_CODE, "warning", "clusters/c", 0)
+    }
+    assert all(one.hint for one in found.warnings)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_is_right_is_taken_without_a_word(name: str, envoy_refuses: dict[str, str]) -> None:
+    assert not envoy_refuses[name]
+    assert _decode(PLAIN[name]).warnings == ()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_envoy_refuses_is_refused(name: str, envoy_refuses: dict[str, str]) -> None:
+    assert envoy_refuses[name]
+    with pytest.raises(ValidationError):
+        _decode(REFUSED[name])
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_where_json_is_stricter_than_envoy(name: str, envoy_refuses: dict[str, str]) -> None:
+    assert not envoy_refuses[name]
+    with pytest.raises(ValidationError):
+        _decode(STRICT[name])
+
+
+def test_no_case_is_listed_twice() -> None:
+    assert len({*LAX, *PLAIN, *REFUSED, *STRICT}) == len(LAX) + len(PLAIN) + len(REFUSED) + len(STRICT)
