@@ -1,0 +1,32 @@
+# The server: docker build -t xds-server .
+#
+# Inside the container it must listen on all addresses, so it refuses to start until it has TLS and credentials, and says
+# which settings are missing. On a network of its own (docker-compose.yml) `serve --insecure` lets everyone in instead.
+ARG PYTHON=3.13
+
+FROM python:${PYTHON}-slim AS build
+WORKDIR /build
+COPY requirements.lock pyproject.toml README.md LICENSE ./
+COPY xds xds
+COPY api api
+# The lock names the tools of development as well; as constraints it fixes the versions of what is needed, no more.
+RUN python -m venv --without-pip /opt/xds \
+ && pip --python /opt/xds install --no-cache-dir --constraint requirements.lock .
+
+FROM python:${PYTHON}-slim
+COPY --from=build /opt/xds /opt/xds
+RUN useradd --system --uid 10001 --home-dir /data xds \
+ && install --directory --owner xds --group xds --mode 0700 /data
+ENV PATH=/opt/xds/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    XDS_SERVER__GRPC__HOST=0.0.0.0 \
+    XDS_SERVER__HTTP__HOST=0.0.0.0 \
+    XDS_STORE__DATA=/data
+USER xds
+WORKDIR /data
+VOLUME /data
+EXPOSE 18000 18080
+# With TLS on the HTTP port set XDS_ADDR=https://..., XDS_CACERT and XDS_TOKEN for it.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["xds", "check"]
+ENTRYPOINT ["xds"]
+CMD ["serve"]
