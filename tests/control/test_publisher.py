@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
-from xds.store.base import Commit, GroupChange, Meta, UnavailableError
+from xds.store.base import NO_META, Commit, GroupPush, Meta, UnavailableError
 from xds.store.memory import MemoryStore
 
 GROUP = "edge"
@@ -224,13 +224,11 @@ class SlowStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.answer = asyncio.Event()
-        self.committed = asyncio.Event()
+        self.reached = asyncio.Event()
 
-    async def commit(
-        self, group: str, change: GroupChange, *, push_id: str, expect: int | None = None, meta: Meta = Meta()
-    ) -> Commit:
-        done = await super().commit(group, change, push_id=push_id, expect=expect, meta=meta)
-        self.committed.set()
+    async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
+        done = await super().commit_all(pushes, push_id=push_id, meta=meta)
+        self.reached.set()
         await self.answer.wait()
         return done
 
@@ -240,7 +238,7 @@ async def test_cancelled_caller_leaves_no_push_half_done() -> None:
     await store.open()
     plane = Plane(store)
     request = asyncio.create_task(plane.publisher.push(GROUP, clusters("a")))
-    await store.committed.wait()
+    await store.reached.wait()
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
@@ -254,10 +252,8 @@ class LosingStore(MemoryStore):
 
     losing = True
 
-    async def commit(
-        self, group: str, change: GroupChange, *, push_id: str, expect: int | None = None, meta: Meta = Meta()
-    ) -> Commit:
-        done = await super().commit(group, change, push_id=push_id, expect=expect, meta=meta)
+    async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
+        done = await super().commit_all(pushes, push_id=push_id, meta=meta)
         if self.losing:
             raise UnavailableError("the connection broke", maybe_committed=True)
         return done

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xds.codec.record import dump_record, load_record
-from xds.control.content import Content, Key
+from xds.control.content import BlobIds, Content, Key
 from xds.model.errors import ValidationError
 from xds.model.resource import Resource
-from xds.model.snapshot import build_snapshot
+from xds.model.snapshot import amend_snapshot, build_snapshot
 from xds.store.base import CorruptError, Entry, Manifest, blob_id
 
 
@@ -35,16 +35,20 @@ def decode(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resour
         raise CorruptError(f"a stored resource cannot be read: {error}") from error
 
 
-def assemble(
-    manifest: Manifest, ids: Mapping[Key, str], known: Mapping[Key, Resource], near: Content | None
-) -> Content:
+def assemble(manifest: Manifest, ids: BlobIds, known: Mapping[Key, Resource], near: Content | None) -> Content:
     """Put a content together; resources and sets equal to those of ``near`` are shared with it."""
-    resources = (_member(key, blob, known, near) for key, blob in ids.items())
-    previous = near.snapshot if near is not None else None
-    snapshot = build_snapshot(manifest.group, manifest.revision, resources, manifest.versions, previous)
-    content = Content(snapshot, ids, manifest.meta)
-    _ = content.etag  # hashes every set: here, where it may be a thread
-    return content
+    touched = ids.touched_since(near.blob_ids) if near is not None else None
+    if near is not None and touched is not None:
+        put = [known[key] for key in touched if key in ids]
+        removed = [key for key in touched if key not in ids]
+        snapshot = amend_snapshot(near.snapshot, manifest.revision, put, removed, manifest.versions)
+    else:
+        previous = near.snapshot if near is not None else None
+        resources = (_member(key, blob, known, near) for key, blob in ids.items())
+        snapshot = build_snapshot(manifest.group, manifest.revision, resources, manifest.versions, previous)
+    for resource_set in snapshot:
+        resource_set.prepare()  # here, where it may be a thread
+    return Content(snapshot, ids, manifest.meta)
 
 
 def _member(key: Key, blob: str, known: Mapping[Key, Resource], near: Content | None) -> Resource:

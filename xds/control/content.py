@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from weakref import ref
 
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
@@ -18,12 +19,41 @@ Key = tuple[str, str]  # (type_url, name)
 _ETAG_DIGEST_BYTES = 4
 
 
+class BlobIds(dict[Key, str]):
+    """What the store calls the resources of a group, in pushed order.
+
+    One that was amended knows from which other it was made, and the keys that may differ: a push of one resource to a
+    large group must not cost a look at all of them.
+    """
+
+    __slots__ = ("__weakref__", "_base", "_touched")
+
+    def __init__(self, lines: Mapping[Key, str] | Iterable[tuple[Key, str]] = ()) -> None:
+        super().__init__(lines)
+        self._base: ref[BlobIds] | None = None
+        self._touched: tuple[Key, ...] = ()
+
+    def amended(self, put: Mapping[Key, str], delete: Iterable[Key]) -> BlobIds:
+        """A put of a key that exists keeps its place, a new one goes last. Raises ``KeyError``."""
+        made = BlobIds(self)
+        made.update(put)
+        gone = tuple(delete)
+        for key in gone:
+            del made[key]
+        made._base, made._touched = ref(self), tuple(dict.fromkeys((*put, *gone)))
+        return made
+
+    def touched_since(self, base: object) -> tuple[Key, ...] | None:
+        """The keys that may differ from ``base``; None when this was not made from it."""
+        return self._touched if self._base is not None and self._base() is base else None
+
+
 @dataclass(frozen=True, eq=False)
 class Content:
     """A snapshot together with what the store calls its resources. ``blob_ids`` is in pushed order."""
 
     snapshot: Snapshot
-    blob_ids: Mapping[Key, str]
+    blob_ids: BlobIds
     meta: Meta = NO_META
 
     @property
@@ -70,34 +100,31 @@ def type_label(type_url: str) -> str:
     return alias if type_url_of(alias) == type_url else type_url.rpartition("/")[2]
 
 
-def blob_ids(entries: Iterable[Entry]) -> dict[Key, str]:
+def blob_ids(entries: Iterable[Entry]) -> BlobIds:
     """A manifest as a mapping, order kept."""
-    return {(entry.type_url, entry.name): entry.blob_id for entry in entries}
+    return BlobIds(((entry.type_url, entry.name), entry.blob_id) for entry in entries)
 
 
-def amended(held: Mapping[Key, str], delta: Delta) -> dict[Key, str]:
-    """``held`` after ``delta``: a put of a name that exists keeps its place, a new one goes last.
-
-    Raises ``NotFoundError`` for the deletion of what is not there.
-    """
-    result = {**held, **blob_ids(delta.put)}
+def amended(held: BlobIds, delta: Delta) -> BlobIds:
+    """``held`` after ``delta``. Raises ``NotFoundError`` for the deletion of what is not there."""
     for key in delta.delete:
         if key not in held:
             raise NotFoundError(f"no {type_label(key[0])} resource named {key[1]!r}")
-        result.pop(key, None)
-    return result
+    return held.amended(blob_ids(delta.put), delta.delete)
 
 
-def changes(old: Mapping[Key, str], new: Mapping[Key, str]) -> dict[str, Change]:
+def changes(old: BlobIds, new: BlobIds) -> dict[str, Change]:
     """What differs, by type URL; types without a difference are left out."""
     added, changed, removed = (dict[str, list[str]]() for _ in range(3))
-    for key, blob in new.items():
+    touched = new.touched_since(old)
+    for key in new if touched is None else (key for key in touched if key in new):
         before = old.get(key)
         if before is None:
             added.setdefault(key[0], []).append(key[1])
-        elif before != blob:
+        elif before != new[key]:
             changed.setdefault(key[0], []).append(key[1])
-    for type_url, name in old.keys() - new.keys():
+    gone = old.keys() - new.keys() if touched is None else [key for key in touched if key not in new]
+    for type_url, name in gone:
         removed.setdefault(type_url, []).append(name)
     types = dict.fromkeys((*added, *changed, *removed))
     return {

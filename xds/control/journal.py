@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import structlog
 
+from xds.control.push import ChangeError
 from xds.fleet.event_log import EventLog, Kind
 from xds.model.errors import ConflictError, NotFoundError, XdsError
 from xds.model.snapshot import Change
@@ -78,6 +79,8 @@ class Journal:
 
 
 def _result(error: XdsError) -> str:
+    if isinstance(error, ChangeError):
+        return _result(error.cause)
     if isinstance(error, ConflictError):
         return "conflict"
     if isinstance(error, NotFoundError):

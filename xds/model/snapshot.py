@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -13,6 +13,10 @@ from xds.model.resource import Resource
 from xds.model.resource_type import ResourceType, resource_type
 
 UNION_SUFFIX = "~union"
+# How many amendments back a set knows what changed, and how many names an amendment may touch to be known.
+_JOURNAL_LIMIT = 64
+_TOUCHED_LIMIT = 256
+_DIGEST_BYTES = 16
 
 _ids = count(1)
 
@@ -25,7 +29,7 @@ class ResourceSet:
     API names the one that was pushed in ``origin_id``, and in ``omitted`` what it lacks: name to the reason.
     """
 
-    __slots__ = ("__dict__", "id", "omitted", "origin_id", "resources", "type", "version_info")
+    __slots__ = ("__dict__", "_journal", "id", "omitted", "origin_id", "resources", "type", "version_info")
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class ResourceSet:
         self.type = type
         self.version_info = version_info
         self.resources = resources
+        self._journal: tuple[tuple[int, tuple[str, ...]], ...] = ()  # (id of an ancestor, names touched since), by age
 
     def __len__(self) -> int:
         return len(self.resources)
@@ -58,6 +63,33 @@ class ResourceSet:
         """Hash of names and resource versions, whatever their order."""
         return content_digest((name, resource.version) for name, resource in self.resources.items())
 
+    def amended(self, version_info: str, put: Mapping[str, Resource], removed: Collection[str] = ()) -> ResourceSet:
+        """This set with some resources put and some taken out, at a cost that hardly grows with the set.
+
+        A put of a name that exists keeps its place. What was computed of this set is carried over.
+        """
+        resources = {**self.resources, **put}
+        for name in removed:
+            del resources[name]
+        made = ResourceSet(self.type, version_info, resources)
+        touched = (*put, *removed)
+        if len(touched) <= _TOUCHED_LIMIT:
+            made._journal = (*self._journal, (self.id, touched))[-_JOURNAL_LIMIT:]
+        before = [self.resources[name] for name in touched if name in self.resources]
+        _carry_over(self, made, before, list(put.values()))
+        return made
+
+    def touched_since(self, older: ResourceSet) -> Collection[str] | None:
+        """Names that may differ from an ancestor of this set, each once; None when it is no known ancestor."""
+        ids = [ancestor for ancestor, _ in self._journal]
+        if older.id not in ids:
+            return None
+        return dict.fromkeys(name for _, names in self._journal[ids.index(older.id) :] for name in names)
+
+    def prepare(self) -> None:
+        """Compute now what is computed once: where it may be another thread than that of the streams."""
+        _ = self.digest, self.by_alias, self.shortest_ttl_s
+
     @cached_property
     def shortest_ttl_s(self) -> float | None:
         """The shortest TTL in the set; None when nothing in it expires."""
@@ -70,11 +102,37 @@ class ResourceSet:
 
 
 def content_digest(content: Iterable[tuple[str, str]]) -> bytes:
-    """Hash of (name, version) pairs in any order; equal digests mean equal content."""
-    digest = blake2b(digest_size=16)
-    for name, version in sorted(content):
-        digest.update(f"{len(name)}:{name}{version};".encode("utf-8", "surrogatepass"))
-    return digest.digest()
+    """Hash of (name, version) pairs in any order; equal digests mean equal content.
+
+    It is the sum of the pairs' hashes, so that the digest of an amended set follows from the one before.
+    """
+    return _sum(_pair_hash(name, version) for name, version in content)
+
+
+def _pair_hash(name: str, version: str) -> int:
+    pair = f"{len(name)}:{name}{version}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(pair, digest_size=_DIGEST_BYTES).digest(), "big")
+
+
+def _sum(hashes: Iterable[int]) -> bytes:
+    return (sum(hashes) % (1 << 8 * _DIGEST_BYTES)).to_bytes(_DIGEST_BYTES, "big")
+
+
+def _carry_over(base: ResourceSet, made: ResourceSet, gone: Collection[Resource], put: Collection[Resource]) -> None:
+    """Derive what is cached of ``base`` for the set made of it by taking out ``gone`` and putting in ``put``."""
+    known, derived = base.__dict__, made.__dict__
+    if "digest" in known:
+        minus = (-_pair_hash(resource.name, resource.version) for resource in gone)
+        plus = (_pair_hash(resource.name, resource.version) for resource in put)
+        derived["digest"] = _sum((int.from_bytes(base.digest, "big"), *minus, *plus))
+    if "by_alias" in known:
+        derived["by_alias"] = base.by_alias
+        if any(resource.aliases for resource in (*gone, *put)):
+            left = {alias for resource in gone for alias in resource.aliases}
+            kept = {alias: name for alias, name in base.by_alias.items() if alias not in left}
+            derived["by_alias"] = kept | {alias: resource.name for resource in put for alias in resource.aliases}
+    if "shortest_ttl_s" in known and all(resource.ttl_s is None for resource in (*gone, *put)):
+        derived["shortest_ttl_s"] = base.shortest_ttl_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +156,27 @@ def diff(old: ResourceSet | None, new: ResourceSet | None) -> Change:
         return Change()
     before = old.resources if old is not None else _EMPTY
     after = new.resources if new is not None else _EMPTY
+    touched = new.touched_since(old) if old is not None and new is not None else None
+    coming, going = (after, before) if touched is None else (touched, touched)
     return Change(
-        added=tuple(name for name in after if name not in before),
+        added=tuple(name for name in coming if name in after and name not in before),
         changed=tuple(
-            name for name, resource in after.items() if name in before and before[name].version != resource.version
+            name for name in coming if name in after and name in before and before[name].version != after[name].version
         ),
-        removed=tuple(name for name in before if name not in after),
+        removed=tuple(name for name in going if name in before and name not in after),
     )
 
 
-def union(old: ResourceSet, new: ResourceSet) -> ResourceSet:
-    """``new`` plus what only ``old`` has: what a client is given until nothing refers to the old names any more."""
-    kept = {name: resource for name, resource in old.resources.items() if name not in new.resources}
-    if not kept:
+def union(old: ResourceSet, new: ResourceSet, change: Change | None = None) -> ResourceSet:
+    """``new`` plus what only ``old`` has: what a client is given until nothing refers to the old names any more.
+
+    ``change`` is what leads from the one to the other, where that is known.
+    """
+    gone = (change if change is not None else diff(old, new)).removed
+    if not gone:
         return new
     version_info = new.version_info.removesuffix(UNION_SUFFIX) + UNION_SUFFIX
-    return ResourceSet(new.type, version_info, {**new.resources, **kept})
+    return new.amended(version_info, {name: old.resources[name] for name in gone})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,3 +239,27 @@ def build_snapshot(
         same = before is not None and before.version_info == built.version_info and before.digest == built.digest
         sets[type_url] = before if same and before is not None else built
     return Snapshot(group, revision, sets)
+
+
+def amend_snapshot(
+    snapshot: Snapshot,
+    revision: int,
+    put: Iterable[Resource],
+    removed: Iterable[tuple[str, str]],
+    versions: Mapping[str, str],
+) -> Snapshot:
+    """A later revision that differs in few resources; ``removed`` are (type URL, name). Otherwise `build_snapshot`."""
+    puts: dict[str, dict[str, Resource]] = {}
+    gone: dict[str, list[str]] = {}
+    for resource in put:
+        puts.setdefault(resource.type_url, {})[resource.name] = resource
+    for type_url, name in removed:
+        gone.setdefault(type_url, []).append(name)
+    sets = dict(snapshot.sets)
+    for type_url in {*puts, *gone}:
+        base = sets.get(type_url) or ResourceSet(resource_type(type_url), NO_VERSION, {})
+        version_info = versions.get(type_url, str(revision))
+        made = base.amended(version_info, puts.get(type_url, {}), gone.get(type_url, ()))
+        same = type_url in sets and base.version_info == version_info and base.digest == made.digest
+        sets[type_url] = base if same else made
+    return Snapshot(snapshot.group, revision, sets)

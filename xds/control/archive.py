@@ -1,0 +1,66 @@
+"""Contents as the store keeps them: read back, whole, at any revision that is kept."""
+
+from __future__ import annotations
+
+from xds.control.assembly import assemble, decode, shared
+from xds.control.content import BlobIds, Content, blob_ids, changes
+from xds.control.off_loop import off_loop
+from xds.control.push import PushResult, outcome
+from xds.model.errors import NotFoundError
+from xds.protocol.cache import RETAINED_REVISIONS
+from xds.store.base import Commit, Manifest, Store
+
+
+class Archive:
+    """Reads a store. ``held`` is what a group is served now: resources that it has are shared, the others are read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def content(self, group: str, revision: int | None, held: Content | None) -> Content:
+        """A group's content at a revision (None: the head). Raises ``NotFoundError``, ``StoreError``."""
+        return await self.restore(await self._store.manifest(group, revision), held, None)
+
+    async def retained(self, group: str) -> list[Content]:
+        """The contents that a reconnecting client may name, oldest first; the last is the head's."""
+        contents: list[Content] = []
+        for manifest in reversed(await self._retained(group)):
+            contents.append(await self.restore(manifest, None, contents[-1] if contents else None))
+        return contents
+
+    async def replayed(self, commit: Commit, held: Content | None) -> PushResult:
+        """The answer to a push that was committed before, as far as its revisions are still kept."""
+        try:
+            after = await self._store.manifest(commit.group, commit.revision)
+        except NotFoundError:
+            return PushResult(commit.group, commit.revision, "", {}, {}, commit.changed)
+        content = await self.restore(after, held, None)
+        if not commit.changed:
+            return outcome(content, {}, changed=False)
+        try:
+            before = blob_ids((await self._store.manifest(commit.group, commit.revision - 1)).entries)
+        except NotFoundError:
+            before = BlobIds()
+        return outcome(content, changes(before, content.blob_ids))
+
+    async def restore(self, manifest: Manifest, held: Content | None, near: Content | None) -> Content:
+        """A manifest's content; sets equal to those of ``near`` are the same objects. Raises ``StoreError``."""
+        known = {**shared(manifest, held), **shared(manifest, near)}
+        wanted = [entry for entry in manifest.entries if (entry.type_url, entry.name) not in known]
+        blobs = await self._store.blobs({entry.blob_id for entry in wanted})
+        read = await off_loop(len(wanted), decode, wanted, blobs)
+        return await off_loop(
+            len(manifest.entries), assemble, manifest, blob_ids(manifest.entries), {**known, **read}, near
+        )
+
+    async def _retained(self, group: str) -> list[Manifest]:
+        """The manifests of ``retained``, newest first."""
+        manifests = [await self._store.manifest(group)]
+        for info in await self._store.history(group, before=manifests[0].revision, limit=RETAINED_REVISIONS - 1):
+            if not info.live:
+                continue
+            try:
+                manifests.append(await self._store.manifest(group, info.revision))
+            except NotFoundError:
+                break
+        return manifests

@@ -1,0 +1,195 @@
+"""What a push asks of a group, how it is made, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xds.control.assembly import encode
+from xds.control.content import BlobIds, Content, Key, amended, blob_ids, changes, type_label
+from xds.control.off_loop import off_loop
+from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
+from xds.model.resource import Resource
+from xds.model.snapshot import Change
+from xds.store.base import NO_META, Delta, Drop, FullSet, GroupChange, Meta, Rollback
+
+GROUP_NAME_LIMIT = 256
+ANY_ETAG = "*"
+
+
+class EmptyingError(XdsError):
+    """A push would take everything from connected nodes; say ``allow_empty`` when that is meant."""
+
+
+class ChangeError(XdsError):
+    """One change of a transaction is refused, and with it all: ``index`` counts from 0, ``cause`` says why."""
+
+    def __init__(self, index: int, group: str, cause: XdsError) -> None:
+        super().__init__(f"changes[{index}], group {group!r}: {cause}")
+        self.index = index
+        self.group = group
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class PushResult:
+    """What a push came to. ``versions`` and ``changes`` are by type label; ``changed`` False made no revision."""
+
+    group: str
+    revision: int
+    etag: str
+    versions: Mapping[str, str]
+    changes: Mapping[str, Change]
+    changed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PushOptions:
+    """How a push is made.
+
+    * ``push_id``: the same id never applies twice; the first answer is given again;
+    * ``expect``: the revision the group must be at, 0 for none;
+    * ``etag``: what the group's etag must be, ``*`` for any: it must exist; without its hash only the revision counts;
+    * ``dry_run``: say what would change, change nothing;
+    * ``allow_empty``: the group may become empty although nodes are connected.
+
+    ``expect`` and ``etag`` of a transaction stand in its drafts.
+    """
+
+    push_id: str = ""
+    expect: int | None = None
+    meta: Meta = NO_META
+    dry_run: bool = False
+    allow_empty: bool = False
+    etag: str = ""
+
+
+DEFAULT_OPTIONS = PushOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a push asks of one group. ``known`` holds the resources that come with it; the rest as in options."""
+
+    group: str
+    change: GroupChange
+    known: Mapping[Key, Resource] = field(default_factory=dict)
+    expect: int | None = None
+    etag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A draft put to a group that holds still: what it holds, and the content that the draft leads to.
+
+    ``known`` holds at least the resources that the group does not hold yet.
+    """
+
+    draft: Draft
+    held: Content | None
+    blob_ids: BlobIds
+    known: Mapping[Key, Resource]
+    expect: int | None
+
+    @property
+    def group(self) -> str:
+        return self.draft.group
+
+    @property
+    def touched(self) -> int:
+        """How many resources have to be looked at to go from the one content to the other."""
+        touched = self.blob_ids.touched_since(self.held.blob_ids) if self.held is not None else None
+        return len(self.blob_ids if touched is None else touched)
+
+    def difference(self) -> dict[str, Change]:
+        """What changes, by type URL."""
+        return changes(self.held.blob_ids if self.held is not None else BlobIds(), self.blob_ids)
+
+
+async def whole(
+    group: str, resources: Iterable[Resource], label: str = "", labels: Mapping[str, str] | None = None
+) -> Draft:
+    """Replace the content of a group. Raises ``ValidationError`` for a bad name of the group."""
+    check_group_name(group)
+    members = list(resources)
+    entries, blobs = await off_loop(len(members), encode, members)
+    return Draft(group, FullSet(entries, blobs, label, dict(labels or {})), _by_key(members))
+
+
+async def amendment(group: str, put: Sequence[Resource], delete: Sequence[Key] = ()) -> Draft:
+    """Put and delete single resources. Raises as ``whole``."""
+    check_group_name(group)
+    entries, blobs = await off_loop(len(put), encode, list(put))
+    return Draft(group, Delta(entries, tuple(delete), blobs), _by_key(put))
+
+
+def settle(draft: Draft, held: Content | None, target: Content | None) -> Step:
+    """Put a draft to what its group holds; ``target`` is the content a rollback goes back to.
+
+    Raises ``ConflictError``, ``NotFoundError``.
+    """
+    expect = _expected(draft, held)
+    match draft.change:
+        case FullSet():
+            return Step(draft, held, blob_ids(draft.change.entries), draft.known, expect)
+        case Delta():
+            if draft.change.delete:
+                _check_exists(draft.group, held)
+            before = held.blob_ids if held is not None else BlobIds()
+            return Step(draft, held, amended(before, draft.change), draft.known, expect)
+        case Rollback():
+            assert target is not None
+            return Step(draft, held, target.blob_ids, _by_key(target.resources()), expect)
+        case Drop():
+            _check_exists(draft.group, held)
+            return Step(draft, held, BlobIds(), {}, expect)
+
+
+def outcome(content: Content, difference: Mapping[str, Change], changed: bool = True) -> PushResult:
+    """The result of a push that led to ``content``; ``difference`` by type URL."""
+    return PushResult(content.group, content.revision, content.etag, content.versions(), labelled(difference), changed)
+
+
+def preview(step: Step) -> PushResult:
+    """The result of a dry run."""
+    difference = step.difference()
+    if step.held is None:
+        return PushResult(step.group, 0, "", {}, labelled(difference))
+    return outcome(step.held, difference, bool(difference))
+
+
+def labelled(difference: Mapping[str, Change]) -> dict[str, Change]:
+    """``difference`` by type label."""
+    return {type_label(type_url): change for type_url, change in difference.items()}
+
+
+def check_group_name(group: str) -> None:
+    """Raises ``ValidationError`` for a name that no node could belong to or that nobody could type."""
+    if not 0 < len(group) <= GROUP_NAME_LIMIT or not group.isprintable():
+        detail = f"a group is named by 1 to {GROUP_NAME_LIMIT} printable characters"
+        raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT])])
+
+
+def _check_exists(group: str, held: Content | None) -> None:
+    if held is None:
+        raise NotFoundError(f"no such group: {group!r}")
+
+
+def _expected(draft: Draft, held: Content | None) -> int | None:
+    """The revision the store is to expect. Raises ``ConflictError`` where it is known to differ."""
+    group, revision = draft.group, held.revision if held is not None else 0
+    if draft.etag and held is None:
+        raise ConflictError(f"there is no group {group!r}", 0, group)
+    if draft.etag == ANY_ETAG:
+        return revision
+    tag, _, digest = draft.etag.partition("-")
+    expect = int(tag[1:]) if tag else draft.expect
+    if expect is not None and expect != revision:
+        raise ConflictError(f"group {group!r} is at revision {revision}, not {expect}", revision, group)
+    if digest and held is not None and held.etag != draft.etag:
+        raise ConflictError(f"group {group!r} has other content at revision {revision}", revision, group)
+    return expect
+
+
+def _by_key(resources: Iterable[Resource]) -> dict[Key, Resource]:
+    return {(item.type_url, item.name): item for item in resources}
