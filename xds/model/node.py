@@ -24,7 +24,7 @@ class Node:
     """An xDS client as it names itself.
 
     ``metadata`` is the decoded ``google.protobuf.Struct``. ``user_agent`` is a display string such as
-    ``envoy 1.40.0``.
+    ``envoy 1.40.0``, ``user_agent_name`` and ``user_agent_version`` are its parts.
     """
 
     id: str
@@ -33,3 +33,5 @@ class Node:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     user_agent: str = ""
     client_features: frozenset[str] = frozenset()
+    user_agent_name: str = ""
+    user_agent_version: str = ""

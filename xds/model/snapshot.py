@@ -125,12 +125,8 @@ def _carry_over(base: ResourceSet, made: ResourceSet, gone: Collection[Resource]
         minus = (-_pair_hash(resource.name, resource.version) for resource in gone)
         plus = (_pair_hash(resource.name, resource.version) for resource in put)
         derived["digest"] = _sum((int.from_bytes(base.digest, "big"), *minus, *plus))
-    if "by_alias" in known:
+    if "by_alias" in known and not any(resource.aliases for resource in (*gone, *put)):
         derived["by_alias"] = base.by_alias
-        if any(resource.aliases for resource in (*gone, *put)):
-            left = {alias for resource in gone for alias in resource.aliases}
-            kept = {alias: name for alias, name in base.by_alias.items() if alias not in left}
-            derived["by_alias"] = kept | {alias: resource.name for resource in put for alias in resource.aliases}
     if "shortest_ttl_s" in known and all(resource.ttl_s is None for resource in (*gone, *put)):
         derived["shortest_ttl_s"] = base.shortest_ttl_s
 

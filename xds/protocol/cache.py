@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xds.model.group import GroupMatch, match_group
+from xds.model.group import GroupMatch
 from xds.model.node import Node
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import UNION_SUFFIX, Change, ResourceSet, Snapshot, diff, union
 from xds.protocol.builder import ResponseBuilder
+from xds.protocol.membership import Membership, Rule
 from xds.protocol.memo import Memo
 
 RETAINED_REVISIONS = 10
@@ -57,7 +58,10 @@ class SnapshotCache:
         variants: Mapping[str, Translate] | None = None,
         response_bytes_limit: int = 256 << 20,
     ) -> None:
+        self.epoch = 0  # grows whenever nodes may belong elsewhere: a group came or went, a selector changed
         self._groups: dict[str, _Group] = {}
+        self.membership = Membership(self._groups.__contains__)
+        self._proceed_on_nack: Mapping[str, bool] = {}
         self._variants = dict(variants or {})
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(_MEMO_ENTRIES)
         self._changes: Memo[tuple[int, int], Change] = Memo(_MEMO_ENTRIES)
@@ -74,6 +78,7 @@ class SnapshotCache:
         proceed = on_nack == "proceed"
         if group is None:
             self._groups[snapshot.group] = group = _Group(snapshot, proceed)
+            self.epoch += 1
         group.retained.extend(retained)
         group.retained.append(snapshot)
         group.snapshot, group.proceed_on_nack = snapshot, proceed
@@ -85,7 +90,16 @@ class SnapshotCache:
 
     def drop(self, group: str) -> None:
         """The group is no more; its nodes keep what they have."""
-        self._groups.pop(group, None)
+        if self._groups.pop(group, None) is not None:
+            self.epoch += 1
+
+    def configure(self, rules: Iterable[Rule], proceed_on_nack: Mapping[str, bool]) -> None:
+        """Which nodes belong to which group by selector, and which groups have a say of their own on NACKs."""
+        self.membership.assign(rules)
+        self._proceed_on_nack = dict(proceed_on_nack)
+        for group in self._groups.values():
+            group.views.clear()
+        self.epoch += 1
 
     def get(self, group: str) -> Snapshot | None:
         """The snapshot a group is served."""
@@ -100,7 +114,7 @@ class SnapshotCache:
 
     def match(self, node: Node) -> GroupMatch | None:
         """The group of a node, and why."""
-        return match_group(node, self._groups.__contains__)
+        return self.membership.match(node)
 
     def resolve(self, node: Node, variant: str = "") -> View | None:
         """The view of a node; None while no group matches."""
@@ -159,7 +173,9 @@ class SnapshotCache:
 
     def union(self, old: ResourceSet, new: ResourceSet) -> ResourceSet:
         """``new`` and what only ``old`` has."""
-        return new if old is new else self._unions.get((old.id, new.id), lambda: union(old, new))
+        if old is new:
+            return new
+        return self._unions.get((old.id, new.id), lambda: union(old, new, self.change(old, new)))
 
     def assignments(self, old: ResourceSet | None, new: ResourceSet, doubted: Iterable[str] = ()) -> frozenset[str]:
         """Names of the assignments that clusters which differ between two sets, or may differ, refer to."""
@@ -188,7 +204,8 @@ class SnapshotCache:
         view = group.views.get(variant)
         if view is None:
             snapshot = self._translate(group.snapshot, variant)
-            view = group.views[variant] = View(snapshot.group, snapshot, variant, group.proceed_on_nack)
+            proceed = self._proceed_on_nack.get(snapshot.group, group.proceed_on_nack)
+            view = group.views[variant] = View(snapshot.group, snapshot, variant, proceed)
         return view
 
     def _translate(self, snapshot: Snapshot, variant: str) -> Snapshot:

@@ -84,6 +84,8 @@ class DiscoveryStream:
         self._limits = limits
         self._gate: Gate | None = None
         self._node_prefix = b""
+        self._home = ""
+        self._home_epoch = -1
         self._tracks: dict[str, Track] = {}
         self._in_rank_order: tuple[Track, ...] = ()
         self._waiting: dict[str, list[Request]] = {}  # requests of a node that no group matches yet
@@ -157,6 +159,24 @@ class DiscoveryStream:
         self._waiting.clear()
         return amid
 
+    # -- where the node belongs -------------------------------------------------------------------------------------
+
+    @property
+    def home(self) -> str:
+        """The group that the node belongs to now, whatever it follows still; empty when none matches.
+
+        Found anew only when groups or their selectors changed: a push costs no match.
+        """
+        if self.node is not None and self._home_epoch != self._cache.epoch:
+            match = self._cache.match(self.node)
+            self._home = match.group if match is not None else ""
+            self._home_epoch = self._cache.epoch
+        return self._home
+
+    def resolve(self) -> View | None:
+        """What the stream is to be offered now; None while no group matches."""
+        return self._cache.view(self.home, self.api)
+
     # -- outputs for people -----------------------------------------------------------------------------------------
 
     @property
@@ -197,7 +217,7 @@ class DiscoveryStream:
         check_node_id(node.id)
         self.node = node
         self._node_prefix = wire.node_prefix(node.id)
-        view = self._cache.resolve(node, self.api)
+        view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
         self._gate = self._clients.enter((f"{self._peer}{self.api}", node.id))
         if view is not None:

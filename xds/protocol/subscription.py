@@ -6,8 +6,9 @@ empty list of names means (rules 27, 28, 61, 62).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from xds.model.name import WILDCARD, canonical_name, is_glob, matches_glob
 from xds.model.resource import Resource
@@ -16,7 +17,7 @@ from xds.model.snapshot import ResourceSet
 NO_NAMES: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Interest:
     """Everything (``wildcard``), or ``names``, or both.
 
@@ -87,6 +88,9 @@ class Shift:
         return self.added | self.returned
 
 
+NO_SHIFT = Shift()
+
+
 class Subscription:
     """The interest of one type on one stream, and how it came about."""
 
@@ -109,7 +113,7 @@ class Subscription:
         wildcard = WILDCARD in names or (self._legacy_allowed and not self._explicit)
         names = names - {WILDCARD} if WILDCARD in names else names
         if self._started and wildcard == before.wildcard and (names is before.names or names == before.names):
-            return Shift()
+            return NO_SHIFT
         self._started = True
         self.interest = _interest(wildcard, names, before.routes)
         return Shift(
@@ -118,12 +122,14 @@ class Subscription:
             everything=wildcard and not before.wildcard,
         )
 
-    def change(self, subscribe: Iterable[str], unsubscribe: Iterable[str]) -> Shift:
+    def change(self, subscribe: Collection[str], unsubscribe: Collection[str]) -> Shift:
         """Delta: the request states changes; subscribe is honoured before unsubscribe (rule 63).
 
         Rule 61: a legacy wildcard stays until ``*`` is unsubscribed; rule 62: unsubscribing the last name leaves
         nothing, not a wildcard.
         """
+        if self._started and not subscribe and not unsubscribe:
+            return NO_SHIFT  # a mere ACK must not cost a look at all names
         added = {canonical_name(name) for name in subscribe}
         gone = {canonical_name(name) for name in unsubscribe}
         before = self.interest
@@ -146,9 +152,18 @@ class Subscription:
         """Limit the wildcard to these route names; True when that changed what is wanted."""
         if self.interest.routes == routes:
             return False
-        self.interest = Interest(self.interest.wildcard, self.interest.names, self.interest.globs, routes)
+        self.interest = _shared(Interest(self.interest.wildcard, self.interest.names, self.interest.globs, routes))
         return self.interest.wildcard
 
 
 def _interest(wildcard: bool, names: frozenset[str], routes: frozenset[str] | None) -> Interest:
-    return Interest(wildcard, names, tuple(sorted(name for name in names if is_glob(name))), routes)
+    return _shared(Interest(wildcard, names, tuple(sorted(name for name in names if is_glob(name))), routes))
+
+
+# Equal interests are one object: a fleet that asks for the same thousands of names holds them once, and finds what was
+# computed for one stream for all others by identity.
+_interests: WeakValueDictionary[Interest, Interest] = WeakValueDictionary()
+
+
+def _shared(interest: Interest) -> Interest:
+    return _interests.setdefault(interest, interest)

@@ -58,13 +58,16 @@ def decode_node(data: bytes) -> Node:
     message = wire_pb2.Node()
     _parse(message, data)
     locality = message.locality
+    version = _user_agent_version(message)
     return Node(
         id=message.id,
         cluster=message.cluster,
         locality=Locality(locality.region, locality.zone, locality.sub_zone),
         metadata=MessageToDict(message.metadata),
-        user_agent=_user_agent(message),
+        user_agent=f"{message.user_agent_name} {version}".strip() or message.build_version,
         client_features=frozenset(message.client_features),
+        user_agent_name=message.user_agent_name,
+        user_agent_version=version,
     )
 
 
@@ -165,12 +168,11 @@ def _locator_names(locators: Iterable[wire_pb2.ResourceLocator]) -> frozenset[st
     return frozenset(canonical_name(locator.name) for locator in locators)
 
 
-def _user_agent(message: wire_pb2.Node) -> str:
-    version = message.user_agent_version
-    if message.HasField("user_agent_build_version"):
-        number = message.user_agent_build_version.version
-        version = f"{number.major_number}.{number.minor_number}.{number.patch}"
-    return f"{message.user_agent_name} {version}".strip() or message.build_version
+def _user_agent_version(message: wire_pb2.Node) -> str:
+    if not message.HasField("user_agent_build_version"):
+        return message.user_agent_version
+    number = message.user_agent_build_version.version
+    return f"{number.major_number}.{number.minor_number}.{number.patch}"
 
 
 def _duration(seconds: float) -> bytes:

@@ -1,0 +1,70 @@
+"""Contents that are amended rather than made anew: the same outcome, at the cost of what changed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xds.control.content import BlobIds, changes
+from xds.model.resource import Resource, content_version
+from xds.model.resource_type import CLUSTER
+from xds.model.snapshot import Snapshot, amend_snapshot, build_snapshot, diff, union
+
+NAMES = st.sampled_from([f"c{index}" for index in range(6)])
+EDITS = st.lists(st.tuples(NAMES, st.one_of(st.none(), st.integers(0, 2))), max_size=12)
+
+
+def resource(name: str, edition: int) -> Resource:
+    body = f"{name}:{edition}".encode()
+    return Resource(CLUSTER, name, body, content_version(body), aliases=(f"alias-{edition}",) if edition else ())
+
+
+def edited(snapshot: Snapshot, name: str, edition: int | None) -> Snapshot:
+    """The next revision: ``name`` put in an edition, or taken out where there is one."""
+    held = snapshot.get(CLUSTER).resources
+    if edition is None and name not in held:
+        return snapshot
+    put = [] if edition is None else [resource(name, edition)]
+    removed = [(CLUSTER, name)] if edition is None else []
+    revision = snapshot.revision + 1
+    return amend_snapshot(snapshot, revision, put, removed, {CLUSTER: str(revision)})
+
+
+@given(EDITS)
+def test_amended_snapshot_is_the_one_built_from_its_resources(edits: list[tuple[str, int | None]]) -> None:
+    line = [build_snapshot("g", 1, [resource("c0", 0)], {CLUSTER: "1"})]
+    line[0].get(CLUSTER).prepare()
+    for name, edition in edits:
+        line.append(edited(line[-1], name, edition))
+    made = line[-1].get(CLUSTER)
+    built = build_snapshot("g", 1, made.resources.values(), {CLUSTER: made.version_info}).get(CLUSTER)
+    assert made.digest == built.digest
+    assert made.by_alias.keys() == built.by_alias.keys()
+    assert made.shortest_ttl_s == built.shortest_ttl_s
+    for earlier in line:
+        before = earlier.get(CLUSTER)
+        told, told_anew = diff(before, made), diff(before, built)
+        assert set(told.added) == set(told_anew.added)
+        assert set(told.changed) == set(told_anew.changed)
+        assert set(told.removed) == set(told_anew.removed)
+        assert union(before, made).resources.keys() == before.resources.keys() | made.resources.keys()
+
+
+@given(EDITS)
+def test_amended_blob_ids_tell_the_changes_of_a_full_comparison(edits: list[tuple[str, int | None]]) -> None:
+    held = BlobIds({(CLUSTER, "c0"): "0"})
+    for name, edition in edits:
+        key = (CLUSTER, name)
+        if edition is None and key not in held:
+            continue
+        made = held.amended({} if edition is None else {key: str(edition)}, [key] if edition is None else [])
+        assert changes(held, made) == changes(held, BlobIds(made))
+        held = made
+
+
+def test_what_was_amended_long_ago_is_compared_in_full() -> None:
+    oldest = newest = build_snapshot("g", 1, [resource("c0", 0)], {CLUSTER: "1"})
+    for number in range(200):
+        newest = edited(newest, "c1", number % 3)
+    assert newest.get(CLUSTER).touched_since(oldest.get(CLUSTER)) is None
+    assert diff(oldest.get(CLUSTER), newest.get(CLUSTER)).added == ("c1",)
