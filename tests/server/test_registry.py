@@ -31,6 +31,10 @@ class Stream:
         return view.group if view is not None else ""
 
     @property
+    def home(self) -> str:
+        return self.resolved()
+
+    @property
     def client_key(self) -> tuple[str, str] | None:
         return (self.peer, self.node.id) if self.node is not None else None
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from xds.filter.filter import compile_filter
 from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.snapshot import Snapshot, build_snapshot
@@ -21,6 +22,7 @@ from xds.protocol.clients import ClientTable
 from xds.protocol.draft import Variant
 from xds.protocol.events import Event, Moved, Send
 from xds.protocol.limits import Limits
+from xds.protocol.membership import Rule
 from xds.protocol.order import OrderRules
 from xds.protocol.stream import DiscoveryStream
 
@@ -88,6 +90,12 @@ class Server:
             self.wake()
         return snapshot
 
+    def select(self, *rules: tuple[str, str], **priorities: int) -> None:
+        """These (group, selector) pairs are in force from now on."""
+        compiled = [Rule(group, compile_filter(text), priorities.get(group, 0)) for group, text in rules]
+        self.cache.configure(compiled, {})
+        self.wake()
+
     def drop(self, group: str = "default") -> None:
         """The group is deleted."""
         self.cache.drop(group)
@@ -137,10 +145,13 @@ class Client:
         cluster: str = "",
         peer: str = "peer",
         type_url: str = "",
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self.server = server
         self.variant = variant
-        self.node = wire_pb2.Node(id=node_id, cluster=cluster).SerializeToString()
+        node = wire_pb2.Node(id=node_id, cluster=cluster)
+        node.metadata.update(dict(metadata or {}))
+        self.node = node.SerializeToString()
         self.peer = peer
         self.type_url = type_url
         sotw = variant is Variant.SOTW
@@ -308,8 +319,7 @@ class Client:
     def wake(self) -> None:
         """The shell's wake-up after a push."""
         if self.stream.node is not None:
-            view = self.server.cache.resolve(self.stream.node, self.stream.api)
-            self.take(self.stream.offer(view, self.server.now))
+            self.take(self.stream.offer(self.stream.resolve(), self.server.now))
 
     # -- inside -------------------------------------------------------------------------------------------------
 

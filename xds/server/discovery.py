@@ -136,6 +136,10 @@ class StreamShell:
         return self._engine.group
 
     @property
+    def home(self) -> str:
+        return self._engine.home
+
+    @property
     def client_key(self) -> ClientKey | None:
         return self._engine.client_key
 
@@ -245,11 +249,10 @@ class StreamShell:
 
     def _offer(self) -> None:
         """Let the engine offer what differs, and look at its deadlines."""
-        node, now = self._engine.node, monotonic()
-        if self._notified and node is not None:
+        now = monotonic()
+        if self._notified and self._engine.node is not None:
             self._notified = False
-            view = self._shared.cache.resolve(node, self._service.api)
-            self._act(self._engine.offer(view, now), now)
+            self._act(self._engine.offer(self._engine.resolve(), now), now)
         if self._late:
             self._late = False
             due = self._engine.deadline()

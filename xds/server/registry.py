@@ -11,6 +11,7 @@ from xds.model.node import Node
 from xds.protocol.cache import SnapshotCache
 from xds.server.metrics import Metrics
 
+SLICE_S = 0.005  # at most, before the loop runs
 WAKE_BATCH = 100  # streams woken before the loop runs: their work (some 60 us each) is what others wait for
 
 ClientKey = tuple[str, str]
@@ -18,12 +19,14 @@ Key = TypeVar("Key", str, ClientKey)
 
 
 class Wakeable(Protocol):
-    """A stream as the registry sees it."""
+    """A stream as the registry sees it: ``group`` is what it follows, ``home`` where its node belongs now."""
 
     @property
     def node(self) -> Node | None: ...
     @property
     def group(self) -> str: ...
+    @property
+    def home(self) -> str: ...
     @property
     def client_key(self) -> ClientKey | None: ...
     def notify(self) -> None: ...
@@ -38,7 +41,7 @@ class StreamRegistry:
         self._streams: dict[Wakeable, str | None] = {}  # with the group they are found under
         self._by_group: dict[str, dict[Wakeable, None]] = {}
         self._by_client: dict[ClientKey, dict[Wakeable, None]] = {}
-        self._groups = frozenset(cache.groups())
+        self._epoch = cache.epoch
         self._pushed: set[str] = set()
         self._fan_out: asyncio.Task[None] | None = None
 
@@ -90,28 +93,28 @@ class StreamRegistry:
     async def _wake_all(self) -> None:
         while self._pushed:
             pushed, self._pushed = self._pushed, set()
-            started = monotonic()
-            for woken, stream in enumerate(self._concerned(pushed), start=1):
-                stream.notify()
-                if woken % WAKE_BATCH == 0:
+            started = resumed = monotonic()
+            woken = 0
+            for stream in self._concerned(pushed):
+                if stream is not None:
+                    stream.notify()
+                    woken += 1
+                if woken == WAKE_BATCH or monotonic() - resumed > SLICE_S:
                     await asyncio.sleep(0)
+                    woken, resumed = 0, monotonic()
             self._metrics.fan_out_seconds.observe(monotonic() - started)
 
-    def _concerned(self, pushed: set[str]) -> Iterator[Wakeable]:
-        """The streams of the pushed groups; when groups came or went, also those that now belong elsewhere."""
-        for group in pushed:
-            yield from list(self._by_group.get(group, ()))
-        exist = frozenset(group for group in pushed if self._cache.get(group) is not None)
-        if exist == pushed & self._groups:
+    def _concerned(self, pushed: set[str]) -> Iterator[Wakeable | None]:
+        """The streams of the pushed groups and, when nodes may belong elsewhere, those that do; None for the others."""
+        moved, self._epoch = self._epoch != self._cache.epoch, self._cache.epoch
+        if not moved:
+            for group in pushed:
+                yield from list(self._by_group.get(group, ()))
             return
-        self._groups = (self._groups - pushed) | exist
+        # Where a node belongs is found here, in slices, and remembered by its stream: a match may be costly.
         for stream in list(self._streams):
-            if stream.node is not None and stream.group not in pushed and self._group_of(stream) != stream.group:
-                yield stream
-
-    def _group_of(self, stream: Wakeable) -> str:
-        match = self._cache.match(stream.node) if stream.node is not None else None
-        return match.group if match is not None else ""
+            belongs_elsewhere = stream.home != stream.group
+            yield stream if belongs_elsewhere or stream.group in pushed else None
 
 
 def _enter(index: dict[Key, dict[Wakeable, None]], key: Key, stream: Wakeable) -> None:

@@ -142,21 +142,23 @@ def decode_request(body: bytes) -> tuple[Node, SotwRequest]:
 def decode_node(fields: Json) -> Node:
     """A Node in proto3 JSON; its list of extensions is not looked at."""
     locality = _object(_get(fields, "locality", {}), "locality")
+    agent, version = _text(fields, "user_agent_name"), _user_agent_version(fields)
     return Node(
         id=_text(fields, "id"),
         cluster=_text(fields, "cluster"),
         locality=Locality(_text(locality, "region"), _text(locality, "zone"), _text(locality, "sub_zone")),
         metadata=_object(_get(fields, "metadata", {}), "metadata"),
-        user_agent=_user_agent(fields),
+        user_agent=f"{agent} {version}".strip(),
+        user_agent_name=agent,
+        user_agent_version=version,
     )
 
 
-def _user_agent(fields: Json) -> str:
+def _user_agent_version(fields: Json) -> str:
     build = _object(_get(fields, "user_agent_build_version", {}), "user_agent_build_version")
     number = _object(_get(build, "version", {}), "version")
     parts = (_get(number, part, 0) for part in ("major_number", "minor_number", "patch"))
-    version = ".".join(map(str, parts)) if number else _text(fields, "user_agent_version")
-    return f"{_text(fields, 'user_agent_name')} {version}".strip()
+    return ".".join(map(str, parts)) if number else _text(fields, "user_agent_version")
 
 
 def _get(fields: Mapping[str, Any], name: str, default: Any) -> Any:

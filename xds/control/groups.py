@@ -1,0 +1,190 @@
+"""Settings of groups: which nodes a group takes by selector, and how it goes on after a NACK (DESIGN 4.1, 3.2).
+
+They are documents of the store, beside the snapshots: changing them makes no revision, and a group may have settings
+before it has a snapshot. It then takes no nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import structlog
+
+from xds.filter.errors import EvaluationError, FilterSyntaxError
+from xds.filter.filter import Filter, compile_filter
+from xds.filter.node import NODE_SHAPE
+from xds.model.errors import NotFoundError, ValidationError, Violation
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.membership import Rule
+from xds.store.base import Store
+
+KIND = "group"
+PRIORITY_LIMIT = 1_000_000
+GROUPS_WITH_SELECTOR_LIMIT = 1_000
+HOLD, PROCEED = "hold", "proceed"
+
+_log = structlog.get_logger(logger_name="xds.control.groups")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """``selector`` empty: nodes come by name only. ``on_nack`` empty: as the server is set."""
+
+    selector: str = ""
+    priority: int = 0
+    on_nack: str = ""
+
+
+NO_SETTINGS = GroupSettings()
+_FIELDS: Mapping[str, type] = {"selector": str, "priority": int, "on_nack": str}
+
+
+def read_settings(document: object) -> GroupSettings:
+    """Settings from their JSON; what is left out has its default. Raises ``ValidationError`` with all findings."""
+    if not isinstance(document, dict):
+        raise ValidationError([Violation("wrong_type", "the settings of a group are an object")])
+    findings = [_unknown(name) for name in document if name not in _FIELDS]
+    values: dict[str, Any] = {}
+    for name, kind in _FIELDS.items():
+        value = document.get(name)
+        if value is None:
+            continue
+        if type(value) is not kind:
+            wanted = {str: "a text", int: "a whole number"}[kind]
+            findings.append(Violation("wrong_type", f"{name} must be {wanted}", pointer=f"/{name}"))
+        else:
+            values[name] = value
+    if findings:
+        raise ValidationError(findings)
+    settings = GroupSettings(**values)
+    check_settings(settings)
+    return settings
+
+
+def check_settings(settings: GroupSettings) -> Filter:
+    """The compiled selector. Raises ``ValidationError`` with the column in the selector and a hint."""
+    findings = []
+    if abs(settings.priority) > PRIORITY_LIMIT:
+        detail = f"priority must be between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}"
+        findings.append(Violation("out_of_range", detail, pointer="/priority"))
+    if settings.on_nack not in {"", HOLD, PROCEED}:
+        detail = f"on_nack must be {HOLD} or {PROCEED}, not {settings.on_nack[:40]!r}"
+        findings.append(Violation("invalid_value", detail, pointer="/on_nack"))
+    try:
+        selector = compile_filter(settings.selector)
+        selector.check(NODE_SHAPE)
+    except (FilterSyntaxError, EvaluationError) as error:
+        detail = f"selector, column {error.column}: {error.detail}"
+        source = f"selector:1:{error.column}"
+        findings.append(
+            Violation("invalid_selector", detail, pointer="/selector", source=source, hint=_selector_hint(error))
+        )
+    if findings:
+        raise ValidationError(findings)
+    return selector
+
+
+class GroupTable:
+    """The settings of all groups: durable first, then in force. One change at a time.
+
+    ``wake`` is told the group whose settings changed, so that streams are offered what is theirs now.
+    """
+
+    def __init__(self, store: Store, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
+        self._store = store
+        self._cache = cache
+        self._wake = wake
+        self._settings: dict[str, GroupSettings] = {}
+        self._selectors: dict[str, Filter] = {}
+        self._lock = asyncio.Lock()
+        cache.membership.on_failure = _failed
+
+    def __iter__(self) -> Any:
+        """Names of all groups with settings, in their order."""
+        return iter(sorted(self._settings))
+
+    def __contains__(self, group: object) -> bool:
+        return group in self._settings
+
+    def get(self, group: str) -> GroupSettings:
+        """A group's settings; the defaults where it has none."""
+        return self._settings.get(group, NO_SETTINGS)
+
+    async def load(self) -> None:
+        """Put in force what the store holds. Raises ``StoreError``.
+
+        A selector that this release cannot read is left out, logged, and kept in the store.
+        """
+        for doc in await self._store.docs(KIND):
+            try:
+                settings = read_settings(json.loads(doc.body))
+                self._remember(doc.id, settings)
+            except (ValueError, ValidationError) as error:
+                _log.error("group.settings_unreadable", group=doc.id, error_message=str(error))
+        self._put_in_force()
+
+    async def put(self, group: str, settings: GroupSettings) -> bool:
+        """Make these the group's settings; False when they were already. Raises ``ValidationError``, ``StoreError``."""
+        check_settings(settings)
+        async with self._lock:
+            if self._settings.get(group) == settings:
+                return False
+            if settings.selector and not self._selectors.get(group) and self._full():
+                detail = f"{GROUPS_WITH_SELECTOR_LIMIT} groups have a selector; there cannot be more"
+                raise ValidationError([Violation("too_many", detail, pointer="/selector")])
+            await self._store.put_doc(KIND, group, json.dumps(asdict(settings)).encode())
+            self._remember(group, settings)
+            _log.info("group.configured", group=group, selector=settings.selector, priority=settings.priority)
+            self._put_in_force()
+            self._wake((group,))
+            return True
+
+    async def forget(self, group: str) -> bool:
+        """The group is deleted; False when it had no settings. Raises ``StoreError``."""
+        async with self._lock:
+            if group not in self._settings:
+                return False
+            with suppress(NotFoundError):  # what matters is that it is gone
+                await self._store.put_doc(KIND, group, None)
+            del self._settings[group]
+            self._selectors.pop(group, None)
+            self._put_in_force()
+            self._wake((group,))
+            return True
+
+    def _full(self) -> bool:
+        return len(self._selectors) >= GROUPS_WITH_SELECTOR_LIMIT
+
+    def _remember(self, group: str, settings: GroupSettings) -> None:
+        selector = check_settings(settings)
+        self._settings[group] = settings
+        self._selectors.pop(group, None)
+        if settings.selector.strip():
+            self._selectors[group] = selector
+
+    def _put_in_force(self) -> None:
+        rules = [Rule(group, selector, self._settings[group].priority) for group, selector in self._selectors.items()]
+        proceed = {group: own.on_nack == PROCEED for group, own in self._settings.items() if own.on_nack}
+        self._cache.configure(rules, proceed)
+
+
+def _failed(group: str, error: EvaluationError) -> None:
+    _log.warning("group.selector_failed", group=group, error_message=str(error))
+
+
+def _selector_hint(error: FilterSyntaxError | EvaluationError) -> str:
+    return error.hint or "the language is described in docs/filter.md"
+
+
+def _unknown(name: object) -> Violation:
+    return Violation(
+        "unknown_field",
+        f"unknown field {name!r:.60}",
+        pointer=f"/{name!s:.60}",
+        hint=f"there are: {', '.join(_FIELDS)}",
+    )
