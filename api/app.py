@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from api import events, fleet, groups, health, problem, revisions
+from api.grants import authorize
 from api.scope import Door, RawPath, RequestId
 from api.services import Services
 
@@ -30,11 +31,11 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     app.state.services = services
     problem.install(app)
     for router in (groups.router, revisions.router, fleet.router, events.router):
-        app.include_router(router, prefix=API_PREFIX)
+        app.include_router(router, prefix=API_PREFIX, dependencies=[Depends(authorize)])
     app.include_router(health.router)
     app.router.routes.extend(extra_routes)
     app.add_middleware(RawPath)  # innermost: what was added last is reached first
-    app.add_middleware(Door, token_sha256=services.options.token_sha256, phase=services.phase)
+    app.add_middleware(Door, tokens=services.options.tokens, phase=services.phase)
     app.add_middleware(RequestId)
     return app
 

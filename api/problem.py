@@ -34,10 +34,17 @@ TOO_LARGE = "too_large"  # the codec's code for a name, a resource or a text bey
 class RequestError(XdsError):
     """A request that the API turns down by itself, with the status to answer."""
 
-    def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: HTTPStatus,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        members: Mapping[str, object] | None = None,
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.headers = dict(headers or {})
+        self.members = dict(members or {})
 
 
 def problem(
@@ -89,7 +96,7 @@ async def _ours(request: Request, error: Exception) -> Response:
     if isinstance(error, ValidationError):
         return _violations(request, error)
     if isinstance(error, RequestError):
-        return problem(request, error.status, str(error), headers=error.headers)
+        return problem(request, error.status, str(error), headers=error.headers, members=error.members)
     known = (status for kind, status in _STATUS if isinstance(error, kind))
     status = next(known, HTTPStatus.INTERNAL_SERVER_ERROR)
     retry = {"Retry-After": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}

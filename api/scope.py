@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable
-from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import unquote
@@ -14,12 +12,16 @@ import structlog
 from fastapi import Request
 from pydantic import BeforeValidator
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problem import problem
 from xds.control.phase import Phase
+from xds.control.tokens import HEADER, READ, XDS, Tokens
 
 API_PREFIX = "/api/"
+XDS_PREFIX = "/v3/"
+METRICS_PATH = "/metrics"
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 REQUEST_ID_LIMIT = 128
 
@@ -64,35 +66,38 @@ class RawPath:
 
 
 class Door:
-    """Turns away who has no token, and everybody while there is nothing to answer from."""
+    """Turns away who has no token, and everybody while there is nothing to answer from.
 
-    def __init__(self, app: ASGIApp, token_sha256: tuple[str, ...], phase: Callable[[], Phase]) -> None:
+    What the bearer may do is put into ``request.state.grant``; ``api.grants`` judges the routes of the API by it.
+    """
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, phase: Callable[[], Phase]) -> None:
         self._app = app
-        self._tokens = token_sha256
+        self._tokens = tokens
         self._phase = phase
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
-        request = Request(scope)
-        if self._tokens and not self._admits(request.headers.get("authorization", "")):
+        app = self._refusal(Request(scope)) or self._app
+        await app(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """The answer to who may not come in; None opens the door."""
+        path = request.scope["path"]
+        grant = self._tokens.admit(request.headers.get(HEADER, ""))
+        if grant is None:
             challenge = {"WWW-Authenticate": "Bearer"}
-            answer = problem(request, HTTPStatus.UNAUTHORIZED, "a bearer token is needed", headers=challenge)
-            await answer(scope, receive, send)
-            return
-        if self._phase() is Phase.STARTING and scope["path"] != "/metrics":
+            return problem(request, HTTPStatus.UNAUTHORIZED, "a valid bearer token is needed", headers=challenge)
+        needed = XDS if path.startswith(XDS_PREFIX) else READ if path == METRICS_PATH else ""
+        if needed and not grant.allows(needed):
+            challenge = {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'}
+            detail, members = f"the token lacks the scope {needed}", {"missing_scope": needed}
+            return problem(request, HTTPStatus.FORBIDDEN, detail, headers=challenge, members=members)
+        if self._phase() is Phase.STARTING and path != METRICS_PATH:
             # "The server answers no stream before the stored state is loaded" holds for this door, too.
             retry = {"Retry-After": "1"}
-            answer = problem(request, HTTPStatus.SERVICE_UNAVAILABLE, "the server is starting", headers=retry)
-            await answer(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _admits(self, authorization: str) -> bool:
-        scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer":
-            return False
-        digest = sha256(token.strip().encode("latin-1", "replace")).hexdigest()
-        # Every comparison is made, each in constant time.
-        return sum(hmac.compare_digest(digest, known) for known in self._tokens) > 0
+            return problem(request, HTTPStatus.SERVICE_UNAVAILABLE, "the server is starting", headers=retry)
+        request.state.grant = grant
+        return None

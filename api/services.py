@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
+from xds.control.tokens import Tokens
 from xds.fleet.fleet import Fleet
 
 MIB = 1 << 20
@@ -20,14 +21,14 @@ MIB = 1 << 20
 class ApiOptions:
     """Limits, credentials and addresses.
 
-    ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``token_sha256``: accepted bearer tokens;
-    empty accepts everybody. The addresses go into bootstraps; their ports may be known only after the start.
+    ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what;
+    without any, everybody everything. The addresses go into bootstraps; their ports may be known only after the start.
     """
 
     body_bytes: int = 64 * MIB
     bodies_in_flight_bytes: int = 256 * MIB
     resource_bytes: int = 4 * MIB
-    token_sha256: tuple[str, ...] = ()
+    tokens: Tokens = field(default_factory=Tokens)
     grpc_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18000)
     http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
 

@@ -15,6 +15,7 @@ from tests.support.resources import CLUSTER_TYPE, static_cluster
 from xds.codec import schema
 from xds.codec.resources import decode_resource
 from xds.control.phase import Phase
+from xds.control.tokens import EVERYTHING, Tokens
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
 
@@ -140,7 +141,7 @@ async def test_faults_tell_nothing_of_the_inside(api: Api) -> None:
 
 
 async def test_tokens_guard_everything_but_health(api: Api) -> None:
-    api = Api(api.plane, ApiOptions(token_sha256=(sha256(b"t1").hexdigest(), sha256(b"t2").hexdigest())))
+    api = Api(api.plane, ApiOptions(tokens=Tokens((sha256(token).hexdigest(), EVERYTHING) for token in (b"t1", b"t2"))))
     for header in ({}, {"authorization": "Bearer t3"}, {"authorization": "Basic t1"}):
         for path in ("/api/v1/groups", "/metrics", "/v3/discovery:clusters"):
             answer = await api.client.get(path, headers=header)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,38 @@ def test_open_bind_with_tls_and_token_is_allowed() -> None:
 )
 def test_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+SCOPED = {"name": "ci", "sha256": TOKEN_DIGEST, "scopes": ["read", "write:group/edge-*"]}
+
+
+def test_tokens_with_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = load_settings(None, {"auth": {"tokens": [SCOPED]}}).auth.accepted()
+    assert tokens
+    flags = {"server": {"grpc": {"host": "0.0.0.0", "tls": {"certificate": "c", "private_key": "k"}}}}
+    with pytest.raises(SettingsError, match=r"auth\.tokens"):
+        load_settings(None, flags)
+    load_settings(None, {**flags, "auth": {"tokens": [SCOPED]}})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"scopes": ["write"]}, {"scopes": []}, {"sha256": "hunter2"}, {"name": ""}, {"token": "hunter2"}],
+)
+def test_wrong_tokens_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=r"auth\.tokens"):
+        load_settings(None, {"auth": {"tokens": [{**SCOPED, **wrong}]}})
+
+
+def test_a_value_can_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    digests, tokens = tmp_path / "digests", tmp_path / "tokens.json"
+    digests.write_text(f"{TOKEN_DIGEST}\n{'0' * 64}\n")
+    tokens.write_text(json.dumps([SCOPED]))
+    monkeypatch.setenv("XDS_AUTH__TOKEN_SHA256_FILE", str(digests))
+    monkeypatch.setenv("XDS_AUTH__TOKENS_FILE", str(tokens))
+    settings = load_settings()
+    assert settings.auth.token_sha256 == (TOKEN_DIGEST, "0" * 64)
+    assert settings.auth.tokens[0].name == "ci"
+    monkeypatch.setenv("XDS_AUTH__TOKENS_FILE", str(tmp_path / "absent"))
+    with pytest.raises(SettingsError, match="absent"):
+        load_settings()

@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from tests.server.conftest import ADS, DEADLINE_S, Harness, RawStream, Start, until, within
 from tests.support.pki import CertificateAuthority, served_serial
+from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
 from xds.server.metrics import Metrics
@@ -75,8 +76,7 @@ async def test_drain_does_not_wait_for_a_client_that_never_reads(server: Harness
 
 
 async def test_tokens(start: Start) -> None:
-    hashes = tuple(sha256(token).hexdigest() for token in (b"secret", b"other"))
-    server = await start(token_hashes=hashes)
+    server = await start(tokens=Tokens((sha256(token).hexdigest(), EVERYTHING) for token in (b"secret", b"other")))
     server.push({"c1": "a"})
     for authorization in ("", "secret", "Bearer", "Bearer wrong", "Basic secret", "Bearer secret2"):
         metadata = {"authorization": authorization} if authorization else {}
@@ -90,10 +90,16 @@ async def test_tokens(start: Start) -> None:
     assert server.metrics.refused == {"unauthenticated": 6}
 
 
-def test_token_hashes_are_checked() -> None:
-    for wrong in ("secret", "abcd"):
-        with pytest.raises(ValueError, match=r"hex|SHA-256"):
-            XdsServer(SnapshotCache(), Fleet(), ServerOptions(token_hashes=(wrong,)), Metrics())
+async def test_a_token_for_other_things_opens_no_stream(start: Start) -> None:
+    reader, proxy = Grant("reader", frozenset({"read"})), Grant("proxy", frozenset({"xds"}))
+    tokens = Tokens([(sha256(b"r").hexdigest(), reader), (sha256(b"p").hexdigest(), proxy)])
+    server = await start(tokens=tokens)
+    server.push({"c1": "a"})
+    refused = await server.stream(authorization="Bearer r")
+    assert await refused.ended() == (grpc.StatusCode.PERMISSION_DENIED, "the token lacks the scope xds")
+    stream = await server.stream(authorization="Bearer p")
+    await stream.request()
+    assert (await stream.receive()).version_info == "1"
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ class Server:
         options = ApiOptions(
             body_bytes=settings.limits.body_bytes,
             resource_bytes=settings.limits.resource_bytes,
-            token_sha256=settings.auth.token_sha256,
+            tokens=settings.auth.accepted(),
             grpc_address=self._grpc_address,
             http_address=self._http_address,
         )
@@ -179,7 +179,7 @@ def grpc_options(settings: Settings) -> ServerOptions:
         tls_certificate=tls.certificate if tls is not None else None,
         tls_key=tls.private_key if tls is not None else None,
         client_ca=tls.client_ca if tls is not None else None,
-        token_hashes=settings.auth.token_sha256,
+        tokens=settings.auth.accepted(),
         limits=stream_limits(settings),
         order=OrderRules(ordered=settings.server.order == "on"),
         max_receive_bytes=limits.grpc_receive_bytes,

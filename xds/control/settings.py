@@ -1,24 +1,27 @@
 """Settings of the server: file, then environment, then flags, in rising precedence (DESIGN 5.4).
 
 A file is YAML with the sections below; the environment spells a path with double underscores
-(``XDS_SERVER__GRPC__PORT=18000``). An unknown key is an error with a hint, never ignored: a typo must not silently
-leave a default in place.
+(``XDS_SERVER__GRPC__PORT=18000``); with ``_FILE`` behind it, it names a file that holds the value
+(``XDS_AUTH__TOKENS_FILE=/run/secrets/tokens``). An unknown key is an error with a hint, never ignored: a typo must not
+silently leave a default in place.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from xds.control.tokens import EVERYTHING, PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
 from xds.model.errors import XdsError
 
 Json = dict[str, Any]
@@ -28,6 +31,7 @@ HTTP_PORT = 18080
 LOOPBACK = "127.0.0.1"
 ENV_PREFIX = "XDS_"
 ENV_DELIMITER = "__"
+_FILE_SUFFIX = "_FILE"
 MIB = 1 << 20
 _FILE_LIMIT_BYTES = MIB
 
@@ -105,18 +109,46 @@ class LimitSettings(_Section):
     requests_burst: int = Field(1_000, gt=0)
 
 
-class AuthSettings(_Section):
-    """Bearer tokens as SHA-256 in hex: ``printf %s TOKEN | sha256sum``."""
+def _check_digest(value: str) -> str:
+    if len(value) != 64 or set(value) - set("0123456789abcdef"):
+        raise ValueError("a SHA-256 in lower-case hex is expected, not the token itself")
+    return value
 
-    token_sha256: tuple[str, ...] = ()
 
-    @field_validator("token_sha256")
+Digest = Annotated[str, AfterValidator(_check_digest)]
+
+
+class TokenSettings(_Section):
+    """A token with some scopes: ``read``, ``write:group/GLOB``, ``secrets:read``, ``xds``, ``admin``."""
+
+    name: str = Field(min_length=1, max_length=100)
+    sha256: Digest
+    scopes: frozenset[str] = Field(min_length=1)
+
+    @field_validator("scopes")
     @classmethod
-    def _hex_digests(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for digest in value:
-            if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
-                raise ValueError("each entry is a SHA-256 in lower-case hex, not the token itself")
+    def _known_scopes(cls, value: frozenset[str]) -> frozenset[str]:
+        for scope in sorted(value):
+            if not is_scope(scope):
+                raise ValueError(f"no such scope: {scope!r} (one of {', '.join(PLAIN_SCOPES)}, {WRITE_GROUP}GLOB)")
         return value
+
+
+class AuthSettings(_Section):
+    """Bearer tokens as SHA-256 in hex: ``printf %s TOKEN | sha256sum``. Those in ``token_sha256`` may do everything."""
+
+    token_sha256: tuple[Digest, ...] = ()
+    tokens: tuple[TokenSettings, ...] = ()
+
+    @field_validator("token_sha256", mode="before")
+    @classmethod
+    def _words(cls, value: object) -> object:
+        return tuple(value.split()) if isinstance(value, str) else value
+
+    def accepted(self) -> Tokens:
+        """All tokens with their grants."""
+        scoped = [(token.sha256, Grant(token.name, token.scopes)) for token in self.tokens]
+        return Tokens([*scoped, *((digest, EVERYTHING) for digest in self.token_sha256)])
 
 
 class LogSettings(_Section):
@@ -157,7 +189,8 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
     _check_environment(os.environ)
     document = _read_document(file) if file is not None else {}
     try:
-        settings = Settings(**merge(merge(document, EnvSettingsSource(Settings)()), dict(flags or {})))
+        environment = merge(_from_variables(), _from_files(os.environ))
+        settings = Settings(**merge(merge(document, environment), dict(flags or {})))
     except pydantic.ValidationError as error:
         raise SettingsError("\n".join(_explain(detail) for detail in error.errors())) from None
     _check_exposure(settings)
@@ -207,6 +240,35 @@ def _check_environment(environment: Mapping[str, str]) -> None:
             raise SettingsError(f"{name}: no such section{_hint(section, list(Settings.model_fields))}")
 
 
+def _from_variables() -> Json:
+    source = EnvSettingsSource(Settings)
+    suffix = _FILE_SUFFIX.lower()
+    source.env_vars = {name: value for name, value in source.env_vars.items() if not name.lower().endswith(suffix)}
+    return source()
+
+
+def _from_files(environment: Mapping[str, str]) -> Json:
+    """``XDS_AUTH__TOKENS_FILE=/run/secrets/tokens``: the value of ``auth.tokens`` is what the file holds."""
+    found: Json = {}
+    for name, file in environment.items():
+        upper = name.upper()
+        path = upper.removeprefix(ENV_PREFIX).removesuffix(_FILE_SUFFIX).lower().split(ENV_DELIMITER)
+        if upper.startswith(ENV_PREFIX) and upper.endswith(_FILE_SUFFIX) and len(path) > 1:
+            nested: Any = _read_value(name, Path(file))
+            for part in reversed(path):
+                nested = {part: nested}
+            found = merge(found, nested)
+    return found
+
+
+def _read_value(name: str, file: Path) -> object:
+    try:
+        text = file.read_text().strip()
+        return json.loads(text) if text[:1] in ("[", "{") else text
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{name}: {file}: {error}") from None
+
+
 def _explain(detail: Mapping[str, Any]) -> str:
     path = [str(part) for part in detail["loc"]]
     where = ".".join(path)
@@ -246,9 +308,9 @@ def _check_exposure(settings: Settings) -> None:
     for name, door in (("grpc", settings.server.grpc), ("http", settings.server.http)):
         if is_loopback(door.host):
             continue
-        credentials = settings.auth.token_sha256 or (door.tls is not None and door.tls.client_ca is not None)
+        credentials = settings.auth.accepted() or (door.tls is not None and door.tls.client_ca is not None)
         if door.tls is None or not credentials:
             raise SettingsError(
                 f"server.{name}.host: {door.host} is reachable from other machines; set server.{name}.tls and"
-                " credentials (auth.token_sha256 or tls.client_ca), or pass --insecure"
+                " credentials (auth.tokens, auth.token_sha256 or tls.client_ca), or pass --insecure"
             )

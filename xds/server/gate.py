@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import grpc
 
 from xds.control.phase import Phase
+from xds.control.tokens import HEADER, XDS, Tokens
 from xds.server.metrics import Metrics
-from xds.server.tokens import HEADER, Tokens
 
 _HEALTH = "/grpc.health.v1.Health/"
 _DISCOVERY = "/envoy."
@@ -20,7 +20,8 @@ class Gate:
 
     * The server answers no discovery call before the stored state is loaded (rule 9: "never answer an empty LDS/CDS
       because state is not loaded yet. Refuse streams (UNAVAILABLE)"), nor while it drains.
-    * Callers without an accepted bearer token are refused, but for health checks.
+    * Callers without an accepted bearer token are refused, but for health checks; what Envoy's services offer needs
+      the scope ``xds``.
     """
 
     def __init__(self, tokens: Tokens, metrics: Metrics) -> None:
@@ -40,8 +41,11 @@ class Gate:
     def _refusal(self, method: str, metadata: Iterable[tuple[str, str]]) -> tuple[str, grpc.StatusCode, str] | None:
         if method.startswith(_HEALTH):
             return None
-        if self._tokens and not self._tokens.admit(_authorization(metadata)):
+        grant = self._tokens.admit(_authorization(metadata))
+        if grant is None:
             return ("unauthenticated", grpc.StatusCode.UNAUTHENTICATED, "a valid bearer token is required")
+        if method.startswith(_DISCOVERY) and not grant.allows(XDS):
+            return ("forbidden", grpc.StatusCode.PERMISSION_DENIED, f"the token lacks the scope {XDS}")
         if method.startswith(_DISCOVERY) and self.phase is not Phase.READY:
             return (self.phase.value, grpc.StatusCode.UNAVAILABLE, f"the server is {self.phase.value}")
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from xds.control.tokens import Tokens
 from xds.protocol.limits import Limits
 from xds.protocol.order import OrderRules
 
@@ -17,7 +18,7 @@ class ServerOptions:
 
     * ``port`` 0 lets the system choose; ``XdsServer.start`` returns the port.
     * ``tls_certificate`` and ``tls_key`` (PEM files) turn TLS on; ``client_ca`` asks clients for certificates.
-    * ``token_hashes``: SHA-256 (hex) of accepted bearer tokens; empty accepts everybody.
+    * ``tokens``: who may come in; without any, everybody.
     * ``limits``: what one stream may ask for; ``order``: how pushes are ordered (DESIGN 3.2).
     * ``max_receive_bytes``: one request.
     * ``requests_per_s``, ``requests_burst``: per stream. A stream beyond it is read more slowly, never closed: a
@@ -30,7 +31,7 @@ class ServerOptions:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None
-    token_hashes: tuple[str, ...] = ()
+    tokens: Tokens = field(default_factory=Tokens)
     limits: Limits = field(default_factory=Limits)
     order: OrderRules = field(default_factory=OrderRules)
     max_receive_bytes: int = 8 * MIB

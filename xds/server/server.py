@@ -27,7 +27,6 @@ from xds.server.options import ServerOptions, channel_arguments
 from xds.server.registry import StreamRegistry
 from xds.server.services import SERVICES, DiscoveryService
 from xds.server.tls import server_credentials
-from xds.server.tokens import Tokens
 from xds.server.tuning import release_memory
 from xds.server.unary import answer
 
@@ -59,7 +58,7 @@ class XdsServer:
         self._options = options
         self._metrics = metrics
         self._seen_changes = -1
-        self._gate = Gate(Tokens(options.token_hashes), metrics)
+        self._gate = Gate(options.tokens, metrics)
         self._introspection = Introspection(service.service for service in SERVICES)
         self._server: Any = None
         self._shared: Discovery | None = None

@@ -1,0 +1,74 @@
+"""Who may do what: each route needs one scope of the caller's token.
+
+What a route needs follows from its method (reading: ``read``; writing below a group: ``write:group/<group>``; any other
+write: ``admin``) unless it says otherwise with ``openapi_extra=needs(...)``; so a new route is never open by oversight.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, cast
+from urllib.parse import unquote
+
+from fastapi import Query, Request
+
+from api.problem import RequestError
+from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
+
+SCOPE_KEY = "x-scope"
+ANY = "any"  # a valid token is enough; the route itself looks further
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def needs(scope: str) -> dict[str, Any]:
+    """For ``openapi_extra`` of a route whose need does not follow from its method."""
+    return {SCOPE_KEY: scope}
+
+
+def grant_of(request: Request) -> Grant:
+    """What the caller may do; everything where no tokens are set up."""
+    return cast(Grant, getattr(request.state, "grant", EVERYTHING))
+
+
+def authorize(request: Request) -> None:
+    """A dependency of all routes of the API. Raises ``RequestError`` (403)."""
+    scope = _needed(request)
+    if scope != ANY:
+        demand(request, scope)
+
+
+def demand(request: Request, scope: str) -> None:
+    """Raises ``RequestError`` (403) that names the missing scope."""
+    grant = grant_of(request)
+    if not grant.allows(scope):
+        bearer = f"the token {grant.name!r}" if grant.name else "the token"
+        challenge = f'Bearer error="insufficient_scope", scope="{_printable(scope)}"'
+        detail = f"{bearer} lacks the scope {scope}"
+        raise RequestError(HTTPStatus.FORBIDDEN, detail, {"WWW-Authenticate": challenge}, {"missing_scope": scope})
+
+
+def secrets_shown(
+    request: Request,
+    show_secrets: Annotated[
+        bool, Query(description="Secret values as they are; needs the scope `secrets:read`. Else `[redacted]`")
+    ] = False,
+) -> bool:
+    """Whether secret values are answered. Raises ``RequestError`` (403)."""
+    if show_secrets:
+        demand(request, SECRETS)
+    return show_secrets
+
+
+def _needed(request: Request) -> str:
+    route = request.scope["route"]
+    declared = (getattr(route, "openapi_extra", None) or {}).get(SCOPE_KEY)
+    if declared is not None:
+        return str(declared)
+    if request.method in _READING:
+        return READ
+    group = request.path_params.get("group")
+    return write_scope(unquote(group)) if group is not None else ADMIN
+
+
+def _printable(text: str) -> str:
+    return "".join(char if " " <= char <= "~" and char not in '"\\' else "?" for char in text)
