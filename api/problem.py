@@ -17,9 +17,9 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from api.services import services
-from xds.control.publisher import EmptyingError
+from xds.control.push import ChangeError, EmptyingError
 from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
-from xds.store.base import OutOfSpaceError, UnavailableError
+from xds.store.base import GoneError, OutOfSpaceError, ReusedPushIdError, UnavailableError
 
 Json = dict[str, Any]
 
@@ -84,24 +84,40 @@ def install(app: FastAPI) -> None:
 
 
 _STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
+    (GoneError, HTTPStatus.GONE),
     (NotFoundError, HTTPStatus.NOT_FOUND),
     (ConflictError, HTTPStatus.PRECONDITION_FAILED),
     (EmptyingError, HTTPStatus.CONFLICT),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (OutOfSpaceError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (OutOfSpaceError, HTTPStatus.INSUFFICIENT_STORAGE),
+    (ReusedPushIdError, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
 
 
 async def _ours(request: Request, error: Exception) -> Response:
     if isinstance(error, ValidationError):
         return _violations(request, error)
+    if isinstance(error, ChangeError) and isinstance(error.cause, ValidationError):
+        return _violations(request, error.cause)
     if isinstance(error, RequestError):
         return problem(request, error.status, str(error), headers=error.headers, members=error.members)
-    known = (status for kind, status in _STATUS if isinstance(error, kind))
+    cause = error.cause if isinstance(error, ChangeError) else error
+    known = (status for kind, status in _STATUS if isinstance(cause, kind))
     status = next(known, HTTPStatus.INTERNAL_SERVER_ERROR)
     retry = {"Retry-After": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
-    members = {"revision": error.revision} if isinstance(error, ConflictError) else {}
-    return problem(request, status, str(error), headers=retry, members=members)
+    errors = [_change_item(error)] if isinstance(error, ChangeError) else []
+    return problem(request, status, str(error), errors, headers=retry, members=_members(cause))
+
+
+def _members(error: Exception) -> dict[str, object]:
+    if not isinstance(error, ConflictError):
+        return {}
+    return {"revision": error.revision, **({"group": error.group} if error.group else {})}
+
+
+def _change_item(error: ChangeError) -> Json:
+    """Which change of a transaction is to blame."""
+    return asdict(Violation("refused", str(error.cause), error.group, f"/changes/{error.index}"))
 
 
 def _violations(request: Request, error: ValidationError) -> Response:

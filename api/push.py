@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated
 
@@ -13,13 +13,11 @@ from fastapi import Depends, Header, Query
 from fastapi.responses import JSONResponse, Response
 
 from api.problem import RequestError
-from api.scope import Segment
 from api.services import Here, Services
-from api.shapes import progress_item, push_answer
-from xds.control.publisher import PushOptions, PushResult
+from api.shapes import PushAnswer, progress_item, push_answer
+from xds.control.push import ANY_ETAG, PushOptions, PushResult
 from xds.control.waiting import Verdict, verdict
 from xds.fleet.state import Convergence
-from xds.model.errors import ConflictError
 from xds.store.base import Meta
 
 WAIT_LIMIT_S = 300.0
@@ -28,42 +26,38 @@ PUSH_ID_LIMIT = 200
 AUTHOR_LIMIT = 200
 MESSAGE_LIMIT = 2000
 
-_ETAG = re.compile(r'\s*(?:W/)?"?(r(\d+)(?:-[0-9a-f]+)?)"?\s*')
+_ETAG = re.compile(r'\s*(?:W/)?"?(r(\d{1,18})(?:-[0-9a-f]+)?)"?\s*')
 _WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)\"?")
 
+# The revision a group must be at, and the etag it must have, as in ``PushOptions``.
+Precondition = tuple[int | None, str]
 
-def preconditions(
-    here: Here,
-    group: Segment,
-    if_match: Annotated[str | None, Header(description='An etag such as `"r42-1f3a9c07"`, or `*`')] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: the group must not exist")] = None,
-) -> int | None:
-    """The revision the group must be at: from ``If-Match``, or 0 from ``If-None-Match: *``.
 
-    Raises ``ConflictError`` where it is known already, ``RequestError`` for what is no etag of ours.
-    """
+def read_precondition(if_match: str | None, if_none_match: str | None) -> Precondition:
+    """What ``If-Match`` and ``If-None-Match`` ask for. Raises ``RequestError`` for what is no etag of ours."""
     if if_none_match is not None:
-        if if_none_match.strip() != "*":
+        if if_none_match.strip() != ANY_ETAG:
             raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
-        return 0
+        return 0, ""
     if if_match is None:
-        return None
-    held = {found.group: found for found in here.publisher.groups()}.get(group)
-    revision = held.revision if held is not None else 0
-    if if_match.strip() == "*":
-        if held is None:
-            raise ConflictError(f"there is no group {group!r}", 0)
-        return revision
+        return None, ""
+    if if_match.strip() == ANY_ETAG:
+        return None, ANY_ETAG
     tag = _ETAG.fullmatch(if_match)
     if tag is None:
         raise RequestError(HTTPStatus.BAD_REQUEST, f"If-Match is not one etag of this server: {if_match[:100]!r}")
-    if "-" in tag[1] and held is not None and revision == int(tag[2]) and held.etag != tag[1]:
-        raise ConflictError(f"group {group!r} has other content at revision {revision}", revision)
-    return int(tag[2])
+    return None, tag[1]
 
 
-def push_options(
-    expect: Annotated[int | None, Depends(preconditions)],
+def preconditions(
+    if_match: Annotated[str | None, Header(description='An etag such as `"r42-1f3a9c07"`, or `*`')] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: the group must not exist")] = None,
+) -> Precondition:
+    """The preconditions of a push to one group, from its headers."""
+    return read_precondition(if_match, if_none_match)
+
+
+def shared_options(
     idempotency_key: Annotated[
         str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
     ] = "",
@@ -72,8 +66,17 @@ def push_options(
     author: Annotated[str, Query(max_length=AUTHOR_LIMIT)] = "",
     message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
 ) -> PushOptions:
-    """The options of a push, from its headers and query."""
-    return PushOptions(idempotency_key, expect, Meta(author, message), dry_run, allow_empty)
+    """The options of a push to whatever groups, from its headers and query."""
+    return PushOptions(idempotency_key, None, Meta(author, message), dry_run, allow_empty)
+
+
+SharedOptions = Annotated[PushOptions, Depends(shared_options)]
+
+
+def push_options(options: SharedOptions, precondition: Annotated[Precondition, Depends(preconditions)]) -> PushOptions:
+    """The options of a push to one group."""
+    expect, etag = precondition
+    return replace(options, expect=expect, etag=etag)
 
 
 def wait_preference(
@@ -107,18 +110,33 @@ Pushing = Annotated[PushContext, Depends(push_context)]
 
 async def answer(pushing: PushContext, result: PushResult) -> Response:
     """200 with what changed; after ``Prefer: wait``, 202 while nodes are pending."""
+    body, pending = await answered(pushing, result)
+    tag = {"ETag": f'"{result.etag}"'} if result.etag else {}
+    return JSONResponse(body, status_of(pending), {**tag, **applied(pushing)})
+
+
+async def answered(pushing: PushContext, result: PushResult) -> tuple[PushAnswer, bool]:
+    """What a push came to, once it was waited for as wished; and whether nodes are pending still."""
     body = push_answer(result)
-    headers = {"ETag": f'"{result.etag}"'} if result.etag else {}
-    status = HTTPStatus.OK
     if pushing.options.dry_run:
         body["dry_run"] = True
     elif pushing.wait_s:
         found = await settled(pushing.here, result.group, result.revision, pushing.wait_s)
-        headers["Preference-Applied"] = f"wait={pushing.wait_s:g}"
         if found is not None:
             body["progress"] = progress_item(found)
-            status = HTTPStatus.ACCEPTED if verdict(found) is Verdict.PENDING else HTTPStatus.OK
-    return JSONResponse(body, status, headers)
+            return body, verdict(found) is Verdict.PENDING
+    return body, False
+
+
+def status_of(pending: bool) -> HTTPStatus:
+    """202 while nodes are pending."""
+    return HTTPStatus.ACCEPTED if pending else HTTPStatus.OK
+
+
+def applied(pushing: PushContext) -> dict[str, str]:
+    """The header that says that the wish to wait was heeded."""
+    waits = pushing.wait_s and not pushing.options.dry_run
+    return {"Preference-Applied": f"wait={pushing.wait_s:g}"} if waits else {}
 
 
 async def settled(here: Services, group: str, revision: int, wait_s: float) -> Convergence | None:

@@ -64,7 +64,7 @@ class GroupItem(TypedDict):
 
 
 class RevisionItem(TypedDict):
-    """``deleted`` is true for the revision that deleted the group."""
+    """``deleted`` is true for the revision that deleted the group; ``content`` is false where it is no longer kept."""
 
     revision: int
     author: str
@@ -73,6 +73,7 @@ class RevisionItem(TypedDict):
     versions: dict[str, str]
     resources: int
     deleted: bool
+    content: bool
 
 
 class ResourceItem(TypedDict):
@@ -247,6 +248,7 @@ def revision_item(info: RevisionInfo) -> RevisionItem:
         "versions": _by_label(info.versions),
         "resources": info.resources,
         "deleted": not info.live,
+        "content": info.content,
         **_meta(info.meta),
     }
 
