@@ -7,13 +7,19 @@ YAML documents. ``versions`` are ignored beside a ``revision``: that is the answ
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import islice
 from typing import Literal
 
-from xds.codec.findings import json_pointer
-from xds.codec.yaml_text import TextError, parse_yaml
+from xds.codec.findings import FINDINGS_LIMIT, json_pointer
+from xds.codec.json_text import parse_json
+from xds.codec.places import Layout, Part, locate
+from xds.codec.scalar import shown
+from xds.codec.text_error import TextError
+from xds.codec.yaml_text import TEXT_LIMIT as YAML_LIMIT
+from xds.codec.yaml_text import parse_yaml
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.resource_type import TYPE_PREFIX, V3_TYPES, type_url_of
 
@@ -27,11 +33,23 @@ _IGNORED_KEYS = {"type_url", "typeUrl", "nonce", "canary", "control_plane", "con
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """``resources`` as plain values in pushed order; ``label`` and ``labels`` (by type URL) as the caller gave them."""
+    """``resources`` as plain values in pushed order; ``label`` and ``labels`` (by type URL) as the caller gave them.
+
+    ``layout`` is what ``locate`` needs to say where in the text they stand.
+    """
 
     resources: list[object] = field(default_factory=list)
     label: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    layout: Layout = field(default_factory=Layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What a text holds: the documents by their position in it, without empty ones."""
+
+    documents: Mapping[int, object]
+    layout: Layout
 
 
 def malformed(detail: str, *, code: str = "malformed", source: str = "") -> MalformedError:
@@ -44,13 +62,22 @@ def parse_values(text: bytes | str, format: Format = "auto", source: str = "") -
 
     ``source`` names the file in errors. Raises ``MalformedError`` with ``line:column``.
     """
+    return list(read_values(text, format, source).documents.values())
+
+
+def read_values(text: bytes | str, format: Format = "auto", source: str = "") -> Values:
+    """As ``parse_values``, with what it takes to find places in the text."""
     decoded = _decode(text, source)
     try:
-        documents = _parse(decoded, format)
+        documents, is_json = _parse(decoded, format)
     except TextError as error:
-        place = f"{error.line}:{error.column}" if error.line else ""
-        raise malformed(error.detail, code="syntax", source=":".join(filter(None, (source, place)))) from None
-    return [document for document in documents if document is not None]
+        raise malformed(error.detail, code="syntax", source=_place(source, error.line, error.column)) from None
+    held = {number: document for number, document in enumerate(documents) if document is not None}
+    return Values(held, Layout(decoded, is_json, source))
+
+
+def _place(source: str, line: int, column: int) -> str:
+    return ":".join(part for part in (source, f"{line}:{column}" if line else "") if part)
 
 
 def _decode(text: bytes | str, source: str) -> str:
@@ -61,70 +88,55 @@ def _decode(text: bytes | str, source: str) -> str:
     try:
         return text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise malformed(f"not UTF-8 at byte {error.start}", code="encoding", source=source) from None
+        before = bytes(error.object[: error.start])
+        column = len(before.rpartition(b"\n")[2].decode()) + 1
+        place = _place(source, before.count(b"\n") + 1, column)
+        raise malformed(f"not UTF-8 at byte {error.start}", code="encoding", source=place) from None
 
 
-def _parse(text: str, format: Format) -> list[object]:
-    """JSON is parsed as such wherever it may be: it is an order of magnitude faster than YAML."""
+def _parse(text: str, format: Format) -> tuple[list[object], bool]:
+    """The documents, and whether they are JSON, which is an order of magnitude faster than YAML."""
     if format == "json":
-        return [_parse_json(text)]
+        return [parse_json(text)], True
     if format == "auto" and text.lstrip()[:1] in ("{", "["):
         try:
-            return [_parse_json(text)]
+            return [parse_json(text)], True
         except TextError:
-            pass
-    return parse_yaml(text)
-
-
-def _parse_json(text: str) -> object:
-    try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
-    except json.JSONDecodeError as error:
-        raise TextError(error.msg, error.lineno, error.colno) from None
-    except _DuplicateKeyError as error:
-        parse_yaml(text)  # knows where it stands
-        raise TextError(str(error)) from None
-    except RecursionError:
-        raise TextError("nested too deeply") from None
-    except ValueError as error:  # NaN, or an integer of thousands of digits
-        raise TextError(str(error)) from None
-
-
-class _DuplicateKeyError(Exception):
-    pass
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    built = dict(pairs)
-    if len(built) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _DuplicateKeyError(f"duplicate key {next(key for key in keys if keys.count(key) > 1)!r}")
-    return built
-
-
-def _constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
+            if len(text) > YAML_LIMIT:
+                raise
+    return parse_yaml(text), False
 
 
 def parse_document(text: bytes | str, format: Format = "auto", source: str = "") -> Document:
     """Read pushed text. Raises ``MalformedError``, or ``ValidationError`` where the envelope is not as described."""
-    parts = [_envelope(value) for value in parse_values(text, format, source)]
-    if not parts:
+    values = read_values(text, format, source)
+    if not values.documents:
         raise malformed("empty document", source=source)
-    labels = {part.label for part in parts if part.label}
+    read = []
+    for number, value in values.documents.items():
+        try:
+            read.append(_envelope(value, number))
+        except ValidationError as error:
+            raise type(error)(locate(values.layout, error.violations, number)) from None
+    labels = {part.label for part in read if part.label}
     if len(labels) > 1:
-        raise ValidationError([Violation("conflict", f"documents disagree about the version: {sorted(labels)}")])
-    merged = {type_url: label for part in parts for type_url, label in part.labels.items()}
-    return Document([one for part in parts for one in part.resources], next(iter(labels), ""), merged)
+        detail = f"documents disagree about the version: {sorted(labels)}"
+        raise ValidationError([Violation("conflict", detail, source=source)])
+    return Document(
+        [one for part in read for one in part.resources],
+        next(iter(labels), ""),
+        {type_url: label for part in read for type_url, label in part.labels.items()},
+        replace(values.layout, parts=tuple(one for part in read for one in part.layout.parts)),
+    )
 
 
-def _envelope(value: object) -> Document:
+def _envelope(value: object, number: int) -> Document:
     if isinstance(value, list):
-        return Document(value)
+        return _document(value, Part(number, (), len(value), is_list=True))
     if not isinstance(value, dict):
         raise malformed(f"expected an object with resources, not {type(value).__name__}")
     if "@type" in value:
-        return Document([value])
+        return _document([value], Part(number))
     violations = [*_unknown_keys(value)]
     resources = value.get("resources")
     if resources is None and "resources" not in value:
@@ -138,16 +150,27 @@ def _envelope(value: object) -> Document:
         raise ValidationError(violations)
     # An answer of ours that was edited names its revision, and the versions of then: told again, they would name two
     # contents alike, and a client that comes back could not say which of them it holds.
-    return Document(listed, label, {} if "revision" in value else labels)
+    part = Part(number, ("resources",), len(listed), is_list=isinstance(resources, list))
+    return _document(listed, part, label, {} if "revision" in value else labels)
+
+
+def _document(
+    resources: list[object], part: Part, label: str = "", labels: Mapping[str, str] | None = None
+) -> Document:
+    return Document(resources, label, labels or {}, Layout(parts=(part,)))
 
 
 def _unknown_keys(value: Mapping[str, object]) -> list[Violation]:
     known = {"resources", "versions", *_LABEL_KEYS, *_IGNORED_KEYS}
     return [
-        Violation("unknown_field", f"unknown field {key!r}", pointer=json_pointer((key,)))
-        for key in value
-        if key not in known
+        Violation("unknown_field", f"unknown field {shown(key)}", pointer=json_pointer((key,)), hint=_key_hint(key))
+        for key in islice((key for key in value if key not in known), FINDINGS_LIMIT)
     ]
+
+
+def _key_hint(key: str) -> str:
+    close = get_close_matches(key[:40], ("resources", "version", "versions", "version_info"), n=1)
+    return f'did you mean "{close[0]}"?' if close else "what is pushed is a list of resources, or stands in one"
 
 
 def _label(value: Mapping[str, object], violations: list[Violation]) -> str:
@@ -168,7 +191,7 @@ def _labels(value: object, violations: list[Violation]) -> dict[str, str]:
         if not isinstance(label, str):
             violations.append(Violation("wrong_type", "a version is a string", pointer=json_pointer(("versions", key))))
         if type_url_of(key) == TYPE_PREFIX + key and "." not in key:
-            known = ", ".join(one.alias for one in V3_TYPES)
-            detail = f"{key!r} is no type; known are {known} and type URLs"
-            violations.append(Violation("unknown_type", detail, pointer=json_pointer(("versions", key))))
+            hint = f"known are {', '.join(one.alias for one in V3_TYPES)} and type URLs"
+            pointer = json_pointer(("versions", key))
+            violations.append(Violation("unknown_type", f"{shown(key)} is no type", pointer=pointer, hint=hint))
     return {type_url_of(key): label for key, label in value.items() if isinstance(label, str) and label}
