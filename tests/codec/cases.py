@@ -123,7 +123,8 @@ CASES: dict[str, dict[str, Any]] = {
         "c2",
         per_connection_buffer_limit_bytes=32768,
         outlier_detection={"consecutive_5xx": 3, "enforcingConsecutive5xx": "100", "interval": "1s"},
-        ring_hash_lb_config={"minimum_ring_size": "18446744073709551615"},
+        ring_hash_lb_config={"minimum_ring_size": "8388608"},
+        common_lb_config={"zone_aware_lb_config": {"min_cluster_size": "18446744073709551615"}},
     ),
     "durations to the nanosecond": _cluster("c3", connect_timeout="0.000000001s", dns_refresh_rate="3600s"),
     "zero in a wrapper and in a oneof": _cluster(
