@@ -9,7 +9,7 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from api import events, fleet, groups, health, problem, revisions
+from api import events, explain, fleet, group_settings, groups, health, holdings, problem, revisions, transactions
 from api.grants import authorize
 from api.scope import Door, RawPath, RequestId
 from api.services import Services
@@ -30,7 +30,16 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     )
     app.state.services = services
     problem.install(app)
-    for router in (groups.router, revisions.router, fleet.router, events.router):
+    for router in (
+        groups.router,
+        group_settings.router,
+        transactions.router,
+        revisions.router,
+        holdings.router,
+        explain.router,  # before the route of a node, whose id may hold anything
+        fleet.router,
+        events.router,
+    ):
         app.include_router(router, prefix=API_PREFIX, dependencies=[Depends(authorize)])
     app.include_router(health.router)
     app.router.routes.extend(extra_routes)

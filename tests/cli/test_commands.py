@@ -72,7 +72,7 @@ def test_exit_codes(remote: Remote, file: Path, tmp_path: Path) -> None:
     assert remote.xds("get", "clusters", "none", "-g", "codes").code == 4
     assert remote.xds("get", "snapshot", "-g", "none").code == 4
     assert remote.xds("get", "nonsense").code == 2
-    assert remote.xds("nodes", "--state", "nonsense").code == 3
+    assert remote.xds("nodes", "--state", "nonsense").code == 2
     assert remote.xds("--nonsense").code == 2
     unreachable = xds("nodes", "--server", "127.0.0.1:1")
     assert (unreachable.code, unreachable.out) == (7, "")
@@ -110,7 +110,7 @@ def test_wait_tells_who_has_it_who_refused_and_who_is_late(remote: Remote, tmp_p
         assert taken.result().code == 0
         assert "1 of 1 nodes have revision 2" in taken.result().err
         node = remote.xds("nodes", "-g", group).out.splitlines()[1].split()
-        assert (node[0], node[1], node[6:8]) == (name, group, ["ok", "2"])
+        assert (node[0], node[1], node[6:8]) == (name, group, ["✓", "2"])
 
         late = apply(2, "--wait", "--timeout", "100ms")
         assert (late.code, name in late.err) == (8, True)
@@ -132,7 +132,7 @@ def test_what_the_old_transport_cannot_express_is_shown(remote: Remote, tmp_path
         remote.xds("apply", "-f", file)
         proxy.answer()
         remote.server.wait_synced("old", "old-1")
-        assert "ok 1, 1 unsent" in remote.xds("nodes", "-g", "old").out
+        assert "✓ 1, 1 unsent" in remote.xds("nodes", "-g", "old").out
         assert "the v2 API has no value" in remote.xds("nodes", "-g", "old", "-o", "yaml").out
 
 

@@ -3,36 +3,77 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TextIO
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-_GAP = "  "
+_CODES = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "head": "1"}
 
 
 class Format(StrEnum):
-    """How data is written."""
+    """How data is written. ``wide`` is a table with more columns, ``jsonl`` one JSON object per line."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
+    JSONL = "jsonl"
+
+
+class Color(StrEnum):
+    """When text is colored; ``auto``: on a terminal, unless ``NO_COLOR`` is set."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def is_colored(color: Color, stream: TextIO) -> bool:
+    """Whether text for ``stream`` is colored (https://no-color.org)."""
+    if color is Color.AUTO:
+        return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return color is Color.ALWAYS
+
+
+def paint(text: str, style: str) -> str:
+    """``text`` in the color of ``good``, ``bad``, ``warn``, ``dim`` or ``head``."""
+    code = _CODES.get(style)
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
+
+
+_hushed = False
+
+
+def hush() -> None:
+    """From here on only errors are messages (``--quiet``)."""
+    global _hushed  # noqa: PLW0603 - one process is one command
+    _hushed = True
 
 
 def say(message: str) -> None:
-    """A message for a person."""
-    sys.stderr.write(f"{message}\n")
+    """A message for a person; nothing with ``--quiet``."""
+    if not _hushed:
+        complain(message)
+
+
+def complain(message: str) -> None:
+    """An error for a person."""
+    sys.stderr.write(f"{_safe(message, sys.stderr)}\n")
 
 
 def write(text: str) -> None:
     """Data; a reader that has gone (``| head``) ends the command quietly."""
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(_safe(text, sys.stdout))
         sys.stdout.flush()
     except BrokenPipeError:
-        sys.stderr.close()
+        # What is left in the buffer would fail again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
 
@@ -40,23 +81,18 @@ def write_document(document: object, format: Format) -> None:
     """A value as JSON or YAML."""
     if format is Format.JSON:
         write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-        return
+    elif format is Format.JSONL:
+        write(json.dumps(document, ensure_ascii=False) + "\n")
+    else:
+        write(to_yaml(document))
+
+
+def to_yaml(document: object) -> str:
+    """A value as YAML, keys in their order."""
     import yaml
 
-    write(yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True))
-
-
-def write_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as needed, always the same ones; cells are kept to one line."""
-    lines = [tuple(headers), *(tuple(_one_line(cell) for cell in row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    last = len(widths) - 1
-    write(
-        "".join(
-            _GAP.join(cell if at == last else cell.ljust(widths[at]) for at, cell in enumerate(line)).rstrip() + "\n"
-            for line in lines
-        )
-    )
+    text: str = yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def write_names(names: Iterable[str]) -> None:
@@ -64,7 +100,7 @@ def write_names(names: Iterable[str]) -> None:
     write("".join(f"{name}\n" for name in names))
 
 
-def age(timestamp: str) -> str:
+def age(timestamp: str | None) -> str:
     """How long ago an RFC 3339 time is, in its largest unit; ``-`` for none."""
     if not timestamp:
         return "-"
@@ -72,5 +108,7 @@ def age(timestamp: str) -> str:
     return next((f"{int(seconds // size)}{unit}" for size, unit in _UNITS if seconds >= size), "0s")
 
 
-def _one_line(cell: str) -> str:
-    return " ".join(cell.split()) if cell else "-"
+def _safe(text: str, stream: TextIO) -> str:
+    """``text`` with what the stream's encoding cannot hold replaced: a locale must not end a command."""
+    encoding = stream.encoding or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)

@@ -23,7 +23,8 @@ from api.app import create_app
 from api.services import ApiOptions, Services
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
-from xds.control.settings import GRPC_PORT, HTTP_PORT, LOOPBACK, Settings
+from xds.control.retention import Collector
+from xds.control.settings import GRPC_PORT, HTTP_PORT, LOOPBACK, Settings, shown_settings
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
@@ -35,6 +36,7 @@ from xds.server.metrics import Metrics
 from xds.server.options import ServerOptions
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
+from xds.server.store_metrics import StoreMetrics
 from xds.server.tuning import tune_gc
 from xds.store.base import Store
 from xds.store.engines import open_store
@@ -83,7 +85,8 @@ class Server:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.phase = Phase.STARTING
-        self.store: Store = open_store(settings.store.kind, settings.store.data)
+        kept = settings.store
+        self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
         # Numbers grow across restarts: a reader of events can come back with the last one it saw.
         self.fleet = Fleet(events=EventLog(first_id=time_ns() // 1_000_000))
         self.metrics = Metrics()
@@ -94,6 +97,8 @@ class Server:
         )
         self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings), self.metrics)
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.grpc.wake, settings.server.on_nack)
+        self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
+        self.metrics.registry.register(StoreMetrics(self.collector))
         self._http = HttpServer(http_config(settings, self._application()))
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
@@ -109,6 +114,7 @@ class Server:
         tune_gc()
         await self.grpc.start()
         await self.grpc.set_ready()
+        self.collector.start()
         self.phase = Phase.READY
         groups_n = len(self.cache.groups())
         _log.info("server.ready", groups_n=groups_n, grpc_port=self.grpc.port, http_port=self._http_port)
@@ -134,6 +140,7 @@ class Server:
         if self._http_task is not None:
             await asyncio.wait((self._http_task,))
         await self.publisher.close()
+        await self.collector.close()
         await self.store.close()
 
     async def _drain(self) -> None:
@@ -149,6 +156,8 @@ class Server:
             body_bytes=settings.limits.body_bytes,
             resource_bytes=settings.limits.resource_bytes,
             tokens=settings.auth.accepted(),
+            require_if_match=settings.server.require_if_match,
+            config=shown_settings(settings),
             grpc_address=self._grpc_address,
             http_address=self._http_address,
         )

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from xds.cli.failure import CommandError, Exit
+from xds.cli.paths import STANDARD_INPUT, files_of, group_of
 from xds.codec.document import Document, parse_document
 from xds.model.errors import ValidationError
-from xds.model.group import DEFAULT_GROUP
 from xds.model.resource_type import alias_of
 
 Json = dict[str, Any]
-
-STANDARD_INPUT = Path("-")
-SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 
 @dataclass(slots=True)
@@ -54,28 +51,11 @@ def read_sources(paths: Iterable[Path], group: str = "") -> list[Source]:
     """
     found: dict[str, Source] = {}
     for path in paths:
-        name = group or _group_of(path)
+        name = group or group_of(path)
         source = found.setdefault(name, Source(name))
-        for file in _files(path):
+        for file in files_of(path):
             source.add(_read(file), str(file))
     return list(found.values())
-
-
-def _group_of(path: Path) -> str:
-    if path == STANDARD_INPUT:
-        return DEFAULT_GROUP
-    resolved = path.resolve()
-    return resolved.name if resolved.is_dir() else resolved.stem
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
-    if not files:
-        raise CommandError(Exit.USAGE, f"{path}: no {', '.join(sorted(SUFFIXES))} files in it")
-    yield from files
 
 
 def _read(file: Path) -> Document:

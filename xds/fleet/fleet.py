@@ -13,10 +13,12 @@ from typing import Any
 
 from xds.fleet.convergence import node_progress
 from xds.fleet.event_log import EventLog
+from xds.fleet.holding import Holding, holdings
 from xds.fleet.nacks import RECORDS_LIMIT, NackLog, answers, mentions
 from xds.fleet.state import Convergence, NackRecord, NackState, NodeState, StreamState, Sync
 from xds.fleet.telling import tell_acked, tell_moved, tell_nack, tell_node, tell_stream, tell_wait_ended
 from xds.fleet.track import NodeTrack, StreamTrack, TypeTrack, worst
+from xds.model.node import Node
 from xds.model.resource_type import alias_of, type_url_of
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.events import (
@@ -114,6 +116,18 @@ class Fleet:
         """One node; None when it was never seen or is forgotten."""
         track = self._nodes.get(node_id)
         return track.state(self._revisions) if track is not None else None
+
+    def holdings(self, node_id: str) -> list[Holding]:
+        """What a connected node has of each type on each of its streams; empty for one that is not connected."""
+        track = self._nodes.get(node_id)
+        if track is None:
+            return []
+        return list(holdings(type for stream in track.streams.values() for type in stream.types.values()))
+
+    def identity(self, node_id: str) -> Node | None:
+        """How a node named itself; None as for ``node``. Of one that left, its metadata is not kept."""
+        track = self._nodes.get(node_id)
+        return track.node if track is not None else None
 
     def streams(self) -> Iterator[StreamState]:
         """The open streams, those included that have not named their node yet."""

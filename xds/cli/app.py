@@ -1,0 +1,186 @@
+"""The application that the commands register on, and the options that all of them share.
+
+The shared options are those of the root command. A `Command` takes them behind its name, too, and tells the function
+nothing of them: it finds all in ``context.obj``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from xds.cli.failure import CommandError, Exit
+from xds.cli.output import Color, Format, complain, hush
+from xds.cli.table import Style
+
+if TYPE_CHECKING:
+    from xds.cli.client import Client
+
+_COMMAND_LINE = "COMMANDLINE"
+# Options whose value may be left out, which is beyond the argument parser; their metavar begins with "[=".
+_BARE = {"--wait": "100%", "--dry-run": "server"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The shared options as they were given."""
+
+    server: str = ""
+    token_file: Path | None = None
+    cacert: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    output: Format | None = None
+    no_headers: bool = False
+    columns: str = ""
+    sort_by: str = ""
+    limit: int = 0
+    timestamps: bool = False
+    color: Color = Color.AUTO
+    show_secrets: bool = False
+    quiet: bool = False
+
+    def style(self, default: Format = Format.TABLE) -> Style:
+        """How a list is wanted."""
+        columns = tuple(part.strip() for part in self.columns.split(",") if part.strip())
+        chosen = self.output or default
+        return Style(chosen, not self.no_headers, columns, self.sort_by, self.limit, self.timestamps, self.color)
+
+    def document_format(self) -> Format:
+        """How a single document is wanted: YAML unless JSON is asked for."""
+        return self.output if self.output in {Format.JSON, Format.JSONL} else Format.YAML
+
+    def connect(self) -> Client:
+        """A client of the server that is meant. Raises ``CommandError``."""
+        from xds.cli.client import Client
+
+        return Client(self.server, self.token_file, self.cacert, self.cert, self.key)
+
+
+def shared(context: typer.Context) -> Shared:
+    """The shared options of a command."""
+    found = context.obj
+    assert isinstance(found, Shared)
+    return found
+
+
+class Command(TyperCommand):
+    """A command that takes the shared options and ends with the exit codes of the command line."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own parameters, and the shared ones that it does not have itself."""
+        own = super().get_params(ctx)
+        return [*own, *self._shared(ctx, own)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Moves the shared options into ``ctx.obj``; those before the command's name hold where none is behind it."""
+        rest = super().parse_args(ctx, self._completed(args))
+        names = [param.name for param in self._shared(ctx, super().get_params(ctx))]
+        values = {name: ctx.params.pop(name) for name in names}
+        given = {name: value for name, value in values.items() if _is_given(ctx, name)}
+        ctx.obj = replace(ctx.obj if isinstance(ctx.obj, Shared) else Shared(), **given)
+        if ctx.obj.quiet:
+            hush()
+        return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; errors become a message and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except CommandError as error:
+            if str(error):
+                complain(f"xds: {error}")
+            raise typer.Exit(error.code) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(Exit.INTERRUPTED) from None
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Its own options first, then the shared ones."""
+        own = super().get_params(ctx)
+        for title, params in (("Arguments", _arguments(own)), ("Options", _options(own))):
+            _section(ctx, formatter, title, params)
+        _section(ctx, formatter, "Shared options", self._shared(ctx, own))
+
+    def _completed(self, args: list[str]) -> list[str]:
+        optional = {option for param in self.params if (param.metavar or "").startswith("[=") for option in param.opts}
+        return [f"{word}={_BARE[word]}" if word in optional else word for word in args]
+
+    def _shared(self, ctx: Any, own: list[Any]) -> list[Any]:
+        taken = {option for param in own for option in param.opts}
+        root = ctx.find_root().command.params
+        return [param for param in root if param.name in Shared.__slots__ and not taken.intersection(param.opts)]
+
+
+def _is_given(context: Any, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == _COMMAND_LINE
+
+
+def _arguments(params: list[Any]) -> list[Any]:
+    return [param for param in params if param.param_type_name == "argument"]
+
+
+def _options(params: list[Any]) -> list[Any]:
+    return [param for param in params if param.param_type_name == "option"]
+
+
+def _section(context: Any, formatter: Any, title: str, params: list[Any]) -> None:
+    records = [record for param in params if (record := param.get_help_record(context)) is not None]
+    if records:
+        with formatter.section(title):
+            formatter.write_dl(records)
+
+
+app = typer.Typer(
+    name="xds",
+    help="An Envoy-compatible xDS management server, and its client.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import xds
+
+        typer.echo(f"xds-server {xds.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    context: typer.Context,
+    server: Annotated[str, typer.Option(help="URL of the admin API (XDS_ADDR; http://127.0.0.1:18080).")] = "",
+    token_file: Annotated[Path | None, typer.Option(help="File with the token (XDS_TOKEN_FILE, XDS_TOKEN).")] = None,
+    cacert: Annotated[Path | None, typer.Option(help="PEM file of authorities to trust (XDS_CACERT).")] = None,
+    cert: Annotated[Path | None, typer.Option(help="PEM file of the client's certificate (XDS_CERT).")] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM file of its key (XDS_KEY).")] = None,
+    output: Annotated[Format | None, typer.Option("-o", "--output", help="How data is written.")] = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Tables without their first line.")] = False,
+    columns: Annotated[str, typer.Option(help="Only these columns of a table, in this order.", metavar="A,B")] = "",
+    sort_by: Annotated[str, typer.Option(help="Order a list by this column.", metavar="COLUMN")] = "",
+    limit: Annotated[int, typer.Option(help="At most so many items of a list; 0: all.", min=0)] = 0,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Times (RFC 3339) instead of ages.")] = False,
+    color: Annotated[Color, typer.Option(help="When text is colored; also NO_COLOR.")] = Color.AUTO,
+    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Do not redact keys and tokens.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No messages but errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    context.obj = Shared(
+        *(server, token_file, cacert, cert, key, output, no_headers, columns, sort_by, limit, timestamps, color),
+        show_secrets=show_secrets,
+        quiet=quiet,
+    )
+
+
+def run(arguments: list[str]) -> None:
+    """Run one command and end the process with its exit code."""
+    app(arguments, prog_name="xds")

@@ -1,0 +1,155 @@
+"""``nodes``, ``nacks``, ``config``, ``explain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.commands.options import GroupFilter, WatchFlag
+from xds.cli.failure import CommandError, Exit
+
+
+@app.command(cls=Command)
+def nodes(
+    context: typer.Context,
+    group: GroupFilter = "",
+    selector: Annotated[
+        str, typer.Option("-l", "--selector", help="Only nodes that match, such as 'node.cluster == \"edge\"'.")
+    ] = "",
+    state: Annotated[
+        str, typer.Option(help="Only nodes with a type that is synced, pending, nacked, orphaned (some, by commas).")
+    ] = "",
+    watch: WatchFlag = False,
+) -> None:
+    """Show which proxy has what: the revision it runs, type by type.
+
+    \b
+    xds nodes
+    xds nodes -g edge --state nacked,pending
+    xds nodes -l 'node.locality.zone == "1a"' -o wide
+    """
+    from xds.cli.following import show_again
+    from xds.cli.nodes import NODES, counts, list_nodes
+    from xds.cli.output import say, write
+    from xds.cli.table import rendered
+    from xds.cli.values import given
+
+    options = shared(context)
+    client, style = options.connect(), options.style()
+    query = given(group=group, selector=selector)
+    states = [word.strip() for word in state.split(",") if word.strip()]
+
+    def render() -> str:
+        return rendered(list_nodes(client, query, states), NODES, style)
+
+    if watch:
+        show_again(options.connect(), {"kinds": "push,rollback,group,node,nack,ack"}, render)
+        return
+    found = list(list_nodes(client, query, states))
+    write(rendered(found, NODES, style))
+    if style.is_table:
+        say(counts(found, group))
+
+
+@app.command(cls=Command)
+def nacks(
+    context: typer.Context,
+    group: GroupFilter = "",
+    node: Annotated[str, typer.Option(help="Only this node.")] = "",
+    type: Annotated[str, typer.Option(help="Only this type.")] = "",
+    since: Annotated[str, typer.Option(help="Only those of the last 1h, 15m ..., or since a time (RFC 3339).")] = "",
+    state: Annotated[str, typer.Option(help="open or resolved.")] = "",
+    watch: WatchFlag = False,
+) -> None:
+    """Show who refused what, and why, in the proxies' own words.
+
+    \b
+    xds nacks
+    xds nacks -g edge --since 1h --state open
+    """
+    from xds.cli.following import show_again
+    from xds.cli.nodes import NACKS
+    from xds.cli.output import write
+    from xds.cli.table import rendered
+    from xds.cli.values import given
+
+    options = shared(context)
+    client, style = options.connect(), options.style()
+    query = given(group=group, node=node, type=type, since=since, state=state)
+
+    def render() -> str:
+        return rendered(client.items("/nacks", query), NACKS, style)
+
+    if watch:
+        show_again(options.connect(), {"kinds": "nack"}, render)
+    else:
+        write(render())
+
+
+@app.command(cls=Command)
+def config(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(help="The node's id.")],
+    type: Annotated[str, typer.Argument(help="Only this type.")] = "",
+    name: Annotated[str, typer.Option(help="Only names like this: * and ? stand for others.", metavar="GLOB")] = "",
+    sent: Annotated[bool, typer.Option("--sent", help="What it was sent last, ACKed or not.")] = False,
+    acked: Annotated[bool, typer.Option("--acked", help="What it has ACKed (default).")] = False,
+) -> None:
+    """Show what a node has, resource by resource, as far as its ACKs prove it.
+
+    \b
+    xds config edge-1
+    xds config edge-1 clusters --name 'web-*'
+    xds config edge-1 --sent -o yaml
+    """
+    from xds.cli.groups import secrets_query
+    from xds.cli.kinds import known_type
+    from xds.cli.nodes import HELD, held
+    from xds.cli.table import write_items
+    from xds.cli.values import given
+
+    if sent and acked:
+        raise CommandError(Exit.USAGE, "either --sent or --acked")
+    options = shared(context)
+    style = options.style()
+    query = given(type=known_type(type) if type else "", name=name, side="sent" if sent else "acked")
+    if not style.is_table:
+        query["contents"] = "true"
+    write_items(held(options.connect(), node, {**query, **secrets_query(options.show_secrets)}), HELD, style)
+
+
+@app.command(cls=Command)
+def explain(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(help="The node's id; not with --node-file.")] = "",
+    type: Annotated[str, typer.Argument(help="Only this type.")] = "",
+    name: Annotated[str, typer.Argument(help="Only this resource.")] = "",
+    node_file: Annotated[
+        Path | None, typer.Option(help="A node as in a bootstrap (JSON or YAML), connected or not; - reads it.")
+    ] = None,
+) -> None:
+    """Show what a node would be answered, and why: the group, the rule that found it, each resource.
+
+    \b
+    xds explain edge-1 clusters web
+    xds explain --node-file node.json listeners
+    """
+    from xds.cli.explanation import explain_node, explanation_text, read_node
+    from xds.cli.output import Format, write, write_document
+
+    options = shared(context)
+    client = options.connect()
+    if node_file is not None:
+        # There is no id to give: what stands first is the type.
+        found = explain_node(client, read_node(node_file), node, type)
+    elif node:
+        found = explain_node(client, node, type, name)
+    else:
+        raise CommandError(Exit.USAGE, "name a node, or a file with one (--node-file)")
+    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(found, options.document_format())
+    else:
+        write(explanation_text(found, options.style()))

@@ -1,0 +1,89 @@
+"""``rollout status``, ``history``, ``undo``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.commands.options import IfMatchOption, MessageOption, TimeoutOption, WaitOption
+
+rollout = typer.Typer(
+    help="Show how far a push has come, the pushes before it, and take one back.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(rollout, name="rollout")
+
+GroupArgument = Annotated[str, typer.Argument(help="The group.")]
+
+
+@rollout.command(cls=Command)
+def status(context: typer.Context, group: GroupArgument, wait: WaitOption = "", timeout: TimeoutOption = "60s") -> None:
+    """Show how many nodes have what the group holds; exits 1 when one refuses it.
+
+    \b
+    xds rollout status edge
+    xds rollout status edge --wait=90% --timeout 2m
+    """
+    from xds.cli.rollout import show_status, wait_until_done
+    from xds.cli.values import parse_duration, parse_percent
+
+    options = shared(context)
+    percent = parse_percent(wait) if wait else 0.0
+    timeout_s = parse_duration(timeout)
+    client = options.connect()
+    if percent:
+        wait_until_done(client, group, percent, timeout_s)
+    show_status(client, group, options.style(), percent or 100.0)
+
+
+@rollout.command(cls=Command)
+def history(context: typer.Context, group: GroupArgument) -> None:
+    """Show the group's revisions, the newest first.
+
+    \b
+    xds rollout history edge
+    xds rollout history edge --limit 5 --timestamps
+    """
+    from xds.cli.client import group_path
+    from xds.cli.rollout import HISTORY
+    from xds.cli.table import write_items
+
+    options = shared(context)
+    write_items(options.connect().items(group_path(group, "/revisions")), HISTORY, options.style())
+
+
+@rollout.command(cls=Command)
+def undo(
+    context: typer.Context,
+    group: GroupArgument,
+    to: Annotated[int, typer.Option(help="The revision whose content comes back; 0: the one before.", min=0)] = 0,
+    message: MessageOption = "",
+    if_match: IfMatchOption = "",
+    wait: WaitOption = "",
+    timeout: TimeoutOption = "60s",
+) -> None:
+    """Make a new revision with the content of an earlier one.
+
+    \b
+    xds rollout undo edge --wait
+    xds rollout undo edge --to 41 -m "502s since 42"
+    """
+    import time
+
+    from xds.cli.pushing import if_match as header
+    from xds.cli.pushing import push_query, show_answer
+    from xds.cli.rollout import roll_back
+    from xds.cli.values import parse_duration, parse_percent
+    from xds.cli.waiting import wait_for
+
+    options = shared(context)
+    percent = parse_percent(wait) if wait else 0.0
+    end = time.monotonic() + parse_duration(timeout)
+    client = options.connect()
+    answer = roll_back(client, group, to, push_query(message), header(if_match))
+    show_answer(answer, options.output)
+    if percent:
+        wait_for(client, group, answer["revision"], percent, end)

@@ -1,0 +1,192 @@
+"""``xds describe``: all about one group, node or resource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+from xds.cli.client import Client, group_path
+from xds.cli.groups import secrets_query, snapshot
+from xds.cli.kinds import known_type, resources_path
+from xds.cli.nodes import NACKS, NODES
+from xds.cli.output import Format, age, to_yaml
+from xds.cli.rollout import HISTORY, STATUS
+from xds.cli.table import Column, Style, View, rendered
+
+Json = dict[str, Any]
+
+SHOWN = 10
+
+TYPES = View(
+    name=lambda item: str(item["type"]),
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("STATE", lambda item: item["state"]),
+        Column("SINCE", lambda item: item["since"], is_time=True),
+        Column("REVISION", lambda item: "" if item["revision"] is None else str(item["revision"])),
+        Column("SENT", lambda item: item["version_sent"]),
+        Column("ACKED", lambda item: item["version_acked"]),
+        Column("SUBSCRIBED", lambda item: _names(item["subscribed"])),
+        Column("MISSING", lambda item: _names(item["missing"])),
+    ),
+)
+
+STREAMS = View(
+    name=lambda item: str(item["id"]),
+    columns=(
+        Column("STREAM", lambda item: str(item["id"])),
+        Column("SERVICE", lambda item: item["service"]),
+        Column("VARIANT", lambda item: item["variant"]),
+        Column("API", lambda item: item["api"]),
+        Column("PEER", lambda item: item["peer"]),
+        Column("OPENED", lambda item: item["opened"], is_time=True),
+    ),
+)
+
+LINKS = View(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("HOW", lambda item: item["how"]),
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("HERE", lambda item: "yes" if item["exists"] else "no", lambda item: "" if item["exists"] else "warn"),
+    ),
+)
+
+
+def describe(client: Client, kind: str, name: str, group: str, secrets: bool = False) -> Json:
+    """What is known of it, as a document: ``group``, ``node`` or ``resource`` and what belongs to it."""
+    if kind in {"group", "groups"}:
+        return _group(client, name)
+    if kind in {"node", "nodes"}:
+        return _node(client, name)
+    return _resource(client, group, known_type(kind), name, secrets)
+
+
+def described_text(document: Json, style: Style) -> str:
+    """The document for people."""
+    of = next(of for kind, of in _TEXTS.items() if kind in document)
+    table = replace(style, format=Format.TABLE if style.format is Format.NAME else style.format)
+    return "\n".join(part for part in of(document, table) if part)
+
+
+def _group(client: Client, group: str) -> Json:
+    return {
+        "group": client.call("GET", group_path(group)),
+        "rollout": client.call("GET", group_path(group, "/rollout")),
+        "revisions": list(islice(client.items(group_path(group, "/revisions"), {"limit": str(SHOWN)}), SHOWN)),
+        "nacks": list(islice(client.items("/nacks", {"group": group, "state": "open"}), SHOWN)),
+    }
+
+
+def _node(client: Client, node: str) -> Json:
+    return {
+        "node": client.call("GET", f"/nodes/{quote(node, safe='')}"),
+        "nacks": list(islice(client.items("/nacks", {"node": node}), SHOWN)),
+    }
+
+
+def _resource(client: Client, group: str, type: str, name: str, secrets: bool) -> Json:
+    found = client.fetch("GET", resources_path(group, type, name), secrets_query(secrets))
+    return {
+        "resource": found.json(),
+        "group": group,
+        "etag": found.headers.get("etag", "").strip('"'),
+        "version": found.headers.get("x-resource-version", ""),
+        "references": list(_references(client, group, type, name)),
+    }
+
+
+def _references(client: Client, group: str, type: str, name: str) -> Iterator[Json]:
+    """What the resource refers to, and what refers to it. Raises ``CommandError``."""
+    from xds.codec.resources import decode_resource
+    from xds.control.content import type_label
+    from xds.model.errors import ValidationError
+    from xds.model.resource_type import type_url_of
+
+    members = {}
+    for document in snapshot(client, group)["resources"]:
+        try:
+            resource = decode_resource(document)
+        except ValidationError:
+            continue  # its secrets are redacted: it refers to nothing
+        members[resource.type_url, resource.name] = resource
+    asked = (type_url_of(type), name)
+    for reference in members[asked].references if asked in members else ():
+        key = (reference.type_url, reference.name)
+        yield {"how": "uses", "type": type_label(key[0]), "name": key[1], "exists": key in members}
+    for key, resource in members.items():
+        if any((reference.type_url, reference.name) == asked for reference in resource.references):
+            yield {"how": "used by", "type": type_label(key[0]), "name": key[1], "exists": True}
+
+
+def _group_text(document: Json, style: Style) -> Iterator[str]:
+    group, rollout = document["group"], document["rollout"]
+    yield _fields(
+        {
+            "group": group["group"],
+            "revision": f"{group['revision']} ({group['etag']})",
+            "pushed": f"{_when(group['time'], style)} by {group['author'] or '-'}",
+            "message": group["message"],
+            "selector": group.get("selector"),
+            "priority": group.get("priority"),
+            "resources": ", ".join(f"{count} {type}" for type, count in group["resources"].items()),
+            "nodes": f"{group['nodes']} connected; {rollout['synced']} synced, {rollout['pending']} pending,"
+            f" {rollout['nacked']} nacked",
+        }
+    )
+    yield rendered(({"type": type, **counts} for type, counts in rollout["types"].items()), STATUS, style)
+    yield _titled("open NACKs:", document["nacks"], NACKS, style)
+    yield _titled("revisions:", document["revisions"], HISTORY, style)
+
+
+def _node_text(document: Json, style: Style) -> Iterator[str]:
+    node = document["node"]
+    yield _fields(
+        {
+            "node": node["id"],
+            "cluster": node["cluster"],
+            "locality": "/".join(filter(None, node["locality"].values())),
+            "group": node["group"],
+            "agent": node["user_agent"],
+            "up": NODES.columns[5].cell(node),
+            "first seen": _when(node["first_seen"], style),
+        }
+    )
+    yield rendered(({"type": type, **state} for type, state in node["types"].items()), TYPES, style)
+    yield _titled("streams:", node["streams"], STREAMS, style)
+    yield _titled("NACKs:", document["nacks"], NACKS, style)
+
+
+def _resource_text(document: Json, style: Style) -> Iterator[str]:
+    yield _fields({"group": document["group"], "version": document["version"], "etag": document["etag"]})
+    yield _titled("references:", document["references"], LINKS, style)
+    yield to_yaml(document["resource"])
+
+
+_TEXTS: Mapping[str, Callable[[Json, Style], Iterator[str]]] = {
+    "resource": _resource_text,
+    "node": _node_text,
+    "group": _group_text,
+}
+
+
+def _fields(values: Mapping[str, object]) -> str:
+    width = max(map(len, values)) + 1
+    return "".join(f"{f'{name}:':{width}} {value}\n" for name, value in values.items() if value not in {None, ""})
+
+
+def _titled(title: str, items: list[Json], view: View, style: Style) -> str:
+    return f"{title}\n{rendered(items, view, style)}" if items else ""
+
+
+def _when(timestamp: str, style: Style) -> str:
+    return timestamp if style.timestamps else f"{age(timestamp)} ago"
+
+
+def _names(names: list[str]) -> str:
+    shown = ",".join(names[:SHOWN])
+    return f"{shown},..." if len(names) > SHOWN else shown

@@ -1,0 +1,83 @@
+"""``xds explain``: what a node gets, and why."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from xds.cli.client import Client
+from xds.cli.failure import CommandError, Exit
+from xds.cli.kinds import known_type
+from xds.cli.table import Column, Style, View, rendered
+from xds.cli.values import given
+
+Json = dict[str, Any]
+
+NODE_LIMIT_BYTES = 1 << 20
+
+CANDIDATES = View(
+    name=lambda item: str(item["group"]),
+    columns=(
+        Column("GROUP", lambda item: item["group"]),
+        Column("RULE", lambda item: item["rule"]),
+        Column("PRIORITY", lambda item: str(item.get("priority", ""))),
+        Column(
+            "MATCHED", lambda item: "yes" if item["matched"] else "no", lambda item: "good" if item["matched"] else ""
+        ),
+        Column("DETAIL", lambda item: item.get("detail") or item.get("selector") or ""),
+    ),
+)
+
+ANSWERS = View(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("ANSWER", lambda item: item["answer"], lambda item: "good" if item["answer"] == "sent" else "warn"),
+        Column("VERSION", lambda item: item.get("version") or ""),
+        Column("DETAIL", lambda item: item.get("detail") or ""),
+    ),
+)
+
+
+def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json:
+    """The server's explanation for a node it knows, or for one described like in a bootstrap."""
+    query = given(type=known_type(type) if type else "", name=name)
+    if isinstance(node, str):
+        return client.call("GET", f"/nodes/{quote(node, safe='')}/explain", query)
+    return client.call("POST", "/explain", query, body=node)
+
+
+def explanation_text(found: Json, style: Style) -> str:
+    """An explanation for people."""
+    head = [f"node:     {found['node'].get('id', '')}"]
+    if found["group"]:
+        head += [f"group:    {found['group']} (by {found['rule']})", f"revision: {found['revision']}"]
+    else:
+        head += ["group:    none; the node keeps its stream and is answered when one appears"]
+    parts = ["".join(f"{line}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
+    if found["resources"]:
+        parts.append(rendered(found["resources"], ANSWERS, style))
+    return "\n".join(parts)
+
+
+def read_node(file: Path) -> Json:
+    """A node from a file: the message itself, or a bootstrap that has one. Raises ``CommandError``."""
+    from xds.codec.document import parse_values
+    from xds.model.errors import ValidationError
+
+    try:
+        text = sys.stdin.buffer.read(NODE_LIMIT_BYTES + 1) if str(file) == "-" else file.read_bytes()
+        values = parse_values(text, source=str(file))
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
+    except ValidationError as error:
+        raise CommandError(Exit.INVALID, str(error)) from None
+    found = values[0] if len(values) == 1 else None
+    if isinstance(found, dict) and isinstance(found.get("node"), dict):
+        found = found["node"]
+    if not isinstance(found, dict):
+        raise CommandError(Exit.INVALID, f"{file}: one node is expected, as in a bootstrap")
+    return found

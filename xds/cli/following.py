@@ -1,0 +1,86 @@
+"""The event feed: read without a gap across reconnects, and lists that are shown again when something happened."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any
+
+from xds.cli.client import Client
+from xds.cli.failure import CommandError, Exit
+from xds.cli.output import say, write
+
+Json = dict[str, Any]
+
+KEEP_ALIVE_LIMIT_S = 45.0  # the server says something every 15 s
+RETRY_S = 2.0
+RETRY_LIMIT_S = 30.0
+RENDER_S = 1.0  # at most one rendering in so many seconds
+REFRESH_S = 10.0  # ages change without any event
+_FEED = {"Accept": "application/x-ndjson"}
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def read_events(client: Client, query: Mapping[str, str], since: str = "") -> Iterator[Json]:
+    """Events without end, across restarts of the server; what was missed meanwhile comes first.
+
+    Raises ``CommandError`` for what coming back does not mend, and when the server cannot be reached at first.
+    """
+    seen, is_first, delay_s = since, True, RETRY_S
+    while True:
+        position = {"last_event_id": seen} if seen else {}
+        try:
+            for line in client.lines("/events", {**query, **position}, _FEED, KEEP_ALIVE_LIMIT_S):
+                is_first, delay_s = False, RETRY_S
+                if line:
+                    event: Json = json.loads(line)
+                    seen = str(event.get("id", seen))
+                    yield event
+        except CommandError as error:
+            if is_first or error.code is not Exit.UNREACHABLE:
+                raise
+            say(f"{error}; trying again")
+        time.sleep(delay_s)
+        delay_s = min(delay_s * 2, RETRY_LIMIT_S)
+
+
+def show_again(client: Client, query: Mapping[str, str], render: Callable[[], str]) -> None:
+    """Write what ``render`` gives now and whenever it changes, until interrupted.
+
+    A terminal shows the newest only; otherwise every rendering follows the one before, parted by an empty line.
+    """
+    happened: Queue[CommandError | None] = Queue(maxsize=1)
+    Thread(target=_watch, args=(client, query, happened), daemon=True).start()
+    shown = ""
+    while True:
+        text = render()
+        if text != shown:
+            _show(text, is_first=not shown)
+            shown = text
+        time.sleep(RENDER_S)
+        try:
+            failure = happened.get(timeout=REFRESH_S)
+        except Empty:
+            continue
+        if failure is not None:
+            raise failure
+
+
+def _watch(client: Client, query: Mapping[str, str], happened: Queue[CommandError | None]) -> None:
+    try:
+        for _ in read_events(client, query):
+            if happened.empty():
+                happened.put(None)
+    except CommandError as error:
+        happened.put(error)
+
+
+def _show(text: str, is_first: bool) -> None:
+    if sys.stdout.isatty():
+        write(f"{_CLEAR}{text}")
+    else:
+        write(text if is_first else f"\n{text}")

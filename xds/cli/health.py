@@ -1,0 +1,143 @@
+"""``xds check`` and ``version``: is the server well, and does it fit this command."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+from urllib.parse import urlsplit
+
+import xds
+from xds.cli.client import Client, RefusedError, group_path
+from xds.cli.failure import CommandError, Exit
+from xds.cli.output import say
+from xds.cli.table import Column, View
+
+Json = dict[str, Any]
+
+OK = "ok"
+WARNING = "warning"
+FAILED = "failed"
+GUIDE = "docs/operations.md#"
+POLL_S = 0.5
+EXPIRY_DAYS = 14
+NACKS_COUNTED = 1000
+_DAY_S = 86_400
+_MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
+_STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
+
+CHECKS = View(
+    name=lambda item: str(item["check"]),
+    columns=(
+        Column("CHECK", lambda item: item["check"]),
+        Column("STATE", lambda item: _MARKS[item["state"]], lambda item: _STYLES[item["state"]]),
+        Column("DETAIL", lambda item: item["detail"]),
+        Column("SEE", lambda item: item["see"]),
+    ),
+)
+
+Found = tuple[str, str]  # state and detail
+
+
+def versions(client: Client) -> dict[str, str]:
+    """The versions of this command and of the server; empty where it does not answer."""
+    try:
+        server = str(client.call("GET", "/version").get("version", ""))
+    except CommandError:
+        server = ""
+    return {"client": xds.__version__, "server": server}
+
+
+def check_all(client: Client) -> list[Json]:
+    """All checks in their order. Raises ``CommandError`` when the server cannot be reached at all."""
+    live = _live(client)
+    return [_item("live", live), *(_item(name, _tried(run, client)) for name, run in _CHECKS.items())]
+
+
+def wait_until_ready(client: Client, timeout_s: float) -> None:
+    """Wait until ``/readyz`` says yes. Raises ``CommandError`` when the time is over."""
+    end = time.monotonic() + timeout_s
+    say(f"waiting for {client.server}")
+    while True:
+        try:
+            client.probe("/readyz")
+        except CommandError as error:
+            if error.code is not Exit.UNREACHABLE:
+                raise
+            if time.monotonic() >= end:
+                raise CommandError(Exit.TIMED_OUT, f"not ready within {timeout_s:g} s: {error}") from None
+        else:
+            return
+        time.sleep(POLL_S)
+
+
+def _item(name: str, found: Found) -> Json:
+    return {"check": name, "state": found[0], "detail": found[1], "see": f"{GUIDE}check-{name}"}
+
+
+def _tried(run: Callable[[Client], Found], client: Client) -> Found:
+    try:
+        return run(client)
+    except CommandError as error:
+        return FAILED, str(error)
+
+
+def _live(client: Client) -> Found:
+    client.probe("/livez")
+    return OK, f"{client.server} answers"
+
+
+def _ready(client: Client) -> Found:
+    try:
+        return OK, str(client.probe("/readyz").json().get("status", "ready"))
+    except RefusedError as error:
+        return FAILED, str(error.problem.get("status") or error)
+
+
+def _store(client: Client) -> Found:
+    """History is read from the store itself; what is served comes from memory."""
+    group = next(iter(client.items("/groups", {"limit": "1"})), None)
+    if group is None:
+        return OK, "holds no group yet"
+    head = client.call("GET", group_path(group["group"], "/revisions"), {"limit": "1"})["items"][0]
+    return OK, f"reads: group {group['group']} is at revision {head['revision']}"
+
+
+def _version(client: Client) -> Found:
+    found = versions(client)
+    if found["client"] == found["server"]:
+        return OK, found["server"]
+    return WARNING, f"the server is {found['server'] or 'unknown'}, this command {found['client']}"
+
+
+def _nacks(client: Client) -> Found:
+    records = list(islice(client.items("/nacks", {"state": "open"}), NACKS_COUNTED))
+    if not records:
+        return OK, "none open"
+    nodes = sorted({record["node"] for record in records})
+    more = "" if len(nodes) < 4 else " ..."
+    return WARNING, f"{len(records)} open, by {', '.join(nodes[:3])}{more}: xds nacks --state open"
+
+
+def _tls(client: Client) -> Found:
+    parts = urlsplit(client.server)
+    if parts.scheme == "https":
+        left_s = ssl.cert_time_to_seconds(client.certificate()["notAfter"]) - time.time()
+        days = int(left_s // _DAY_S)
+        return (OK if days >= EXPIRY_DAYS else WARNING), f"the server's certificate is good for {days} days"
+    from xds.control.settings import is_loopback
+
+    if is_loopback(parts.hostname or ""):
+        return OK, "not used, on the loopback"
+    return WARNING, "not used: tokens and configuration travel in the clear"
+
+
+_CHECKS: dict[str, Callable[[Client], Found]] = {
+    "ready": _ready,
+    "store": _store,
+    "version": _version,
+    "nacks": _nacks,
+    "tls": _tls,
+}

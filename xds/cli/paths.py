@@ -1,0 +1,56 @@
+"""Which files are meant, and which group they are for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from xds.cli.failure import CommandError, Exit
+from xds.model.group import DEFAULT_GROUP
+
+STANDARD_INPUT = Path("-")
+SUFFIXES = frozenset({".json", ".yaml", ".yml"})
+
+
+def files_by_group(paths: Iterable[Path], group: str = "") -> dict[str, list[Path]]:
+    """The files of each group: all paths to ``group``, or each to the group it is named after (``-``: ``default``).
+
+    A directory stands for all its JSON and YAML files. Raises ``CommandError``.
+    """
+    found: dict[str, list[Path]] = {}
+    for path in paths:
+        found.setdefault(group or group_of(path), []).extend(files_of(path))
+    return found
+
+
+def group_of(path: Path) -> str:
+    """The group that a path is named after."""
+    if path == STANDARD_INPUT:
+        return DEFAULT_GROUP
+    resolved = path.resolve()
+    return resolved.name if resolved.is_dir() else resolved.stem
+
+
+def files_of(path: Path) -> Iterator[Path]:
+    """The path itself, or the JSON and YAML files of a directory. Raises ``CommandError`` when it has none."""
+    if not path.is_dir():
+        yield path
+        return
+    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    if not files:
+        raise CommandError(Exit.USAGE, f"{path}: no {', '.join(sorted(SUFFIXES))} files in it")
+    yield from files
+
+
+def read_bytes(file: Path) -> bytes:
+    """A file's content, or what standard input holds. Raises ``CommandError``."""
+    try:
+        return sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
+
+
+def shown_name(file: Path) -> str:
+    """How messages call a file."""
+    return "standard input" if file == STANDARD_INPUT else str(file)

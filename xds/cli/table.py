@@ -1,0 +1,143 @@
+"""Lists as tables, documents or names. The same columns always: also when empty, and whoever reads."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from xds.cli.failure import CommandError, Exit
+from xds.cli.output import Color, Format, age, is_colored, paint, to_yaml, write
+
+Json = dict[str, Any]
+
+_GAP = "  "
+_DIGITS = re.compile(r"(\d+)")
+
+
+def no_style(item: Json) -> str:
+    """No color."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``cell`` is an item's text, for a column of times an RFC 3339 time; ``style`` names a color of `paint`."""
+
+    header: str
+    cell: Callable[[Json], str]
+    style: Callable[[Json], str] = no_style
+    is_time: bool = False
+    is_wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How items are shown; ``name`` is what ``-o name`` writes of one."""
+
+    name: Callable[[Json], str]
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What the caller wants of a list. ``columns`` are headers, in any case; ``limit`` 0 is all."""
+
+    format: Format = Format.TABLE
+    has_headers: bool = True
+    columns: tuple[str, ...] = ()
+    sort_by: str = ""
+    limit: int = 0
+    timestamps: bool = False
+    color: Color = Color.AUTO
+
+    @property
+    def is_table(self) -> bool:
+        """For people; neither a document nor names."""
+        return self.format in {Format.TABLE, Format.WIDE}
+
+
+def write_items(items: Iterable[Json], view: View, style: Style) -> None:
+    """Write a list. Raises ``CommandError`` for a column that there is not."""
+    if style.format is Format.JSONL:
+        for item in chosen(items, view, style):
+            write(json.dumps(item, ensure_ascii=False) + "\n")
+    else:
+        write(rendered(items, view, style))
+
+
+def rendered(items: Iterable[Json], view: View, style: Style) -> str:
+    """A list as text. Raises ``CommandError`` for a column that there is not."""
+    found = chosen(items, view, style)
+    match style.format:
+        case Format.NAME:
+            return "".join(f"{view.name(item)}\n" for item in found)
+        case Format.JSON:
+            return json.dumps({"items": list(found)}, indent=2, ensure_ascii=False) + "\n"
+        case Format.YAML:
+            return to_yaml({"items": list(found)})
+        case Format.JSONL:
+            return "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in found)
+        case _:
+            return _table(list(found), _columns(view, style), style)
+
+
+def chosen(items: Iterable[Json], view: View, style: Style) -> Iterator[Json]:
+    """The items in the wanted order and number."""
+    if style.sort_by:
+        column = _named(view, style.sort_by)
+        items = sorted(items, key=lambda item: _natural(column.cell(item)))
+    return islice(items, style.limit or None)
+
+
+def _columns(view: View, style: Style) -> Sequence[Column]:
+    if style.columns:
+        return [_named(view, header) for header in style.columns]
+    return [column for column in view.columns if style.format is Format.WIDE or not column.is_wide]
+
+
+def _named(view: View, header: str) -> Column:
+    for column in view.columns:
+        if column.header.casefold() == header.casefold():
+            return column
+    known = ", ".join(column.header.lower() for column in view.columns)
+    raise CommandError(Exit.USAGE, f"no such column: {header!r} (one of {known})")
+
+
+def _table(items: Sequence[Json], columns: Sequence[Column], style: Style) -> str:
+    rows = [[_text(column, item, style) for column in columns] for item in items]
+    headers = [[column.header for column in columns]] if style.has_headers else []
+    widths = [max((len(line[at]) for line in (*headers, *rows)), default=0) for at in range(len(columns))]
+    colored = is_colored(style.color, sys.stdout)
+    lines = [_line(header, widths, ["head"] * len(columns) if colored else ()) for header in headers]
+    for item, row in zip(items, rows, strict=True):
+        lines.append(_line(row, widths, [column.style(item) for column in columns] if colored else ()))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], styles: Sequence[str]) -> str:
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    if cells:
+        padded[-1] = cells[-1]
+    painted = [paint(cell, style) for cell, style in zip(padded, styles, strict=True)] if styles else padded
+    return _GAP.join(painted).rstrip()
+
+
+def _text(column: Column, item: Json, style: Style) -> str:
+    cell = column.cell(item)
+    if column.is_time and not style.timestamps:
+        return age(cell)
+    return " ".join(cell.split()) if cell else "-"
+
+
+def _natural(text: str) -> list[tuple[bool, int, str]]:
+    """Numbers within a text are compared as numbers: ``edge-9`` before ``edge-10``."""
+    return [
+        (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
+        for part in _DIGITS.split(text.casefold())
+        if part
+    ]

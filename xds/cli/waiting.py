@@ -1,0 +1,82 @@
+"""Waiting for the fleet: until the connected nodes have a push, one refused it, or the time is over."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from xds.cli.client import Client, group_path
+from xds.cli.failure import CommandError, Exit
+from xds.cli.output import say
+
+Json = dict[str, Any]
+
+POLL_S = 1.0
+SHOWN = 10
+
+
+def wait_for(client: Client, group: str, revision: int, percent: float, end: float) -> None:
+    """Wait until ``percent`` of the nodes have the revision, until ``end`` (monotonic) at the latest.
+
+    Raises ``CommandError`` with who refused it, or who is late.
+    """
+    from xds.control.waiting import Verdict, verdict
+    from xds.fleet.state import Convergence
+
+    path = group_path(group, f"/revisions/{revision}/progress")
+    with progress(group) as show:
+        while True:
+            left = end - time.monotonic()
+            found = client.call("GET", path, {"wait": f"{max(0.0, min(POLL_S, left)):g}"})
+            show(found)
+            decision = verdict(Convergence(found["synced"], found["pending"], found["nacked"]), percent)
+            if decision is not Verdict.PENDING or left <= 0:
+                break
+    report(group, revision, found)
+    if decision is Verdict.REFUSED:
+        raise CommandError(Exit.NEGATIVE, refusals(found))
+    if decision is Verdict.PENDING:
+        raise CommandError(Exit.TIMED_OUT, late(found))
+
+
+def report(group: str, revision: int, found: Json) -> None:
+    """Say how many nodes have it."""
+    total = found["synced"] + found["pending"] + found["nacked"]
+    if total:
+        say(f"group {group}: {found['synced']} of {total} nodes have revision {revision}")
+    else:
+        say(f"group {group}: no connected node follows this group and asks for what was pushed")
+
+
+def refusals(found: Json) -> str:
+    """Who refused what, in their words."""
+    lines = [f"{nack['node']} rejected {nack['type']}: {nack['message']}" for nack in found["nacks"][:SHOWN]]
+    return "\n".join(lines) or f"{found['nacked']} nodes refused the push"
+
+
+def late(found: Json) -> str:
+    """Who has not answered yet."""
+    return f"timed out waiting for {found['pending']} nodes: {', '.join(found['pending_nodes'][:SHOWN])}"
+
+
+@contextmanager
+def progress(group: str) -> Iterator[Callable[[Json], None]]:
+    """A bar on a terminal; a line at the beginning otherwise."""
+    if not sys.stderr.isatty():
+        say(f"waiting for the nodes of group {group}")
+        yield lambda found: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"waiting for {group}", total=None)
+
+        def show(found: Json) -> None:
+            total = found["synced"] + found["pending"] + found["nacked"]
+            bar.update(task, total=total, completed=found["synced"])
+
+        yield show

@@ -1,0 +1,17 @@
+"""``xds watch``: events as lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def event_line(event: Json) -> str:
+    """One event for people: when, what, to whom."""
+    told = {name: event[name] for name in ("group", "node", "type", "revision") if event.get(name) not in {None, ""}}
+    told.update(event.get("details") or {})
+    what = " ".join(part for part in (event["kind"], event.get("action", "")) if part)
+    where = " ".join(f"{name}={value}" for name, value in told.items())
+    message = " ".join(str(event.get("message", "")).split())
+    return "  ".join(part for part in (event.get("time", "-"), what, where, message) if part) + "\n"
