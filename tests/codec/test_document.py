@@ -77,9 +77,12 @@ def test_yaml_errors_say_where(text: str, place: str, words: str) -> None:
     [
         ('{"a": 1,}', "1:9", "property name"),
         ('{"a": 1,\n "b": {"c": 1, "c": 2}}', "2:16", "duplicate key 'c'"),
-        ('{"a": NaN}', "", "NaN is not JSON"),
-        ("[" * 100_000, "", "nested too deeply"),
-        ('{"a": ' + "9" * 5000 + "}", "", "digits"),
+        ('{"a": NaN}', "1:7", "NaN is not JSON"),
+        ('{"a": "NaN",\n"b": [1, -Infinity]}', "2:10", "-Infinity is not JSON"),
+        ("[" * 100_000, "1:251", "nested deeper"),
+        ('{"a": ' + "9" * 5000 + "}", "1:7", "digits"),
+        ('{"a": {"\\u0062": 1},\n {"b": 1', "2:2", "property name"),
+        ('{"x": {"b": 1,\n  "\\u0062": 1}}', "2:3", "duplicate key 'b'"),
     ],
 )
 def test_json_errors_say_where(text: str, place: str, words: str) -> None:

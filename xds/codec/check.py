@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from xds.codec.findings import Findings
 from xds.model.resource import Resource
@@ -17,20 +17,24 @@ def check_size(body: bytes, limit: int, findings: Findings) -> None:
         findings.add("too_large", f"{len(body)} bytes; the limit is {limit}")
 
 
-def check_unique(resources: Iterable[Resource], findings: Findings) -> None:
-    """Within a type, a name or alias means one resource."""
-    owners: dict[tuple[str, str], Resource] = {}
-    aliases: list[tuple[str, Resource]] = []
-    for resource in resources:
-        findings.resource = resource_label(resource.type_url, resource.name)
-        if owners.setdefault((resource.type_url, resource.name), resource) is not resource:
-            findings.add("duplicate_name", "two resources of this type have this name")
-        aliases += [(alias, resource) for alias in resource.aliases]
-    for alias, resource in aliases:
-        owner = owners.setdefault((resource.type_url, alias), resource)
-        if owner is not resource and owner.name != resource.name:
-            findings.resource = resource_label(resource.type_url, resource.name)
-            findings.add("duplicate_alias", f"{alias!r} means {owner.name!r} too")
+def check_unique(resources: Mapping[int, Resource], findings: Findings) -> None:
+    """Within a type, a name or alias means one resource. ``resources`` by their position in the push."""
+    owners: dict[tuple[str, str], int] = {}
+    for index, resource in resources.items():
+        owner = owners.setdefault((resource.type_url, resource.name), index)
+        if owner != index:
+            _note(findings, index, resource, "duplicate_name", "two resources of this type have this name", owner)
+    for index, resource in resources.items():
+        for alias in resource.aliases:
+            owner = owners.setdefault((resource.type_url, alias), index)
+            if owner != index and resources[owner].name != resource.name:
+                detail = f"{alias!r} means {resources[owner].name!r} too"
+                _note(findings, index, resource, "duplicate_alias", detail, owner)
+
+
+def _note(findings: Findings, index: int, resource: Resource, code: str, detail: str, other: int) -> None:
+    findings.resource, findings.index = resource_label(resource.type_url, resource.name), index
+    findings.add(code, detail, hint=f"the other one is resources[{other}]")
 
 
 def resource_label(type_url: str, name: str) -> str:

@@ -117,7 +117,7 @@ def parse_document(text: bytes | str, format: Format = "auto", source: str = "")
         try:
             read.append(_envelope(value, number))
         except ValidationError as error:
-            raise type(error)(locate(values.layout, error.violations, number)) from None
+            raise type(error)(locate(values.layout, error.violations[:FINDINGS_LIMIT], number)) from None
     labels = {part.label for part in read if part.label}
     if len(labels) > 1:
         detail = f"documents disagree about the version: {sorted(labels)}"
@@ -128,6 +128,11 @@ def parse_document(text: bytes | str, format: Format = "auto", source: str = "")
         {type_url: label for part in read for type_url, label in part.labels.items()},
         replace(values.layout, parts=tuple(one for part in read for one in part.layout.parts)),
     )
+
+
+def document_of(value: object) -> Document:
+    """A push that is a part of something larger, as plain values. Raises as ``parse_document``, without a place."""
+    return _envelope(value, 0)
 
 
 def _envelope(value: object, number: int) -> Document:

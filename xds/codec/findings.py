@@ -15,6 +15,11 @@ def json_pointer(path: Iterable[str | int]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
+def parse_pointer(pointer: str) -> tuple[str, ...]:
+    """The parts of a JSON pointer."""
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+
+
 class Findings:
     """Violations of one document, warnings apart from errors: ``len`` and truth are those of the errors.
 

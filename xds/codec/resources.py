@@ -6,7 +6,7 @@ Sources: spec/resource_codec.md, DESIGN 4.3; wrappers and aliases: spec/real_cli
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from google.protobuf.message import DecodeError, EncodeError, Message
@@ -14,10 +14,13 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xds.codec import schema
 from xds.codec.check import RESOURCE_LIMIT, check_size, check_unique, resource_label
-from xds.codec.document import TEXT_LIMIT, malformed, parse_document
+from xds.codec.constraints import check_constraints
+from xds.codec.document import TEXT_LIMIT, Document, document_of, malformed, parse_document, read_values
 from xds.codec.findings import Findings
 from xds.codec.message import TYPE_KEY, VALUE_KEY, MessageReader, is_type_url
 from xds.codec.name import aliases_of, is_named_outside, name_field, name_of
+from xds.codec.places import Layout, locate
+from xds.codec.redacted import check_not_redacted, may_be_redacted
 from xds.codec.references import references_of
 from xds.codec.ttl import duration, seconds
 from xds.codec.walk import make_canonical
@@ -50,11 +53,12 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class _Outside:
-    """What is said about a resource outside its message."""
+    """What is said about a resource outside its message; ``base`` is where the message stands, if within a wrapper."""
 
     name: str = ""
     aliases: tuple[str, ...] = ()
     ttl_s: float | None = None
+    base: tuple[str, ...] = ()
 
 
 def decode_document(
@@ -68,16 +72,45 @@ def decode_document(
     findings = Findings(source)
     reader = _Reader(findings, resource_limit)
     if media == "protobuf":
-        label, resources = _read_response(body, reader)
-        labels: Mapping[str, str] = {}
-    else:
-        document = parse_document(body, media, source)
-        resources = reader.read_all(document.resources, reader.value)
-        label, labels = document.label, document.labels
-    check_unique(resources, findings)
+        return _response(body, reader, findings)
+    document = parse_document(body, media, source)
+    reader.is_suspicious = may_be_redacted(body)
+    return _placed(document.layout, lambda: _document(document, reader, findings))
+
+
+def decode_values(value: object, *, resource_limit: int = RESOURCE_LIMIT) -> Pushed:
+    """Read a push that is a part of something larger, from plain values. Raises as ``decode_document``."""
+    findings = Findings()
+    return _document(document_of(value), _Reader(findings, resource_limit), findings)
+
+
+def _document(document: Document, reader: _Reader, findings: Findings) -> Pushed:
+    read = reader.read_all(document.resources, reader.value)
+    return _checked(read, findings, document.label, document.labels)
+
+
+def _response(body: bytes | str, reader: _Reader, findings: Findings) -> Pushed:
+    response = _parse_response(body)
+    read = reader.read_all(response.resources, lambda packed: reader.packed(packed.type_url, packed.value))
+    return _checked(read, findings, response.version_info)
+
+
+def _checked(
+    read: Mapping[int, Resource], findings: Findings, label: str = "", labels: Mapping[str, str] | None = None
+) -> Pushed:
+    check_unique(read, findings)
     if findings:
         raise ValidationError(findings.violations)
-    return Pushed(resources, label, labels, tuple(findings.warnings))
+    return Pushed(list(read.values()), label, labels or {}, tuple(findings.warnings))
+
+
+def _placed(layout: Layout, decode: Callable[[], Pushed], number: int = 0) -> Pushed:
+    """What ``decode`` gives or raises, with the places of its findings in the text."""
+    try:
+        pushed = decode()
+    except ValidationError as error:
+        raise ValidationError(locate(layout, error.violations, number)) from None
+    return replace(pushed, warnings=tuple(locate(layout, pushed.warnings, number))) if pushed.warnings else pushed
 
 
 def decode_resource(
@@ -89,13 +122,43 @@ def decode_resource(
     then, and what disagrees is an error. Raises ``ValidationError``.
     """
     findings = Findings(source)
+    return _decode_one(value, type_url, name, _Reader(findings, resource_limit), findings)
+
+
+def decode_single(
+    body: bytes | str, media: Media, type_url: str, name: str, *, resource_limit: int = RESOURCE_LIMIT
+) -> Pushed:
+    """Read the body of one resource whose type and name are known: a text, or its serialized message (``protobuf``).
+
+    Raises as ``decode_document``.
+    """
+    findings = Findings()
+    reader = _Reader(findings, resource_limit)
+    if media == "protobuf":
+        octets = body.encode() if isinstance(body, str) else body
+        return Pushed([resource_from_bytes(type_url, octets, name=name, resource_limit=resource_limit)])
+    values = read_values(body, media)
+    if len(values.documents) != 1:
+        raise malformed(f"expected one resource, not {len(values.documents)} documents")
+    ((number, value),) = values.documents.items()
+    reader.is_suspicious = may_be_redacted(body)
+
+    def decode() -> Pushed:
+        resource = _decode_one(value, type_url, name, reader, findings)
+        return Pushed([resource], warnings=tuple(findings.warnings))
+
+    return _placed(values.layout, decode, number)
+
+
+def _decode_one(value: object, type_url: str, name: str, reader: _Reader, findings: Findings) -> Resource:
     if type_url and isinstance(value, dict) and TYPE_KEY not in value:
         value = {TYPE_KEY: type_url, **value}
-    resource = _Reader(findings, resource_limit).value(value, name)
+    resource = reader.value(value, name)
     if resource is not None and type_url and resource.type_url != type_url:
         findings.add("type_mismatch", f"expected {type_url}, not {resource.type_url}", (TYPE_KEY,))
     if resource is not None and name and resource.name != canonical_name(name):
-        findings.add("name_mismatch", f"expected the name {name!r}, not {resource.name!r}")
+        path = (name_field(resource.type_url),)
+        findings.add("name_mismatch", f"expected the name {name!r}, not {resource.name!r}", path)
     if findings or resource is None:
         raise ValidationError(findings.violations)
     return resource
@@ -122,12 +185,6 @@ def resource_from_bytes(
     return resource
 
 
-def _read_response(body: bytes | str, reader: _Reader) -> tuple[str, list[Resource]]:
-    response = _parse_response(body)
-    resources = reader.read_all(response.resources, lambda packed: reader.packed(packed.type_url, packed.value))
-    return response.version_info, resources
-
-
 def _parse_response(body: bytes | str) -> Any:
     if isinstance(body, str) or len(body) > TEXT_LIMIT:
         raise malformed(f"expected at most {TEXT_LIMIT} bytes", code="too_large")
@@ -146,21 +203,25 @@ def _not_a_response() -> MalformedError:
 
 
 class _Reader:
-    """Reads resources one by one; findings of all of them are collected."""
+    """Reads resources one by one; findings of all of them are collected.
+
+    ``is_suspicious``: a value that was hidden from its reader may be among them.
+    """
 
     def __init__(self, findings: Findings, resource_limit: int) -> None:
+        self.is_suspicious = True
         self._findings = findings
         self._limit = resource_limit
         self._messages = MessageReader(findings)
 
-    def read_all(self, items: Sequence[Any], read: Callable[[Any], Resource | None]) -> list[Resource]:
-        """Read items in order; those with findings are left out."""
-        resources = []
+    def read_all(self, items: Sequence[Any], read: Callable[[Any], Resource | None]) -> dict[int, Resource]:
+        """Read items in order, by position; those with findings are left out."""
+        resources = {}
         for index, item in enumerate(items):
             self._findings.resource, self._findings.index = f"resources[{index}]", index
             resource = read(item)
             if resource is not None:
-                resources.append(resource)
+                resources[index] = resource
         self._findings.index = -1
         return resources
 
@@ -175,6 +236,11 @@ class _Reader:
             self._findings.add("missing_type", "a resource says what it is", hint=hint)
             return None
         self._label(type_url, value)
+        if self.is_suspicious:
+            before = len(self._findings)
+            check_not_redacted(value, self._findings)
+            if len(self._findings) > before:
+                return None
         if _full_name(type_url) in _WRAPPERS and VALUE_KEY not in value:
             return self._wrapper_value(type_url, value)
         if VALUE_KEY in value:
@@ -197,6 +263,7 @@ class _Reader:
         self._messages.read(message, value, frozenset((TYPE_KEY,)))
         body = self._messages.pack(message)
         if len(self._findings) > before:
+            check_constraints(message, self._findings, is_partial=True)
             return None
         own = name_of(type_url, message)
         return self._resource(_canonical_url(type_url, message), body, message, _Outside("" if own else name))
@@ -245,7 +312,7 @@ class _Reader:
                 self._findings.add("unsupported_field", f"{name} of a resource wrapper is not supported", (name,))
         if not wrapper.resource.type_url:
             self._findings.add("missing_field", "a resource wrapper without a resource", ("resource",))
-        outside = _Outside(wrapper.name, tuple(wrapper.aliases), self._ttl(wrapper))
+        outside = _Outside(wrapper.name, tuple(wrapper.aliases), self._ttl(wrapper), ("resource",))
         if len(self._findings) > before:
             return None
         return self.packed(wrapper.resource.type_url, wrapper.resource.value, outside)
@@ -263,6 +330,10 @@ class _Reader:
         name = canonical_name(self._name(type_url, message, outside))
         self._findings.resource = resource_label(type_url, name) if name else self._findings.resource
         check_size(body, self._limit, self._findings)
+        if message is not None:
+            self._findings.base = outside.base
+            check_constraints(message, self._findings)
+            self._findings.base = ()
         if len(self._findings) > before:
             return None
         derived = () if message is None else aliases_of(type_url, name, message)

@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from xds.codec.text_error import TextError, place_of
+
 DEPTH_LIMIT = 100
 # Characters: some 5 s of parsing, 20 s for the most hostile text; JSON takes a fraction of that.
 TEXT_LIMIT = 16 * 1024 * 1024
@@ -31,16 +33,6 @@ _TAG = "tag:yaml.org,2002:"
 _STRING_TAGS = ("!", _TAG + "str")
 _SCALAR_TAGS = (_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null")
 _COLLECTION_TAGS = ("!", _TAG + "map", _TAG + "seq")
-
-
-class TextError(Exception):
-    """Text that cannot be read. ``line`` and ``column`` count from 1; 0 where not known."""
-
-    def __init__(self, detail: str, line: int = 0, column: int = 0) -> None:
-        super().__init__(detail)
-        self.detail = detail
-        self.line = line
-        self.column = column
 
 
 @dataclass(slots=True)
@@ -155,6 +147,11 @@ def _error(detail: str, event: Any) -> TextError:
     return TextError(detail, event.start_mark.line + 1, event.start_mark.column + 1)
 
 
+def _characters(text: str, octets: int) -> int:
+    """How many characters stand before an octet of the text in UTF-8."""
+    return len(text.encode(errors="replace")[:octets].decode(errors="ignore"))
+
+
 def parse_yaml(text: str) -> list[object]:
     """The documents of a YAML stream as dicts, lists, strings, numbers, bools and None.
 
@@ -170,6 +167,8 @@ def parse_yaml(text: str) -> list[object]:
         mark = error.problem_mark or error.context_mark
         detail = ", ".join(part for part in (error.context, error.problem) if part)
         raise TextError(detail, mark.line + 1 if mark else 0, mark.column + 1 if mark else 0) from None
+    except yaml.reader.ReaderError as error:
+        raise TextError(error.reason, *place_of(text, _characters(text, error.position))) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise TextError(str(error).replace("\n", " ")) from None
     return reader.documents
