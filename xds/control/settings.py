@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from xds.control.tokens import EVERYTHING, PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
 from xds.model.errors import XdsError
+from xds.store.retention import DAY_S, Retention
 
 Json = dict[str, Any]
 
@@ -32,6 +33,7 @@ LOOPBACK = "127.0.0.1"
 ENV_PREFIX = "XDS_"
 ENV_DELIMITER = "__"
 _FILE_SUFFIX = "_FILE"
+HIDDEN = "[redacted]"
 MIB = 1 << 20
 _FILE_LIMIT_BYTES = MIB
 
@@ -72,7 +74,7 @@ class ServerSettings(_Section):
     """The two doors and how pushes go out.
 
     ``order`` off sends every type at once: requests are lost then, it exists to show that. ``on_nack`` is the
-    default of all groups (DESIGN 3.2).
+    default of all groups (DESIGN 3.2). ``require_if_match`` refuses writes that do not say what they build on.
     """
 
     grpc: GrpcSettings = GrpcSettings()
@@ -80,6 +82,7 @@ class ServerSettings(_Section):
     order: Literal["on", "off"] = "on"
     on_nack: Literal["hold", "proceed"] = "hold"
     drain_s: float = Field(5.0, ge=0, le=600)
+    require_if_match: bool = False
     insecure: bool = False
 
     @field_validator("order", mode="before")
@@ -90,10 +93,37 @@ class ServerSettings(_Section):
 
 
 class StoreSettings(_Section):
-    """Where desired state is kept."""
+    """Where desired state is kept, how large it may grow, and how much of its history stays.
+
+    The last ``keep_revisions`` of a group and all that are younger than ``keep_days`` can be read and rolled back to,
+    never more than ``keep_revisions_limit``; who pushed what, and when, is kept for ``keep_history_days``. A deleted
+    group can be brought back for ``keep_days``.
+    """
 
     kind: Literal["memory", "sqlite"] = "sqlite"
     data: Path = Path("xds-data")
+    max_bytes: int | None = Field(None, ge=MIB)
+    keep_revisions: int = Field(20, ge=1)
+    keep_days: float = Field(7, ge=0)
+    keep_revisions_limit: int = Field(10_000, ge=1)
+    keep_history_days: float = Field(365, ge=0)
+    collect_every_s: float = Field(300, gt=0)
+
+    @field_validator("keep_revisions_limit")
+    @classmethod
+    def _no_less_than_kept(cls, value: int, info: pydantic.ValidationInfo) -> int:
+        if value < info.data.get("keep_revisions", 1):
+            raise ValueError("must be no lower than keep_revisions")
+        return value
+
+    def retention(self) -> Retention:
+        """What a collection keeps."""
+        return Retention(
+            revisions=self.keep_revisions,
+            age_s=self.keep_days * DAY_S,
+            revisions_limit=self.keep_revisions_limit,
+            history_s=self.keep_history_days * DAY_S,
+        )
 
 
 class LimitSettings(_Section):
@@ -204,6 +234,15 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
         below = merged.get(key)
         merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def shown_settings(settings: Settings) -> Json:
+    """The effective settings as JSON, without what identifies a token."""
+    document = settings.model_dump(mode="json")
+    auth = document["auth"]
+    auth["token_sha256"] = [HIDDEN for _ in auth["token_sha256"]]
+    auth["tokens"] = [{**token, "sha256": HIDDEN, "scopes": sorted(token["scopes"])} for token in auth["tokens"]]
+    return document
 
 
 def is_loopback(host: str) -> bool:

@@ -110,6 +110,11 @@ class SnapshotCache:
         """Names of all groups."""
         return sorted(self._groups)
 
+    def retained(self, group: str) -> list[int]:
+        """The revisions of a group that a client that comes back may name, oldest first."""
+        found = self._groups.get(group)
+        return [snapshot.revision for snapshot in found.retained] if found is not None else []
+
     # -- what a stream follows --------------------------------------------------------------------------------------
 
     def match(self, node: Node) -> GroupMatch | None:

@@ -12,12 +12,15 @@ KINDS = ("memory", "sqlite")
 SQLITE_FILE = "xds.sqlite3"
 
 
-def open_store(kind: str, data_dir: Path) -> Store:
-    """The engine ``kind`` with its data in ``data_dir``; the caller awaits its ``open``. Raises ``ValueError``."""
+def open_store(kind: str, data_dir: Path, max_bytes: int | None = None) -> Store:
+    """The engine ``kind`` with its data in ``data_dir``; the caller awaits its ``open``. Raises ``ValueError``.
+
+    ``max_bytes`` bounds the database file, where there is one.
+    """
     match kind:
         case "memory":
             return MemoryStore()
         case "sqlite":
-            return SqliteStore(data_dir / SQLITE_FILE)
+            return SqliteStore(data_dir / SQLITE_FILE, max_bytes=max_bytes)
         case _:
             raise ValueError(f"no such store: {kind!r} (one of {', '.join(KINDS)})")
