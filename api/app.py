@@ -9,7 +9,19 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from api import events, explain, fleet, group_settings, groups, health, holdings, problem, revisions, transactions
+from api import (
+    about,
+    events,
+    explain,
+    fleet,
+    group_settings,
+    groups,
+    health,
+    holdings,
+    problem,
+    revisions,
+    transactions,
+)
 from api.grants import authorize
 from api.scope import Door, RawPath, RequestId
 from api.services import Services
@@ -39,6 +51,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         explain.router,  # before the route of a node, whose id may hold anything
         fleet.router,
         events.router,
+        about.router,
     ):
         app.include_router(router, prefix=API_PREFIX, dependencies=[Depends(authorize)])
     app.include_router(health.router)

@@ -1,15 +1,13 @@
-"""Between bodies and resources: content types, decoding off the event loop, YAML answers."""
+"""Between bodies and resources: content types, decoding off the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-import yaml
-from fastapi import Request
-from fastapi.responses import Response
+from fastapi import Header, Request
 
 from api.problem import RequestError
 from xds.codec.document import parse_values
@@ -18,7 +16,6 @@ from xds.model.errors import MalformedError, Violation
 from xds.model.resource import Resource
 
 OFF_LOOP_BYTES = 64 * 1024
-YAML_TYPE = "application/yaml"
 _MEDIA: Mapping[str, Media] = {
     "": "auto",
     "application/json": "json",
@@ -32,6 +29,8 @@ _MEDIA: Mapping[str, Media] = {
 }
 
 T = TypeVar("T")
+
+ContentType = Annotated[str, Header(description="JSON, YAML or a serialized DiscoveryResponse")]
 
 
 def media_of(content_type: str) -> Media:
@@ -69,12 +68,6 @@ async def decode_single(body: bytes, content_type: str, type_url: str, name: str
 def accepts_yaml(request: Request) -> bool:
     """True when the client asks for YAML."""
     return "yaml" in request.headers.get("accept", "")
-
-
-def yaml_response(document: object, headers: Mapping[str, str] | None = None) -> Response:
-    """A value as YAML, keys in their order."""
-    text = yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
-    return Response(text, headers=dict(headers or {}), media_type=YAML_TYPE)
 
 
 async def off_loop(size: int, function: Callable[[], T]) -> T:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from api.answers import answer_json, answer_yaml, etag_header, not_modified, unchanged
 from api.body import Body
-from api.content_types import accepts_yaml, decode_pushed, decode_single, off_loop, yaml_response
+from api.content_types import ContentType, accepts_yaml, decode_pushed, decode_single, off_loop
+from api.grants import ShowSecrets, needs
+from api.group_settings import item_of
 from api.paging import Paging
 from api.push import Pushing, answer
 from api.scope import Segment
 from api.services import Here
-from api.shapes import GroupItem, GroupPage, PushAnswer, ResourcePage, ValidationAnswer, group_item
+from api.shapes import GroupItem, GroupPage, PushAnswer, ResourcePage, SnapshotItem, ValidationAnswer
+from xds.codec.redaction import redact
 from xds.codec.render import render_resource
 from xds.control.content import Content, type_label
+from xds.control.tokens import READ
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import type_url_of
@@ -25,39 +29,34 @@ Json = dict[str, Any]
 
 router = APIRouter(tags=["groups"])
 
-ContentType = Annotated[str, Header(description="JSON, YAML or a serialized DiscoveryResponse")]
-
 
 @router.get("/groups", response_model=GroupPage)
-async def list_groups(here: Here, paging: Paging) -> Response:
-    """All groups by name."""
+async def list_groups(here: Here, request: Request, paging: Paging) -> Response:
+    """All groups by name, those included that have settings and no snapshot yet."""
     counts = here.fleet.nodes_by_group()
-    found = (content for content in here.publisher.groups() if content.group > paging.after)
-    return JSONResponse(paging.of(found, lambda item: item.group, lambda item: group_item(item, counts[item.group])))
+    found = (group for group in here.publisher.group_names() if group > paging.after)
+    return await paging.answer(
+        request, found, lambda group: group, lambda group: item_of(here, group, nodes=counts[group])
+    )
 
 
 @router.get("/groups/{group}", response_model=GroupItem)
-async def get_group(here: Here, group: Segment) -> Response:
-    """One group, without its resources."""
-    content = here.publisher.content(group)
-    return JSONResponse(group_item(content, len(here.fleet.connected(group))), headers=_etag(content))
+async def get_group(here: Here, request: Request, group: Segment) -> Response:
+    """One group with its settings, without its resources."""
+    item = item_of(here, group)
+    return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
 
 
 @router.delete("/groups/{group}", response_model=PushAnswer)
 async def delete_group(pushing: Pushing, group: Segment) -> Response:
-    """Delete a group; its nodes fall to the next group that matches, or keep what they have."""
+    """Delete a group with its settings; its nodes fall to the next group that matches, or keep what they have."""
     return await answer(pushing, await pushing.here.publisher.delete_group(group, pushing.options))
 
 
-@router.get("/groups/{group}/snapshot")
-async def get_snapshot(
-    here: Here, request: Request, group: Segment, if_none_match: Annotated[str, Header()] = ""
-) -> Response:
-    """All resources in pushed order, in a form that PUT takes again."""
-    content = here.publisher.content(group)
-    if content.etag in if_none_match:
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=_etag(content))
-    return await snapshot_response(content, request)
+@router.get("/groups/{group}/snapshot", response_model=SnapshotItem)
+async def get_snapshot(here: Here, request: Request, group: Segment, show_secrets: ShowSecrets) -> Response:
+    """All resources in pushed order, in a form that PUT takes again (with ``show_secrets`` where it has secrets)."""
+    return await snapshot_response(here.publisher.content(group), request, show_secrets)
 
 
 @router.put("/groups/{group}/snapshot", response_model=PushAnswer)
@@ -78,23 +77,29 @@ async def delete_snapshot(pushing: Pushing, group: Segment) -> Response:
 
 
 @router.get("/groups/{group}/resources/{type}", response_model=ResourcePage)
-async def list_resources(here: Here, paging: Paging, group: Segment, type: Segment) -> Response:
+async def list_resources(
+    here: Here, request: Request, paging: Paging, group: Segment, type: Segment, show_secrets: ShowSecrets
+) -> Response:
     """The resources of one type, by name."""
     held = here.publisher.content(group).snapshot.get(type_url_of(type)).resources
-    names = sorted(name for name in held if name > paging.after)
-    return JSONResponse(paging.of((held[name] for name in names), lambda item: item.name, _resource_item))
+    found = (held[name] for name in sorted(name for name in held if name > paging.after))
+    return await paging.answer(request, found, lambda item: item.name, lambda item: _item(item, show_secrets))
 
 
-@router.get("/groups/{group}/resources/{type}/{name:path}")
-async def get_resource(here: Here, request: Request, group: Segment, type: Segment, name: Segment) -> Response:
+@router.get("/groups/{group}/resources/{type}/{name:path}", response_model=Json)
+async def get_resource(
+    here: Here, request: Request, group: Segment, type: Segment, name: Segment, show_secrets: ShowSecrets
+) -> Response:
     """One resource, in the form that PUT takes."""
     content = here.publisher.content(group)
     resource = content.get((type_url_of(type), name))
     if resource is None:
         raise NotFoundError(f"group {group!r} has no {type} resource named {name!r}")
-    headers = {**_etag(content), "X-Resource-Version": resource.version}
-    document = render_resource(resource)
-    return yaml_response(document, headers) if accepts_yaml(request) else JSONResponse(document, headers=headers)
+    if not_modified(request, content.etag):
+        return unchanged(content.etag)
+    headers = {**etag_header(content.etag), "X-Resource-Version": resource.version}
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, shown(resource, show_secrets), headers)
 
 
 @router.put("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
@@ -113,40 +118,43 @@ async def delete_resource(pushing: Pushing, group: Segment, type: Segment, name:
     return await answer(pushing, await pushing.here.publisher.delete(group, (type_url_of(type), name), pushing.options))
 
 
-@router.post("/validate", response_model=ValidationAnswer)
+@router.post("/validate", response_model=ValidationAnswer, openapi_extra=needs(READ))
 async def validate(here: Here, body: Body, content_type: ContentType = "") -> Response:
     """Check a snapshot without pushing it; 422 with all findings when it is wrong."""
     pushed = await decode_pushed(body, content_type, here.options.resource_bytes)
     return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": []})
 
 
-async def snapshot_response(content: Content, request: Request) -> Response:
-    """A content as JSON, or YAML where the client prefers that."""
+async def snapshot_response(content: Content, request: Request, show_secrets: bool) -> Response:
+    """A content as JSON, or YAML where the client prefers that; 304 when it holds it already."""
+    if not_modified(request, content.etag):
+        return unchanged(content.etag)
     size = sum(len(resource.body) for resource in content.resources())
-    document = await off_loop(size, lambda: _document(content))
-    if accepts_yaml(request):
-        return yaml_response(document, _etag(content))
-    return JSONResponse(document, headers=_etag(content))
+    document = await off_loop(size, lambda: _document(content, show_secrets))
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, document, etag_header(content.etag))
 
 
-def _document(content: Content) -> Json:
+def shown(resource: Resource, show_secrets: bool) -> Json:
+    """A resource as its readers get it."""
+    document = render_resource(resource)
+    return document if show_secrets else redact(document)
+
+
+def _document(content: Content, show_secrets: bool) -> Json:
     return {
         "group": content.group,
         "revision": content.revision,
         "etag": content.etag,
         "versions": content.versions(),
-        "resources": [render_resource(resource) for resource in content.resources()],
+        "resources": [shown(resource, show_secrets) for resource in content.resources()],
     }
 
 
-def _resource_item(resource: Resource) -> Json:
+def _item(resource: Resource, show_secrets: bool) -> Json:
     return {
         "type": type_label(resource.type_url),
         "name": resource.name,
         "version": resource.version,
-        "resource": render_resource(resource),
+        "resource": shown(resource, show_secrets),
     }
-
-
-def _etag(content: Content) -> dict[str, str]:
-    return {"ETag": f'"{content.etag}"'}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from collections.abc import Callable, Iterable
@@ -10,12 +11,15 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request
+from fastapi.responses import Response
 
+from api.answers import answer_json
 from api.problem import RequestError
 
 DEFAULT_LIMIT = 1000
 LIMIT = 10_000
+ITEMS_AT_ONCE = 50
 
 T = TypeVar("T")
 
@@ -34,6 +38,21 @@ class Page:
         if len(found) > self.limit:
             answer["next_page_token"] = urlsafe_b64encode(key(found[self.limit - 1]).encode()).decode()
         return answer
+
+    async def answer(
+        self, request: Request, items: Iterable[T], key: Callable[[T], str], render: Callable[[T], Any]
+    ) -> Response:
+        """As ``of``, as a response; the streams are let in between the items."""
+        found = list(islice(items, self.limit + 1))
+        rendered: list[Any] = []
+        for item in found[: self.limit]:
+            rendered.append(render(item))
+            if len(rendered) % ITEMS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        document: dict[str, Any] = {"items": rendered}
+        if len(found) > self.limit:
+            document["next_page_token"] = urlsafe_b64encode(key(found[self.limit - 1]).encode()).decode()
+        return await answer_json(request, document)
 
 
 def page(

@@ -49,8 +49,29 @@ class PushAnswer(TypedDict):
     progress: NotRequired[ProgressItem]
 
 
-class GroupItem(TypedDict):
-    """``resources`` counts by type alias; ``nodes`` counts the connected ones."""
+class TransactionAnswer(TypedDict):
+    """The results in the order of the changes."""
+
+    results: list[PushAnswer]
+
+
+class GroupSettingsItem(TypedDict):
+    """``on_nack`` is empty where the server's setting holds.
+
+    ``selector_failures`` counts the nodes for which the selector could not be answered.
+    """
+
+    selector: str
+    priority: int
+    on_nack: str
+    selector_failures: int
+
+
+class GroupItem(GroupSettingsItem):
+    """``resources`` counts by type alias; ``nodes`` counts the connected ones.
+
+    Of a group that has settings only, ``revision`` is 0 and ``etag`` and ``time`` are empty: it takes no nodes.
+    """
 
     group: str
     revision: int
@@ -81,6 +102,16 @@ class ResourceItem(TypedDict):
     name: str
     version: str
     resource: dict[str, Any]
+
+
+class SnapshotItem(TypedDict):
+    """What PUT takes, and where it comes from."""
+
+    group: str
+    revision: int
+    etag: str
+    versions: dict[str, str]
+    resources: list[dict[str, Any]]
 
 
 class LocalityItem(TypedDict):
@@ -230,15 +261,18 @@ def progress_item(found: Convergence) -> ProgressItem:
     }
 
 
-def group_item(content: Content, nodes: int) -> GroupItem:
+def group_item(group: str, content: Content | None, nodes: int, settings: GroupSettingsItem) -> GroupItem:
+    meta: _MetaItem = _meta(content.meta) if content is not None else {"author": "", "message": "", "time": ""}
+    sets = list(content.snapshot) if content is not None else []
     return {
-        "group": content.group,
-        "revision": content.revision,
-        "etag": content.etag,
-        "versions": content.versions(),
-        "resources": {type_label(found.type.type_url): len(found) for found in content.snapshot},
+        "group": group,
+        "revision": content.revision if content is not None else 0,
+        "etag": content.etag if content is not None else "",
+        "versions": content.versions() if content is not None else {},
+        "resources": {type_label(found.type.type_url): len(found) for found in sets},
         "nodes": nodes,
-        **_meta(content.meta),
+        **settings,
+        **meta,
     }
 
 

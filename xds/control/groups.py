@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -104,7 +104,7 @@ class GroupTable:
         self._lock = asyncio.Lock()
         cache.membership.on_failure = _failed
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         """Names of all groups with settings, in their order."""
         return iter(sorted(self._settings))
 
@@ -114,6 +114,10 @@ class GroupTable:
     def get(self, group: str) -> GroupSettings:
         """A group's settings; the defaults where it has none."""
         return self._settings.get(group, NO_SETTINGS)
+
+    def failures(self, group: str) -> int:
+        """How often the group's selector could not be answered for a node."""
+        return self._cache.membership.failures[group]
 
     async def load(self) -> None:
         """Put in force what the store holds. Raises ``StoreError``.

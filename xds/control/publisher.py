@@ -16,6 +16,8 @@ import structlog
 from xds.control.archive import Archive
 from xds.control.assembly import assemble
 from xds.control.content import BlobIds, Content, Key, changes
+from xds.control.explain import EVERYTHING_ASKED, Asked, Explanation, Situation, explain
+from xds.control.groups import GroupSettings, GroupTable, check_settings
 from xds.control.journal import Journal
 from xds.control.off_loop import off_loop
 from xds.control.push import (
@@ -34,11 +36,12 @@ from xds.control.push import (
     settle,
     whole,
 )
-from xds.control.translation import Unexpressed, unexpressed
+from xds.control.translation import V2, V2_TYPES, Unexpressed, unexpressed
 from xds.control.waiting import PushLog
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import NodeState
+from xds.fleet.state import NackState, NodeState
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
+from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
 from xds.store.base import (
@@ -77,6 +80,7 @@ class Publisher:
     def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, wake: Wake, on_nack: str = "hold") -> None:
         self.pushes = PushLog(cache, fleet)
         self.journal = Journal(fleet.events)
+        self.settings = GroupTable(store, cache, wake)
         self._store = store
         self._archive = Archive(store)
         self._cache = cache
@@ -92,6 +96,7 @@ class Publisher:
 
     async def load(self) -> None:
         """Publish all that the store holds, the retained revisions included. Raises ``StoreError``."""
+        await self.settings.load()
         for head in await self._store.groups():
             await self._load_group(head.group)
 
@@ -107,6 +112,14 @@ class Publisher:
     def groups(self) -> list[Content]:
         """The content of all groups, by name."""
         return [self._contents[group] for group in sorted(self._contents)]
+
+    def group_names(self) -> list[str]:
+        """The names of all groups, those included that have settings and no snapshot yet."""
+        return sorted({*self._contents, *self.settings})
+
+    def held(self, group: str) -> Content | None:
+        """What a group is served now; None where it has no snapshot."""
+        return self._contents.get(group)
 
     def content(self, group: str) -> Content:
         """What a group is served now. Raises ``NotFoundError``."""
@@ -132,6 +145,27 @@ class Publisher:
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[Unexpressed, ...]]:
         """What a node asks for and is not sent, because its API cannot express it; by type alias."""
         return unexpressed(self._cache, node)
+
+    async def explain(self, node_id: str, asked: Asked = EVERYTHING_ASKED) -> Explanation:
+        """Why a node that is or was connected gets what it gets. Raises ``NotFoundError``."""
+        node, state = self._fleet.identity(node_id), self._fleet.node(node_id)
+        if node is None or state is None:
+            raise NotFoundError(f"no node {node_id!r} has connected lately")
+        holdings = self._fleet.holdings(node_id)
+        refusals = tuple(self._fleet.nacks(node=node_id, state=NackState.OPEN))
+        situation = replace(self._situation(node), connected=state.connected, holdings=holdings, refusals=refusals)
+        size = sum(len(holding.sent) for holding in holdings if holding.sent is not None)
+        return await off_loop(size, explain, situation, asked)
+
+    async def explain_node(self, node: Node, asked: Asked = EVERYTHING_ASKED) -> Explanation:
+        """What a node that names itself so would get."""
+        return await off_loop(0, explain, self._situation(node), asked)
+
+    def _situation(self, node: Node) -> Situation:
+        candidates = tuple(self._cache.membership.candidates(node))
+        views = {api: self._cache.resolve(node, api) for api in ("", V2)}
+        snapshots = {api: view.snapshot if view is not None else None for api, view in views.items()}
+        return Situation(node, candidates, lambda type_url: snapshots[V2 if type_url in V2_TYPES else ""])
 
     # Writing
 
@@ -166,8 +200,31 @@ class Publisher:
         return await self._push(Draft(group, Rollback(to)), options)
 
     async def delete_group(self, group: str, options: PushOptions = DEFAULT_OPTIONS) -> PushResult:
-        """Delete a group; its nodes fall to the next group that matches. Raises ``NotFoundError`` and as ``push``."""
-        return await self._push(Draft(group, Drop()), options)
+        """Delete a group with its settings; its nodes fall to the next group that matches.
+
+        Raises ``NotFoundError`` and as ``push``.
+        """
+        return await self._finish(self._delete_group(group, options))
+
+    async def configure(
+        self, group: str, settings: GroupSettings, *, dry_run: bool = False, allow_empty: bool = False
+    ) -> bool:
+        """Say which nodes a group takes, and how; False when that was so already. It makes no revision.
+
+        Raises ``ValidationError`` for a selector that is none, ``EmptyingError`` when an empty group would take nodes
+        by selector, ``StoreError``.
+        """
+        check_group_name(group)
+        check_settings(settings)
+        held = self._contents.get(group)
+        if settings.selector and held is not None and not held.blob_ids and not allow_empty:
+            raise EmptyingError(
+                f"group {group!r} is empty: the nodes that the selector matches would lose everything;"
+                " pass allow_empty=true when that is meant"
+            )
+        if dry_run:
+            return self.settings.get(group) != settings
+        return await self._finish(self.settings.put(group, settings))
 
     async def transaction(self, drafts: Sequence[Draft], options: PushOptions = DEFAULT_OPTIONS) -> list[PushResult]:
         """Change several groups, all of them or none; a result for each, in the given order.
@@ -181,6 +238,15 @@ class Publisher:
             detail = "a transaction has at least one change" if twice is None else f"group {twice!r} is changed twice"
             raise ValidationError([Violation("invalid_transaction", detail, pointer="/changes")])
         return await self._finish(self._transact(drafts, options))
+
+    async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
+        if group in self._contents or group not in self.settings or options.expect or options.etag:
+            result = await self._push(Draft(group, Drop()), options)
+        else:
+            result = PushResult(group, 0, "", {}, {})
+        if not options.dry_run:
+            await self.settings.forget(group)
+        return result
 
     # One push
 
@@ -273,6 +339,11 @@ class Publisher:
         if blob_ids or options.allow_empty:
             return
         connected = len(self._fleet.connected(group))
+        if self.settings.get(group).selector and group not in self._contents:
+            raise EmptyingError(
+                f"an empty group {group!r} would take everything from the nodes that its selector matches;"
+                " pass allow_empty=true when that is meant"
+            )
         if connected:
             raise EmptyingError(
                 f"this leaves group {group!r} empty while {connected} nodes are connected;"

@@ -17,6 +17,7 @@ from xds.model.snapshot import ResourceSet
 from xds.protocol.cache import SnapshotCache
 
 V2 = "v2"
+V2_TYPES = frozenset(V2_URLS.values())
 PROBLEM_LIMIT = 500  # characters
 SHOWN_LIMIT = 100
 

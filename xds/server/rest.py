@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -17,10 +17,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from xds.codec.node import as_object, decode_node, field_of, text_of
 from xds.codec.render import render_resource
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.name import canonical_name
-from xds.model.node import Locality, Node
+from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import SotwRequest
@@ -126,61 +127,23 @@ def decode_request(body: bytes) -> tuple[Node, SotwRequest]:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise _malformed(f"the body is not JSON: {error}") from error
-    fields = _object(document, "the request")
-    names = _get(fields, "resource_names", [])
+    try:
+        return _decoded(as_object(document, "the request"))
+    except ValueError as error:
+        raise _malformed(str(error)) from error
+
+
+def _decoded(fields: Json) -> tuple[Node, SotwRequest]:
+    names = field_of(fields, "resource_names", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise _malformed("resource_names must be a list of strings")
+        raise ValueError("resource_names must be a list of strings")
     request = SotwRequest(
         type_url="",
         names=frozenset(map(canonical_name, names)),
-        version_info=_text(fields, "version_info"),
-        nonce=_text(fields, "response_nonce"),
+        version_info=text_of(fields, "version_info"),
+        nonce=text_of(fields, "response_nonce"),
     )
-    return decode_node(_object(_get(fields, "node", {}), "node")), request
-
-
-def decode_node(fields: Json) -> Node:
-    """A Node in proto3 JSON; its list of extensions is not looked at."""
-    locality = _object(_get(fields, "locality", {}), "locality")
-    agent, version = _text(fields, "user_agent_name"), _user_agent_version(fields)
-    return Node(
-        id=_text(fields, "id"),
-        cluster=_text(fields, "cluster"),
-        locality=Locality(_text(locality, "region"), _text(locality, "zone"), _text(locality, "sub_zone")),
-        metadata=_object(_get(fields, "metadata", {}), "metadata"),
-        user_agent=f"{agent} {version}".strip(),
-        user_agent_name=agent,
-        user_agent_version=version,
-    )
-
-
-def _user_agent_version(fields: Json) -> str:
-    build = _object(_get(fields, "user_agent_build_version", {}), "user_agent_build_version")
-    number = _object(_get(build, "version", {}), "version")
-    parts = (_get(number, part, 0) for part in ("major_number", "minor_number", "patch"))
-    return ".".join(map(str, parts)) if number else _text(fields, "user_agent_version")
-
-
-def _get(fields: Mapping[str, Any], name: str, default: Any) -> Any:
-    """A field by its proto name or its JSON name; null means absent."""
-    found = fields.get(name)
-    if found is None:
-        head, *rest = name.split("_")
-        found = fields.get(head + "".join(map(str.capitalize, rest)))
-    return default if found is None else found
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    found = _get(fields, name, "")
-    if not isinstance(found, str):
-        raise _malformed(f"{name} must be a string")
-    return found
-
-
-def _object(value: Any, what: str) -> Json:
-    if not isinstance(value, dict):
-        raise _malformed(f"{what} must be a JSON object")
-    return value
+    return decode_node(as_object(field_of(fields, "node", {}), "node")), request
 
 
 def _malformed(message: str) -> RemoteProtocolError:

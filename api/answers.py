@@ -1,0 +1,85 @@
+"""Answers in JSON or YAML: large ones are made and compressed in a thread, piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import yaml
+from fastapi import Request
+from fastapi.responses import Response
+
+JSON_TYPE = "application/json"
+YAML_TYPE = "application/yaml"
+COMPRESSED_BYTES = 8 * 1024
+PIECES_ON_LOOP = 20
+_LEVEL = 5
+_LISTS = ("items", "resources")
+
+
+async def answer_json(
+    request: Request, document: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    """A document as JSON, compressed when it is large and the client can read that."""
+    pieces = sum(len(document[name]) for name in _LISTS if isinstance(document.get(name), list))
+    data = encode_json(document) if pieces <= PIECES_ON_LOOP else await asyncio.to_thread(encode_json, document)
+    return await _answer(request, data, JSON_TYPE, headers)
+
+
+async def answer_yaml(
+    request: Request, document: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    """A document as YAML, keys in their order."""
+    return await _answer(request, await asyncio.to_thread(_encode_yaml, document), YAML_TYPE, headers)
+
+
+def encode_json(document: Mapping[str, Any]) -> bytes:
+    """Its lists item by item: other threads get their turn in between."""
+    members = (f"{_dump(key)}:{_encode_member(key, value)}" for key, value in document.items())
+    return f"{{{','.join(members)}}}".encode()
+
+
+def not_modified(request: Request, etag: str) -> bool:
+    """True when the client holds what has this etag (RFC 9110: weak comparison)."""
+    given = request.headers.get("if-none-match", "")
+    tags = (tag.strip().removeprefix("W/").strip('"') for tag in given.split(","))
+    return given.strip() == "*" or etag in tags
+
+
+def etag_header(etag: str) -> dict[str, str]:
+    return {"ETag": f'"{etag}"'}
+
+
+def unchanged(etag: str) -> Response:
+    """304 for a client that holds it already."""
+    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=etag_header(etag))
+
+
+async def _answer(request: Request, data: bytes, media_type: str, headers: Mapping[str, str] | None) -> Response:
+    own = dict(headers or {})
+    if len(data) > COMPRESSED_BYTES and _reads_gzip(request):
+        data = await asyncio.to_thread(gzip.compress, data, _LEVEL)
+        own["Content-Encoding"] = "gzip"
+    return Response(data, headers=own, media_type=media_type)
+
+
+def _reads_gzip(request: Request) -> bool:
+    accepted = request.headers.get("accept-encoding", "").lower().replace(" ", "")
+    return any(each == "gzip" or (each.startswith("gzip;") and each != "gzip;q=0") for each in accepted.split(","))
+
+
+def _encode_member(key: str, value: Any) -> str:
+    return f"[{','.join(map(_dump, value))}]" if key in _LISTS and isinstance(value, list) else _dump(value)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _encode_yaml(document: Mapping[str, Any]) -> bytes:
+    text: str = yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
+    return text.encode()

@@ -1,0 +1,161 @@
+"""Why a node gets what it gets."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, NotRequired
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+from typing_extensions import TypedDict
+
+from api.body import Body
+from api.content_types import ContentType, media_of, off_loop
+from api.grants import needs
+from api.problem import RequestError
+from api.scope import Segment
+from api.services import Here
+from api.shapes import LocalityItem
+from xds.codec.document import parse_values
+from xds.codec.node import as_object, decode_node
+from xds.control.explain import Asked, Explanation, ResourceAnswer
+from xds.control.tokens import READ
+from xds.model.errors import ValidationError, Violation
+from xds.model.node import Node
+from xds.model.resource_type import type_url_of
+from xds.protocol.membership import SELECTOR, Candidate
+
+router = APIRouter(tags=["fleet"])
+
+NODE_BYTES = 1 << 20
+
+
+class ExplainedNode(TypedDict):
+    id: str
+    cluster: str
+    locality: LocalityItem
+    user_agent: str
+    connected: bool
+
+
+class CandidateItem(TypedDict):
+    """``selector`` and ``priority`` stand where ``rule`` is ``selector``."""
+
+    group: str
+    rule: str
+    selector: NotRequired[str]
+    priority: NotRequired[int]
+    matched: bool
+    detail: str
+
+
+class AnswerItem(TypedDict):
+    """``answer``: served, sent, pending, refused, held, missing, unexpressed, not_subscribed or no_group."""
+
+    type: str
+    name: str
+    answer: str
+    detail: str
+    version: NotRequired[str]
+
+
+class ExplanationItem(TypedDict):
+    """``candidates`` in the order they are tried: the first that matched is the node's group.
+
+    ``group``, ``rule`` and ``revision`` are null when no group matches. ``resources_total`` counts those, too, that
+    ``resources`` leaves out because they are many.
+    """
+
+    node: ExplainedNode
+    group: str | None
+    rule: str | None
+    revision: int | None
+    candidates: list[CandidateItem]
+    resources: list[AnswerItem]
+    resources_total: int
+
+
+Type = Annotated[str, Query(description="Only this type: alias or type URL")]
+Name = Annotated[str, Query(description="Only this resource; needs `type`")]
+
+
+@router.get("/nodes/{id}/explain", response_model=ExplanationItem)
+async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = "") -> Response:
+    """A connected node: the groups that were tried, and what it is answered for all that it asks for."""
+    return JSONResponse(explanation_item(await here.publisher.explain(id, _asked(type, name))))
+
+
+@router.post("/explain", response_model=ExplanationItem, openapi_extra=needs(READ))
+async def explain_document(
+    here: Here, body: Body, content_type: ContentType = "", type: Type = "", name: Name = ""
+) -> Response:
+    """A node that may not exist, as Envoy names itself: ``{"id", "cluster", "locality", "metadata", ...}``."""
+    node = await _node(body, content_type)
+    return JSONResponse(explanation_item(await here.publisher.explain_node(node, _asked(type, name))))
+
+
+def explanation_item(found: Explanation) -> ExplanationItem:
+    """The JSON of an explanation."""
+    node, locality, chosen = found.node, found.node.locality, found.chosen
+    return {
+        "node": {
+            "id": node.id,
+            "cluster": node.cluster,
+            "locality": {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone},
+            "user_agent": node.user_agent,
+            "connected": found.connected,
+        },
+        "group": chosen.match.group if chosen is not None else None,
+        "rule": chosen.match.rule if chosen is not None else None,
+        "revision": found.revision,
+        "candidates": [_candidate_item(candidate) for candidate in found.candidates],
+        "resources": [_answer_item(answer) for answer in found.resources],
+        "resources_total": found.total,
+    }
+
+
+def _candidate_item(candidate: Candidate) -> CandidateItem:
+    item: CandidateItem = {
+        "group": candidate.match.group,
+        "rule": candidate.match.rule,
+        "matched": candidate.matched,
+        "detail": candidate.detail,
+    }
+    if candidate.match.rule == SELECTOR:
+        item["selector"], item["priority"] = candidate.selector, candidate.priority
+    return item
+
+
+def _answer_item(found: ResourceAnswer) -> AnswerItem:
+    item: AnswerItem = {
+        "type": found.type,
+        "name": found.name,
+        "answer": found.answer.value,
+        "detail": found.detail,
+    }
+    if found.version:
+        item["version"] = found.version
+    return item
+
+
+def _asked(type: str, name: str) -> Asked:
+    if name and not type:
+        raise RequestError(HTTPStatus.BAD_REQUEST, "a name is unique within its type only: say which type it has")
+    return Asked(type_url_of(type) if type else "", name)
+
+
+async def _node(body: bytes, content_type: str) -> Node:
+    """Raises ``ValidationError``, ``RequestError``."""
+    if len(body) > NODE_BYTES:
+        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a node has at most {NODE_BYTES} bytes")
+    media = media_of(content_type)
+    if media == "protobuf":
+        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a node is sent as JSON or YAML")
+    values: list[Any] = await off_loop(len(body), lambda: parse_values(body, media))
+    try:
+        if len(values) != 1:
+            raise ValueError(f"expected one node, not {len(values)} documents")
+        document = as_object(values[0], "the node")
+        return decode_node(as_object(document["node"], "node") if "node" in document else document)
+    except ValueError as error:
+        raise ValidationError([Violation("invalid_node", str(error))]) from None

@@ -1,0 +1,75 @@
+"""A group as a whole: what it holds, and the settings that say which nodes it takes."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+
+from api.answers import etag_header
+from api.body import Body
+from api.content_types import ContentType, media_of
+from api.grants import needs
+from api.problem import RequestError
+from api.scope import Segment
+from api.services import Here, Services
+from api.shapes import GroupItem, GroupSettingsItem, group_item
+from xds.codec.document import parse_values
+from xds.control.groups import GroupSettings, read_settings
+from xds.control.tokens import ADMIN
+from xds.model.errors import NotFoundError, ValidationError, Violation
+
+router = APIRouter(tags=["groups"])
+
+SETTINGS_BYTES = 64 * 1024
+
+
+# Which nodes a group takes concerns all other groups: to write one of them is not enough.
+@router.put("/groups/{group}", response_model=GroupItem, openapi_extra=needs(ADMIN))
+async def put_group(
+    here: Here,
+    group: Segment,
+    body: Body,
+    content_type: ContentType = "",
+    dry_run: Annotated[bool, Query(description="Check the settings, change nothing")] = False,
+    allow_empty: Annotated[bool, Query(description="The group may take nodes although it is empty")] = False,
+) -> Response:
+    """Create a group, or change its settings: ``{"selector"?, "priority"?, "on_nack"?}``; what is left out is reset.
+
+    They make no revision. A group without a snapshot takes no nodes. 422 with the column for a selector that is none.
+    """
+    settings = await _settings(body, content_type)
+    await here.publisher.configure(group, settings, dry_run=dry_run, allow_empty=allow_empty)
+    item = item_of(here, group, settings)
+    return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
+
+
+def item_of(here: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:
+    """The group's item; ``settings`` are shown instead of those in force. Raises ``NotFoundError``."""
+    publisher = here.publisher
+    content, table = publisher.held(group), publisher.settings
+    if content is None and settings is None and group not in table:
+        raise NotFoundError(f"no such group: {group!r}")
+    shown = settings or table.get(group)
+    own: GroupSettingsItem = {
+        "selector": shown.selector,
+        "priority": shown.priority,
+        "on_nack": shown.on_nack,
+        "selector_failures": table.failures(group),
+    }
+    return group_item(group, content, len(here.fleet.connected(group)) if nodes is None else nodes, own)
+
+
+async def _settings(body: bytes, content_type: str) -> GroupSettings:
+    """Raises ``ValidationError``, ``RequestError``."""
+    if len(body) > SETTINGS_BYTES:
+        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"settings have at most {SETTINGS_BYTES} bytes")
+    media = media_of(content_type)
+    if media == "protobuf":
+        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "settings are sent as JSON or YAML")
+    values = parse_values(body, media)
+    if len(values) != 1:
+        raise ValidationError([Violation("wrong_type", "the settings of a group are one object")])
+    return read_settings(values[0])
