@@ -12,7 +12,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from api.content_types import accepts_yaml, yaml_response
+from api.answers import answer_yaml
+from api.content_types import accepts_yaml
 from api.paging import Paging
 from api.problem import RequestError
 from api.scope import Segment
@@ -32,6 +33,7 @@ _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 @router.get("/nodes", response_model=NodePage)
 async def list_nodes(
     here: Here,
+    request: Request,
     paging: Paging,
     group: Annotated[str | None, Query()] = None,
     state: Annotated[Sync | None, Query(description="Nodes with a type in this state")] = None,
@@ -42,7 +44,7 @@ async def list_nodes(
         for node in here.fleet.nodes(group)
         if node.id > paging.after and (state is None or any(type.state is state for type in node.types))
     )
-    return JSONResponse(paging.of(found, lambda node: node.id, lambda node: _item(here, node)))
+    return await paging.answer(request, found, lambda node: node.id, lambda node: _item(here, node))
 
 
 @router.get("/nodes/{id:path}", response_model=NodeItem)
@@ -61,6 +63,7 @@ def _item(here: Services, node: NodeState) -> NodeItem:
 @router.get("/nacks", response_model=NackPage)
 async def list_nacks(
     here: Here,
+    request: Request,
     paging: Paging,
     group: Annotated[str | None, Query()] = None,
     node: Annotated[str | None, Query()] = None,
@@ -73,7 +76,7 @@ async def list_nacks(
     if paging.after:
         found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
         next(found, None)
-    return JSONResponse(paging.of(found, lambda record: str(record.id), nack_item))
+    return await paging.answer(request, found, lambda record: str(record.id), nack_item)
 
 
 @router.get("/bootstrap")
@@ -108,7 +111,7 @@ async def get_bootstrap(
         load_reports=load_reports,
     )
     document = bootstrap(options)
-    return yaml_response(document) if accepts_yaml(request) else JSONResponse(document)
+    return await answer_yaml(request, document) if accepts_yaml(request) else JSONResponse(document)
 
 
 def split_address(text: str) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, cast
 from urllib.parse import unquote
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 
 from api.problem import RequestError
 from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
@@ -57,6 +57,9 @@ def secrets_shown(
     if show_secrets:
         demand(request, SECRETS)
     return show_secrets
+
+
+ShowSecrets = Annotated[bool, Depends(secrets_shown)]
 
 
 def _needed(request: Request) -> str:

@@ -7,7 +7,7 @@ source, detail, hint, index}]}``; what a client cannot mend says nothing of the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -98,7 +98,8 @@ async def _ours(request: Request, error: Exception) -> Response:
     if isinstance(error, ValidationError):
         return _violations(request, error)
     if isinstance(error, ChangeError) and isinstance(error.cause, ValidationError):
-        return _violations(request, error.cause)
+        found = [placed(violation, error.index) for violation in error.cause.violations]
+        return _violations(request, ValidationError(found))
     if isinstance(error, RequestError):
         return problem(request, error.status, str(error), headers=error.headers, members=error.members)
     cause = error.cause if isinstance(error, ChangeError) else error
@@ -118,6 +119,12 @@ def _members(error: Exception) -> dict[str, object]:
 def _change_item(error: ChangeError) -> Json:
     """Which change of a transaction is to blame."""
     return asdict(Violation("refused", str(error.cause), error.group, f"/changes/{error.index}"))
+
+
+def placed(violation: Violation, change: int, part: str = "/snapshot/resources") -> Violation:
+    """A finding with its pointer from the top of a transaction; ``part`` is where the resources of a change stand."""
+    within = f"{part}/{violation.index}" if violation.index >= 0 else part.removesuffix("/resources")
+    return replace(violation, pointer=f"/changes/{change}{within}{violation.pointer}")
 
 
 def _violations(request: Request, error: ValidationError) -> Response:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Depends, Header, Query
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from api.grants import grant_of
 from api.problem import RequestError
 from api.services import Here, Services
 from api.shapes import PushAnswer, progress_item, push_answer
@@ -49,25 +50,35 @@ def read_precondition(if_match: str | None, if_none_match: str | None) -> Precon
     return None, tag[1]
 
 
+def check_stated(here: Services, if_match: str | None, if_none_match: str | None) -> None:
+    """Raises ``RequestError`` (428) for a write that does not say what it builds on, where that is required."""
+    if here.options.require_if_match and if_match is None and if_none_match is None:
+        detail = "this server takes no write without If-Match or If-None-Match (server.require_if_match)"
+        raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail)
+
+
 def preconditions(
+    here: Here,
     if_match: Annotated[str | None, Header(description='An etag such as `"r42-1f3a9c07"`, or `*`')] = None,
     if_none_match: Annotated[str | None, Header(description="`*`: the group must not exist")] = None,
 ) -> Precondition:
     """The preconditions of a push to one group, from its headers."""
+    check_stated(here, if_match, if_none_match)
     return read_precondition(if_match, if_none_match)
 
 
 def shared_options(
+    request: Request,
     idempotency_key: Annotated[
         str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
     ] = "",
     dry_run: Annotated[bool, Query(description="Say what would change, change nothing")] = False,
     allow_empty: Annotated[bool, Query(description="The group may become empty while nodes are connected")] = False,
-    author: Annotated[str, Query(max_length=AUTHOR_LIMIT)] = "",
+    author: Annotated[str, Query(max_length=AUTHOR_LIMIT, description="By default the name of the token")] = "",
     message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
 ) -> PushOptions:
     """The options of a push to whatever groups, from its headers and query."""
-    return PushOptions(idempotency_key, None, Meta(author, message), dry_run, allow_empty)
+    return PushOptions(idempotency_key, None, Meta(author or grant_of(request).name, message), dry_run, allow_empty)
 
 
 SharedOptions = Annotated[PushOptions, Depends(shared_options)]

@@ -6,18 +6,21 @@ from http import HTTPStatus
 from typing import Annotated
 
 import pydantic
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.body import Body
+from api.grants import ShowSecrets
 from api.groups import snapshot_response
 from api.paging import Paging
 from api.problem import RequestError
 from api.push import WAIT_LIMIT_S, Pushing, answer, settled
 from api.scope import Segment
 from api.services import Here
-from api.shapes import ProgressItem, PushAnswer, RevisionPage, progress_item, revision_item
+from api.shapes import ProgressItem, PushAnswer, RevisionPage, SnapshotItem, progress_item, revision_item
 from xds.model.errors import NotFoundError
+
+Revision = Annotated[int, Path(ge=1, le=(1 << 63) - 1)]
 
 router = APIRouter(prefix="/groups/{group}", tags=["revisions"])
 
@@ -36,24 +39,27 @@ _ROLLBACK_BODY = {
 
 
 @router.get("/revisions", response_model=RevisionPage)
-async def list_revisions(here: Here, paging: Paging, group: Segment) -> Response:
+async def list_revisions(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
     """All revisions, the newest first."""
     before = int(paging.after) if paging.after.isdecimal() else None
     found = await here.publisher.history(group, before, paging.limit + 1)
-    return JSONResponse(paging.of(found, lambda item: str(item.revision), revision_item))
+    return await paging.answer(request, found, lambda item: str(item.revision), revision_item)
 
 
-@router.get("/revisions/{revision}")
-async def get_revision(here: Here, request: Request, group: Segment, revision: int) -> Response:
+@router.get("/revisions/{revision}", response_model=SnapshotItem)
+async def get_revision(
+    here: Here, request: Request, group: Segment, revision: Revision, show_secrets: ShowSecrets
+) -> Response:
     """The content at a revision, in a form that PUT takes again."""
-    return await snapshot_response(await here.publisher.content_at(group, revision), request)
+    content = await here.publisher.content_at(group, revision)
+    return await snapshot_response(content, request, show_secrets)
 
 
 @router.get("/revisions/{revision}/progress", response_model=ProgressItem)
 async def get_progress(
     here: Here,
     group: Segment,
-    revision: int,
+    revision: Revision,
     wait: Annotated[float, Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait for a decision")] = 0.0,
 ) -> Response:
     """How far a recent push has come, among the nodes that were connected at its commit."""

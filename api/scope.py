@@ -23,6 +23,7 @@ API_PREFIX = "/api/"
 XDS_PREFIX = "/v3/"
 METRICS_PATH = "/metrics"
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
+VARY = "Accept, Accept-Encoding, Authorization"
 REQUEST_ID_LIMIT = 128
 
 # A path parameter of the API: captured percent-encoded (see ``RawPath``), handed on decoded.
@@ -30,7 +31,10 @@ Segment = Annotated[str, BeforeValidator(unquote)]
 
 
 class RequestId:
-    """Gives each request an id, or keeps the caller's ``X-Request-ID``, in the answer and in the log."""
+    """Gives each request an id, or keeps the caller's ``X-Request-ID``, in the answer and in the log.
+
+    No answer may be kept by a cache: each is the state of a moment, seen by one caller.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -45,7 +49,10 @@ class RequestId:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["X-Request-ID"] = identifier
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = identifier
+                headers["Cache-Control"] = "no-store"
+                headers["Vary"] = VARY
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=identifier):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, cast
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """Limits, credentials and addresses.
+    """Limits, credentials and addresses; ``config`` is what ``/config`` shows.
 
     ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what;
     without any, everybody everything. The addresses go into bootstraps; their ports may be known only after the start.
@@ -29,6 +29,8 @@ class ApiOptions:
     bodies_in_flight_bytes: int = 256 * MIB
     resource_bytes: int = 4 * MIB
     tokens: Tokens = field(default_factory=Tokens)
+    require_if_match: bool = False
+    config: Mapping[str, object] = field(default_factory=dict)
     grpc_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18000)
     http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
 
