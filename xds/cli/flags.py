@@ -9,7 +9,9 @@ from xds.cli.failure import CommandError, Exit
 Json = dict[str, Any]
 
 
-def serve_flags(grpc: str, http: str, data: str, store: str, insecure: bool, log_level: str) -> Json:
+def serve_flags(
+    grpc: str, http: str, data: str, store: str, insecure: bool, log_level: str, watch: str = "", prune: bool = False
+) -> Json:
     """The flags that were given, nested like the settings. Raises ``CommandError``."""
     server: Json = {}
     for name, address in (("grpc", grpc), ("http", http)):
@@ -18,8 +20,15 @@ def serve_flags(grpc: str, http: str, data: str, store: str, insecure: bool, log
             server[name] = {"host": host, "port": port}
     if insecure:
         server["insecure"] = True
-    flags: Json = {"server": server, "store": {}, "logs": {}}
-    for section, name, value in (("store", "data", data), ("store", "kind", store), ("logs", "level", log_level)):
+    flags: Json = {"server": server, "store": {}, "logs": {}, "watch": {}}
+    given = (
+        ("store", "data", data),
+        ("store", "kind", store),
+        ("logs", "level", log_level),
+        ("watch", "directory", watch),
+        ("watch", "prune", prune),
+    )
+    for section, name, value in given:
         if value:
             flags[section][name] = value
     return flags

@@ -21,6 +21,7 @@ from fastapi import FastAPI
 import xds
 from api.app import create_app
 from api.services import ApiOptions, Services
+from xds.control.directory import WatchedDirectory
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.retention import Collector
@@ -99,6 +100,7 @@ class Server:
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.grpc.wake, settings.server.on_nack)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector))
+        self.watched = self._watched()
         self._http = HttpServer(http_config(settings, self._application()))
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
@@ -111,6 +113,8 @@ class Server:
         self._http_task = asyncio.create_task(self._http.serve([listening]))
         await self.store.open()
         await self.publisher.load()
+        if self.watched is not None:
+            await self.watched.start()
         tune_gc()
         await self.grpc.start()
         await self.grpc.set_ready()
@@ -149,6 +153,14 @@ class Server:
         self.phase = Phase.DRAINING
         self.fleet.events.close()
         await self.grpc.drain(self.settings.server.drain_s)
+
+    def _watched(self) -> WatchedDirectory | None:
+        watch, limits = self.settings.watch, self.settings.limits
+        if watch.directory is None:
+            return None
+        return WatchedDirectory(
+            self.publisher, watch.directory, prune=watch.prune, resource_bytes=limits.resource_bytes
+        )
 
     def _application(self) -> FastAPI:
         settings = self.settings

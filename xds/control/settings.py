@@ -181,6 +181,13 @@ class AuthSettings(_Section):
         return Tokens([*scoped, *((digest, EVERYTHING) for digest in self.token_sha256)])
 
 
+class WatchSettings(_Section):
+    """A directory of snapshot files kept applied; with ``prune`` a group goes when its files go."""
+
+    directory: Path | None = None
+    prune: bool = False
+
+
 class LogSettings(_Section):
     """``auto`` writes JSON unless standard error is a terminal."""
 
@@ -200,6 +207,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     auth: AuthSettings = AuthSettings()
     logs: LogSettings = LogSettings()
+    watch: WatchSettings = WatchSettings()
 
     @classmethod
     def settings_customise_sources(

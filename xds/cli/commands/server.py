@@ -39,7 +39,7 @@ def serve(
     from xds.control.settings import SettingsError, load_settings
     from xds.model.errors import XdsError
 
-    flags = serve_flags(grpc, http, data, store, insecure, log_level)
+    flags = serve_flags(grpc, http, data, store, insecure, log_level, str(watch or ""), prune)
     try:
         settings = load_settings(config, flags)
     except SettingsError as error:
