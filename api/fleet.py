@@ -17,6 +17,7 @@ from api.content_types import accepts_yaml
 from api.paging import Paging
 from api.problem import RequestError
 from api.scope import Segment
+from api.selection import Selector
 from api.services import Here, Services
 from api.shapes import NackPage, NodeItem, NodePage, nack_item, node_item
 from xds.control.bootstrap import BootstrapOptions, ClientTls, Mode, bootstrap
@@ -35,6 +36,7 @@ async def list_nodes(
     here: Here,
     request: Request,
     paging: Paging,
+    selects: Selector,
     group: Annotated[str | None, Query()] = None,
     state: Annotated[Sync | None, Query(description="Nodes with a type in this state")] = None,
 ) -> Response:
@@ -42,7 +44,9 @@ async def list_nodes(
     found = (
         node
         for node in here.fleet.nodes(group)
-        if node.id > paging.after and (state is None or any(type.state is state for type in node.types))
+        if node.id > paging.after
+        and (state is None or any(type.state is state for type in node.types))
+        and selects(here.fleet.identity(node.id))
     )
     return await paging.answer(request, found, lambda node: node.id, lambda node: _item(here, node))
 

@@ -7,10 +7,11 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, NotRequired
 
-from fastapi import APIRouter, Depends, Query
-from fastapi.responses import JSONResponse, Response
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
 from typing_extensions import TypedDict
 
+from api.answers import answer_json
 from api.content_types import off_loop
 from api.grants import secrets_shown
 from api.paging import Page, Paging
@@ -63,6 +64,7 @@ class HeldPage(TypedDict):
 @router.get("/nodes/{id}/resources", response_model=HeldPage)
 async def list_held(
     here: Here,
+    request: Request,
     paging: Paging,
     id: Segment,
     type: Annotated[str, Query(description="Alias or type URL")] = "",
@@ -82,7 +84,7 @@ async def list_held(
     ]
     render = (render_resource if secrets else _redacted) if contents else None
     size = sum(len(found) for _, found in chosen if found is not None) * _SIZE_GUESS_BYTES
-    return JSONResponse(await off_loop(size, lambda: _page(paging, chosen, name, render)))
+    return await answer_json(request, await off_loop(size, lambda: _page(paging, chosen, name, render)))
 
 
 def _page(paging: Page, chosen: list[Chosen], glob: str, render: Render | None) -> Json:
