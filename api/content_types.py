@@ -10,10 +10,7 @@ from typing import Annotated, TypeVar
 from fastapi import Header, Request
 
 from api.problem import RequestError
-from xds.codec.document import parse_values
-from xds.codec.resources import Media, Pushed, decode_document, decode_resource, resource_from_bytes
-from xds.model.errors import MalformedError, Violation
-from xds.model.resource import Resource
+from xds.codec.resources import Media, Pushed, decode_document, decode_single
 
 OFF_LOOP_BYTES = 64 * 1024
 _MEDIA: Mapping[str, Media] = {
@@ -50,19 +47,10 @@ async def decode_pushed(body: bytes, content_type: str, resource_limit: int) -> 
     return await off_loop(len(body), lambda: decode_document(body, media, resource_limit=resource_limit))
 
 
-async def decode_single(body: bytes, content_type: str, type_url: str, name: str, resource_limit: int) -> Resource:
+async def decode_one(body: bytes, content_type: str, type_url: str, name: str, resource_limit: int) -> Pushed:
     """One resource's body: its JSON or YAML, or its serialized message. Raises as ``decode_pushed``."""
     media = media_of(content_type)
-
-    def decode() -> Resource:
-        if media == "protobuf":
-            return resource_from_bytes(type_url, body, name=name, resource_limit=resource_limit)
-        values = parse_values(body, media)
-        if len(values) != 1:
-            raise MalformedError([Violation("malformed", f"expected one resource, not {len(values)} documents")])
-        return decode_resource(values[0], type_url=type_url, name=name, resource_limit=resource_limit)
-
-    return await off_loop(len(body), decode)
+    return await off_loop(len(body), lambda: decode_single(body, media, type_url, name, resource_limit=resource_limit))
 
 
 def accepts_yaml(request: Request) -> bool:

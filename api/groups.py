@@ -9,17 +9,19 @@ from fastapi.responses import JSONResponse, Response
 
 from api.answers import answer_json, answer_yaml, etag_header, not_modified, unchanged
 from api.body import Body
-from api.content_types import ContentType, accepts_yaml, decode_pushed, decode_single, off_loop
+from api.content_types import ContentType, accepts_yaml, decode_one, decode_pushed, off_loop
 from api.grants import ShowSecrets, needs
 from api.group_settings import item_of
 from api.paging import Paging
-from api.push import Pushing, answer
+from api.problem import finding_item
+from api.push import Pushing, Strict, answer
 from api.scope import Segment
 from api.services import Here
 from api.shapes import GroupItem, GroupPage, PushAnswer, ResourcePage, SnapshotItem, ValidationAnswer
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
 from xds.control.content import Content, type_label
+from xds.control.push import PushOptions
 from xds.control.tokens import READ
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
@@ -63,10 +65,11 @@ async def get_snapshot(here: Here, request: Request, group: Segment, show_secret
 async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
     """Replace all resources of a group: ``{"resources": [...], "version"?, "versions"?}``."""
     pushed = await decode_pushed(body, content_type, pushing.here.options.resource_bytes)
+    pushing.options.heed(pushed.warnings)
     result = await pushing.here.publisher.push(
         group, pushed.resources, label=pushed.label, labels=pushed.labels, options=pushing.options
     )
-    return await answer(pushing, result)
+    return await answer(pushing, result, pushed.warnings)
 
 
 @router.delete("/groups/{group}/snapshot", response_model=PushAnswer)
@@ -108,8 +111,10 @@ async def put_resource(
 ) -> Response:
     """Add or replace one resource; the others stay. ``@type`` may be left out of the body."""
     limit = pushing.here.options.resource_bytes
-    resource = await decode_single(body, content_type, type_url_of(type), name, limit)
-    return await answer(pushing, await pushing.here.publisher.put(group, resource, pushing.options))
+    pushed = await decode_one(body, content_type, type_url_of(type), name, limit)
+    pushing.options.heed(pushed.warnings)
+    (resource,) = pushed.resources
+    return await answer(pushing, await pushing.here.publisher.put(group, resource, pushing.options), pushed.warnings)
 
 
 @router.delete("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
@@ -119,10 +124,12 @@ async def delete_resource(pushing: Pushing, group: Segment, type: Segment, name:
 
 
 @router.post("/validate", response_model=ValidationAnswer, openapi_extra=needs(READ))
-async def validate(here: Here, body: Body, content_type: ContentType = "") -> Response:
+async def validate(here: Here, body: Body, content_type: ContentType = "", strict: Strict = False) -> Response:
     """Check a snapshot without pushing it; 422 with all findings when it is wrong."""
     pushed = await decode_pushed(body, content_type, here.options.resource_bytes)
-    return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": []})
+    PushOptions(strict=strict).heed(pushed.warnings)
+    warnings = [finding_item(warning) for warning in pushed.warnings]
+    return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": [], "warnings": warnings})
 
 
 async def snapshot_response(content: Content, request: Request, show_secrets: bool) -> Response:

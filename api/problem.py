@@ -6,7 +6,7 @@ source, detail, hint, index}]}``; what a client cannot mend says nothing of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from http import HTTPStatus
 from typing import Any, cast
@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from api.services import services
+from api.shapes import FindingItem
 from xds.control.push import ChangeError, EmptyingError
 from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
 from xds.store.base import GoneError, OutOfSpaceError, ReusedPushIdError, UnavailableError
@@ -51,7 +52,7 @@ def problem(
     request: Request,
     status: HTTPStatus,
     detail: str,
-    errors: list[Json] | None = None,
+    errors: Sequence[Mapping[str, Any]] | None = None,
     headers: Mapping[str, str] | None = None,
     members: Mapping[str, object] | None = None,
 ) -> Response:
@@ -63,7 +64,7 @@ def problem(
         "detail": detail,
         "instance": request.url.path,
         "request_id": request_id(request),
-        "errors": (errors or [])[:ERRORS_SHOWN],
+        "errors": list(errors or ())[:ERRORS_SHOWN],
         **(members or {}),
     }
     own = {"X-Request-ID": request_id(request), "Cache-Control": "no-store"}
@@ -137,9 +138,10 @@ def _violations(request: Request, error: ValidationError) -> Response:
     return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", found)
 
 
-def finding_item(violation: Violation) -> Json:
+def finding_item(violation: Violation) -> FindingItem:
     """An error or a warning as answers hold it."""
-    return {name: _shorten(value) if isinstance(value, str) else value for name, value in asdict(violation).items()}
+    shown = {name: _shorten(value) if isinstance(value, str) else value for name, value in asdict(violation).items()}
+    return cast(FindingItem, shown)
 
 
 def _shorten(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated
@@ -13,12 +14,13 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.grants import grant_of
-from api.problem import RequestError
+from api.problem import RequestError, finding_item
 from api.services import Here, Services
 from api.shapes import PushAnswer, progress_item, push_answer
 from xds.control.push import ANY_ETAG, PushOptions, PushResult
 from xds.control.waiting import Verdict, verdict
 from xds.fleet.state import Convergence
+from xds.model.errors import Violation
 from xds.store.base import Meta
 
 WAIT_LIMIT_S = 300.0
@@ -29,6 +31,8 @@ MESSAGE_LIMIT = 2000
 
 _ETAG = re.compile(r'\s*(?:W/)?"?(r(\d{1,18})(?:-[0-9a-f]+)?)"?\s*')
 _WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)\"?")
+
+Strict = Annotated[bool, Query(description="Warnings are errors")]
 
 # The revision a group must be at, and the etag it must have, as in ``PushOptions``.
 Precondition = tuple[int | None, str]
@@ -76,9 +80,12 @@ def shared_options(
     allow_empty: Annotated[bool, Query(description="The group may become empty while nodes are connected")] = False,
     author: Annotated[str, Query(max_length=AUTHOR_LIMIT, description="By default the name of the token")] = "",
     message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
+    strict: Strict = False,
 ) -> PushOptions:
     """The options of a push to whatever groups, from its headers and query."""
-    return PushOptions(idempotency_key, None, Meta(author or grant_of(request).name, message), dry_run, allow_empty)
+    return PushOptions(
+        idempotency_key, None, Meta(author or grant_of(request).name, message), dry_run, allow_empty, strict=strict
+    )
 
 
 SharedOptions = Annotated[PushOptions, Depends(shared_options)]
@@ -119,16 +126,19 @@ def push_context(here: Here, options: Options, wait_s: Wait) -> PushContext:
 Pushing = Annotated[PushContext, Depends(push_context)]
 
 
-async def answer(pushing: PushContext, result: PushResult) -> Response:
-    """200 with what changed; after ``Prefer: wait``, 202 while nodes are pending."""
-    body, pending = await answered(pushing, result)
+async def answer(pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()) -> Response:
+    """200 with what changed and the warnings of its input; after ``Prefer: wait``, 202 while nodes are pending."""
+    body, pending = await answered(pushing, result, warnings)
     tag = {"ETag": f'"{result.etag}"'} if result.etag else {}
     return JSONResponse(body, status_of(pending), {**tag, **applied(pushing)})
 
 
-async def answered(pushing: PushContext, result: PushResult) -> tuple[PushAnswer, bool]:
+async def answered(
+    pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()
+) -> tuple[PushAnswer, bool]:
     """What a push came to, once it was waited for as wished; and whether nodes are pending still."""
     body = push_answer(result)
+    body["warnings"] = [finding_item(warning) for warning in (*warnings, *result.warnings)]
     if pushing.options.dry_run:
         body["dry_run"] = True
     elif pushing.wait_s:

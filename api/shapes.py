@@ -38,6 +38,19 @@ class ProgressItem(TypedDict):
     nacks: list[NackItem]
 
 
+class FindingItem(TypedDict):
+    """An error or a warning; ``index`` is the position among the pushed resources, -1 for none of them."""
+
+    code: str
+    severity: str
+    resource: str
+    pointer: str
+    source: str
+    detail: str
+    hint: str
+    index: int
+
+
 class PushAnswer(TypedDict):
     group: str
     revision: int
@@ -45,6 +58,7 @@ class PushAnswer(TypedDict):
     versions: dict[str, str]
     changes: dict[str, ChangeItem]
     changed: bool
+    warnings: list[FindingItem]
     dry_run: NotRequired[bool]
     progress: NotRequired[ProgressItem]
 
@@ -233,7 +247,8 @@ class NackPage(TypedDict):
 class ValidationAnswer(TypedDict):
     valid: bool
     resources: int
-    errors: list[dict[str, Any]]
+    errors: list[FindingItem]
+    warnings: list[FindingItem]
 
 
 def push_answer(result: PushResult) -> PushAnswer:
@@ -247,6 +262,7 @@ def push_answer(result: PushResult) -> PushAnswer:
             for label, change in result.changes.items()
         },
         "changed": result.changed,
+        "warnings": [],
     }
 
 

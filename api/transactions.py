@@ -114,9 +114,14 @@ async def transact(
     for each in decoded:
         demand(request, write_scope(each.change.group))
         check_stated(pushing.here, each.change.if_match, each.change.if_none_match)
+    warnings = [
+        [placed(warning, index, _part(each.change)) for warning in each.pushed.warnings]
+        for index, each in enumerate(decoded)
+    ]
+    pushing.options.heed([warning for found in warnings for warning in found])
     drafts = [await _draft(index, each) for index, each in enumerate(decoded)]
     results = await pushing.here.publisher.transaction(drafts, pushing.options)
-    items = await asyncio.gather(*(answered(pushing, result) for result in results))
+    items = await asyncio.gather(*(answered(pushing, *each) for each in zip(results, warnings, strict=True)))
     answer = {"results": [item for item, _ in items]}
     return JSONResponse(answer, status_of(any(pending for _, pending in items)), applied(pushing))
 

@@ -204,7 +204,7 @@ async def test_history_and_rollback(api: Api) -> None:
 
 async def test_validate_pushes_nothing(api: Api) -> None:
     good = await api.client.post("/api/v1/validate", json={"resources": [A]})
-    assert good.json() == {"valid": True, "resources": 1, "errors": []}
+    assert good.json() == {"valid": True, "resources": 1, "errors": [], "warnings": []}
     bad = await api.client.post("/api/v1/validate", json={"resources": [{**A, "nmae": 1}, {**B, "typ": 2}]})
     assert (bad.status_code, len(bad.json()["errors"])) == (422, 2)
     assert (await api.client.get("/api/v1/groups")).json()["items"] == []

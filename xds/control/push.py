@@ -33,7 +33,10 @@ class ChangeError(XdsError):
 
 @dataclass(frozen=True, slots=True)
 class PushResult:
-    """What a push came to. ``versions`` and ``changes`` are by type label; ``changed`` False made no revision."""
+    """What a push came to. ``versions`` and ``changes`` are by type label; ``changed`` False made no revision.
+
+    ``warnings`` is what was found in it and stopped nothing.
+    """
 
     group: str
     revision: int
@@ -41,6 +44,7 @@ class PushResult:
     versions: Mapping[str, str]
     changes: Mapping[str, Change]
     changed: bool = True
+    warnings: tuple[Violation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class PushOptions:
     * ``expect``: the revision the group must be at, 0 for none;
     * ``etag``: what the group's etag must be, ``*`` for any: it must exist; without its hash only the revision counts;
     * ``dry_run``: say what would change, change nothing;
-    * ``allow_empty``: the group may become empty although nodes are connected.
+    * ``allow_empty``: the group may become empty although nodes are connected;
+    * ``strict``: warnings are errors.
 
     ``expect`` and ``etag`` of a transaction stand in its drafts.
     """
@@ -62,6 +67,12 @@ class PushOptions:
     dry_run: bool = False
     allow_empty: bool = False
     etag: str = ""
+    strict: bool = False
+
+    def heed(self, warnings: Sequence[Violation]) -> None:
+        """Raises ``ValidationError`` where warnings are errors."""
+        if self.strict and warnings:
+            raise ValidationError(list(warnings))
 
 
 DEFAULT_OPTIONS = PushOptions()
