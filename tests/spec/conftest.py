@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import pytest
 
@@ -14,7 +15,13 @@ class Connect(Protocol):
     """Opens a stream of the test's variant to the test's server."""
 
     def __call__(
-        self, node_id: str = "node", *, cluster: str = "", peer: str = "peer", type_url: str = ""
+        self,
+        node_id: str = "node",
+        *,
+        cluster: str = "",
+        peer: str = "peer",
+        type_url: str = "",
+        metadata: Mapping[str, Any] | None = None,
     ) -> Client: ...
 
 
@@ -32,8 +39,8 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 
 @pytest.fixture
 def connect(server: Server, variant: Variant) -> Connect:
-    def connect(node_id: str = "node", *, cluster: str = "", peer: str = "peer", type_url: str = "") -> Client:
-        return Client(server, variant, node_id, cluster=cluster, peer=peer, type_url=type_url)
+    def connect(node_id: str = "node", **fields: Any) -> Client:
+        return Client(server, variant, node_id, **fields)
 
     return connect
 

@@ -21,6 +21,8 @@ from xds.protocol.memo import Memo
 RETAINED_REVISIONS = 10
 _PUSHES_PER_AGE = 10  # of the memo of responses
 _MEMO_ENTRIES = 1024
+_FORMER_GROUPS = 2  # a client may have left amid the transition from one to the other
+_FOLLOWED_LIMIT = 50_000  # nodes
 
 Translate = Callable[[ResourceSet], ResourceSet | None]
 
@@ -62,6 +64,7 @@ class SnapshotCache:
         self._groups: dict[str, _Group] = {}
         self.membership = Membership(self._groups.__contains__)
         self._proceed_on_nack: Mapping[str, bool] = {}
+        self._followed: dict[str, tuple[str, ...]] = {}  # by node id, the one that changed longest ago first
         self._variants = dict(variants or {})
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(_MEMO_ENTRIES)
         self._changes: Memo[tuple[int, int], Change] = Memo(_MEMO_ENTRIES)
@@ -131,12 +134,26 @@ class SnapshotCache:
         found = self._groups.get(group)
         return self._view(found, variant) if found is not None else None
 
-    def recall(self, group: str, type_url: str, version_info: str, variant: str = "") -> ResourceSet | None:
+    def followed(self, node_id: str, group: str) -> None:
+        """The node follows this group now. Told apart from its answers, so that it is known when it comes back."""
+        before = self._followed.pop(node_id, ())
+        self._followed[node_id] = (group, *(each for each in before if each != group))[:_FORMER_GROUPS]
+        if len(self._followed) > _FOLLOWED_LIMIT:
+            del self._followed[next(iter(self._followed))]
+
+    def former(self, node_id: str) -> tuple[str, ...]:
+        """The groups that a node followed last, the latest first: what it holds is from them."""
+        return self._followed.get(node_id, ())
+
+    def recall(
+        self, group: str, type_url: str, version_info: str, variant: str = "", former: Sequence[str] = ()
+    ) -> ResourceSet | None:
         """The retained set that a reconnecting SotW client names by version_info, newest first.
 
-        Of a ``~union`` only the new side is named; the set before it is taken for the other side.
+        ``former`` groups, where the client may have it from, are searched before ``group``. Of a ``~union`` only the
+        new side is named; the set before it is taken for the other side.
         """
-        history = self._history(group, type_url, variant)
+        history = self._history((*former, group), type_url, variant)
         label = version_info.removesuffix(UNION_SUFFIX)
         for position, found in enumerate(history):
             if found.version_info == label:
@@ -146,14 +163,19 @@ class SnapshotCache:
         return None
 
     def recall_versions(
-        self, group: str, type_url: str, versions: Mapping[str, str], variant: str = ""
+        self,
+        group: str,
+        type_url: str,
+        versions: Mapping[str, str],
+        variant: str = "",
+        former: Sequence[str] = (),
     ) -> ResourceSet | None:
         """The set of retained resources that a reconnecting Delta client names by resource version.
 
         A set that matches exactly is returned itself; otherwise one is put together from all retained revisions.
         Names whose version is not retained are left out.
         """
-        history = self._history(group, type_url, variant)
+        history = self._history((*former, group), type_url, variant)
         for found in history:
             if len(found) == len(versions) and all(
                 (resource := found.resources.get(name)) is not None and resource.version == version
@@ -226,14 +248,11 @@ class SnapshotCache:
         key = (variant, resource_set.id)
         return self._translated.get(key, lambda: self._variants[variant](resource_set))
 
-    def _history(self, group: str, type_url: str, variant: str) -> list[ResourceSet]:
-        """The distinct sets of a type among the retained revisions, newest first."""
-        found = self._groups.get(group)
-        if found is None:
-            return []
-        snapshots = [self._translate(snapshot, variant) for snapshot in reversed(found.retained)]
-        sets = [snapshot.sets[type_url] for snapshot in snapshots if type_url in snapshot.sets]
-        return list(dict.fromkeys(sets))
+    def _history(self, groups: Sequence[str], type_url: str, variant: str) -> list[ResourceSet]:
+        """The distinct sets of a type among the retained revisions, group by group, newest first."""
+        held = [self._groups[group] for group in dict.fromkeys(groups) if group in self._groups]
+        snapshots = (self._translate(snapshot, variant) for group in held for snapshot in reversed(group.retained))
+        return list(dict.fromkeys(snapshot.sets[type_url] for snapshot in snapshots if type_url in snapshot.sets))
 
 
 def _assignments(clusters: Iterable[str], new: ResourceSet, source: str) -> frozenset[str]:

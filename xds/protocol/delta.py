@@ -6,7 +6,7 @@ that do not exist are told by ``removed_resources``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from xds.model.snapshot import ResourceSet
 from xds.protocol.cache import SnapshotCache
@@ -14,7 +14,9 @@ from xds.protocol.events import DeltaRequest
 from xds.protocol.track import Track
 
 
-def remember(track: Track, request: DeltaRequest, cache: SnapshotCache, group: str, api: str) -> ResourceSet | None:
+def remember(
+    track: Track, request: DeltaRequest, cache: SnapshotCache, group: str, api: str, former: Sequence[str] = ()
+) -> ResourceSet | None:
     """What ``initial_resource_versions`` says the client holds; only the first message of a type may say so.
 
     Rule 54: use it "to suppress unchanged resources, to send changed ones, and to report in removed_resources those
@@ -23,7 +25,7 @@ def remember(track: Track, request: DeltaRequest, cache: SnapshotCache, group: s
     versions = request.initial_versions
     if not versions:
         return None
-    old = cache.recall_versions(group, track.type.type_url, versions, api)
+    old = cache.recall_versions(group, track.type.type_url, versions, api, former)
     track.known.base = old
     held = old.resources if old is not None else {}
     track.known.doubted = {name: version for name, version in versions.items() if name not in held}

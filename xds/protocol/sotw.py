@@ -6,13 +6,17 @@ SRDS, partial otherwise); removals are told by absence, or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xds.model.snapshot import ResourceSet
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import SotwRequest
 from xds.protocol.track import Track
 
 
-def remember(track: Track, request: SotwRequest, cache: SnapshotCache, group: str, api: str) -> ResourceSet | None:
+def remember(
+    track: Track, request: SotwRequest, cache: SnapshotCache, group: str, api: str, former: Sequence[str] = ()
+) -> ResourceSet | None:
     """The retained set the client names by its version_info.
 
     Rule 13: the first request is answered in full all the same; the old set only tells what must not go yet.
@@ -20,4 +24,4 @@ def remember(track: Track, request: SotwRequest, cache: SnapshotCache, group: st
     track.placeholders = not request.version_info
     if not request.version_info:
         return None
-    return cache.recall(group, track.type.type_url, request.version_info, api)
+    return cache.recall(group, track.type.type_url, request.version_info, api, former)

@@ -86,6 +86,7 @@ class DiscoveryStream:
         self._node_prefix = b""
         self._home = ""
         self._home_epoch = -1
+        self._former: tuple[str, ...] = ()  # the groups its client holds something of, when it comes back
         self._tracks: dict[str, Track] = {}
         self._in_rank_order: tuple[Track, ...] = ()
         self._waiting: dict[str, list[Request]] = {}  # requests of a node that no group matches yet
@@ -220,10 +221,13 @@ class DiscoveryStream:
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
         self._gate = self._clients.enter((f"{self._peer}{self.api}", node.id))
+        self._former = self._cache.former(node.id)
         if view is not None:
             self._follow(view, now)
 
     def _follow(self, view: View, now: float) -> None:
+        if self.node is not None and view.group != self.group:
+            self._cache.followed(self.node.id, view.group)
         self.view = view
         gate = self._require_gate()
         gate.proceed_on_nack = view.proceed_on_nack
@@ -275,8 +279,8 @@ class DiscoveryStream:
     def _remember(self, track: Track, request: Request) -> ResourceSet | None:
         """What the client holds from an earlier stream, as far as it is retained (DESIGN 3.2, reconnect)."""
         if isinstance(request, DeltaRequest):
-            return delta.remember(track, request, self._cache, self.group, self.api)
-        return sotw.remember(track, request, self._cache, self.group, self.api)
+            return delta.remember(track, request, self._cache, self.group, self.api, self._former)
+        return sotw.remember(track, request, self._cache, self.group, self.api, self._former)
 
     def _answer(self, track: Track, answer: Answer, request: Request, events: list[Event]) -> None:
         type_url = track.type.type_url
