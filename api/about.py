@@ -1,7 +1,8 @@
-"""What runs here, how it is set up, and who asks."""
+"""What runs here, how it is set up, who asks, and what may be pushed."""
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from importlib.metadata import version
 from typing import Any
@@ -11,8 +12,15 @@ from fastapi.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
 import xds
+from api.answers import answer_json
 from api.grants import ANY, grant_of, needs
+from api.scope import Segment
 from api.services import Here
+from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
+from xds.model.errors import NotFoundError
+from xds.model.resource_type import type_url_of
+
+SCHEMA_TYPE = "application/schema+json"
 
 router = APIRouter(tags=["about"])
 
@@ -60,3 +68,12 @@ async def get_caller(here: Here, request: Request) -> Response:
 async def get_config(here: Here) -> Response:
     """The effective settings, without secrets."""
     return JSONResponse(here.options.config)
+
+
+@router.get("/schema/{type}", response_model=dict[str, Any], responses={200: {"content": {SCHEMA_TYPE: {}}}})
+async def get_schema(request: Request, type: Segment) -> Response:
+    """JSON Schema 2020-12 of a resource type (alias, type URL or message name), or of a whole push: ``snapshot``."""
+    found = await asyncio.to_thread(snapshot_schema if type == SNAPSHOT else lambda: resource_schema(type_url_of(type)))
+    if found is None:
+        raise NotFoundError(f"no such type in Envoy's API: {type[:200]!r}")
+    return await answer_json(request, found, media_type=SCHEMA_TYPE)

@@ -22,12 +22,15 @@ _LISTS = ("items", "resources")
 
 
 async def answer_json(
-    request: Request, document: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    request: Request,
+    document: Mapping[str, Any],
+    headers: Mapping[str, str] | None = None,
+    media_type: str = JSON_TYPE,
 ) -> Response:
     """A document as JSON, compressed when it is large and the client can read that."""
     pieces = sum(len(document[name]) for name in _LISTS if isinstance(document.get(name), list))
     data = encode_json(document) if pieces <= PIECES_ON_LOOP else await asyncio.to_thread(encode_json, document)
-    return await _answer(request, data, JSON_TYPE, headers)
+    return await _answer(request, data, media_type, headers)
 
 
 async def answer_yaml(
