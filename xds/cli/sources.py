@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 from xds.cli.failure import CommandError, Exit
 from xds.cli.paths import STANDARD_INPUT, files_of, group_of
 from xds.codec.document import Document, parse_document
-from xds.model.errors import ValidationError
+from xds.codec.places import locate
+from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import alias_of
 
 Json = dict[str, Any]
@@ -19,12 +20,13 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class Source:
-    """What goes to one group."""
+    """What goes to one group. ``documents`` are the files that the resources come from, in order."""
 
     group: str
     resources: list[object] = field(default_factory=list)
     label: str = ""
     labels: dict[str, str] = field(default_factory=dict)
+    documents: list[Document] = field(default_factory=list)
 
     def add(self, document: Document, name: str) -> None:
         """Take in one file. Raises ``CommandError`` when it disagrees about the version."""
@@ -33,6 +35,7 @@ class Source:
         self.resources.extend(document.resources)
         self.label = self.label or document.label
         self.labels.update(document.labels)
+        self.documents.append(document)
 
     def body(self) -> Json:
         """The push as the API takes it."""
@@ -42,6 +45,27 @@ class Source:
             **({"version": self.label} if self.label else {}),
             **({"versions": versions} if versions else {}),
         }
+
+    def placed(self, findings: Sequence[Json]) -> list[Json]:
+        """Findings of the server, about resources by ``index``, with ``file:line:column`` of our files."""
+        found = list(findings)
+        first = 0
+        for document in self.documents:
+            here = range(first, first + len(document.resources))
+            positions = [at for at, finding in enumerate(found) if finding.get("index", -1) in here]
+            sources = _sources(document, [(found[at]["index"] - first, found[at]["pointer"]) for at in positions])
+            for at, source in zip(positions, sources, strict=True):
+                found[at] = {**found[at], "source": source}
+            first = here.stop
+        return found
+
+
+def _sources(document: Document, wanted: Sequence[tuple[int, str]]) -> list[str]:
+    """``file:line:column`` of places in a file, by the position of the resource and a pointer within it."""
+    if not wanted:
+        return []
+    violations = [Violation("", "", pointer=pointer, index=index) for index, pointer in wanted]
+    return [violation.source for violation in locate(document.layout, violations)]
 
 
 def read_sources(paths: Iterable[Path], group: str = "") -> list[Source]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +40,15 @@ class Checks:
     timeout_s: float = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A file that was read; its resources are those of the group from ``first`` on."""
+
+    name: str
+    body: bytes
+    first: int
+
+
 @dataclass(slots=True)
 class Checked:
     """One group's files: the resources that could be read, and what was found."""
@@ -44,6 +56,7 @@ class Checked:
     group: str
     resources: list[Resource] = field(default_factory=list)
     findings: list[Violation] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=list)
 
 
 def check_files(paths: Iterable[Path], group: str, checks: Checks) -> list[Checked]:
@@ -105,7 +118,7 @@ def _check(group: str, files: Sequence[Path], checks: Checks) -> Checked:
     for file in files:
         _read(file, checked)
     if not any(finding.severity == "error" for finding in checked.findings):
-        checked.findings += _together(checked, checks)
+        checked.findings += _placed(list(_together(checked, checks)), checked.texts)
     return checked
 
 
@@ -113,13 +126,15 @@ def _read(file: Path, checked: Checked) -> None:
     from xds.codec.resources import decode_document
     from xds.model.errors import ValidationError
 
+    text = Text(shown_name(file), read_bytes(file), len(checked.resources))
     try:
-        pushed = decode_document(read_bytes(file), source=shown_name(file))
+        pushed = decode_document(text.body, source=text.name)
     except ValidationError as error:
-        checked.findings += [_named(finding, file) for finding in error.violations]
+        checked.findings += [_named(finding, text.name) for finding in error.violations]
     else:
+        checked.texts.append(text)
         checked.resources += pushed.resources
-        checked.findings += [_named(finding, file) for finding in pushed.warnings]
+        checked.findings += [_named(finding, text.name) for finding in pushed.warnings]
 
 
 def _together(checked: Checked, checks: Checks) -> Iterator[Violation]:
@@ -171,5 +186,23 @@ def _add_descriptors(files: Sequence[Path]) -> None:
         raise CommandError(Exit.USAGE, f"--descriptor-set: {error}") from None
 
 
-def _named(finding: Violation, file: Path) -> Violation:
-    return finding if finding.source else replace(finding, source=shown_name(file))
+def _named(finding: Violation, name: str) -> Violation:
+    return finding if finding.source else replace(finding, source=name)
+
+
+def _placed(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Violation]:
+    """Findings about the whole set, with the place in the file that each is about; without one, where it is of none."""
+    from xds.codec.document import parse_document
+    from xds.codec.places import locate
+
+    firsts = [text.first for text in texts]
+    owners = [bisect_right(firsts, finding.index) - 1 for finding in findings]
+    for owner, found in groupby(zip(owners, findings, strict=True), key=itemgetter(0)):
+        members = [finding for _, finding in found]
+        if owner < 0:
+            yield from members
+            continue
+        text = texts[owner]
+        layout = parse_document(text.body, source=text.name).layout
+        own = locate(layout, [replace(finding, index=finding.index - text.first) for finding in members])
+        yield from (replace(finding, source=placed.source) for finding, placed in zip(members, own, strict=True))
