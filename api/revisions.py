@@ -17,7 +17,16 @@ from api.problem import RequestError
 from api.push import WAIT_LIMIT_S, Pushing, answer, settled
 from api.scope import Segment
 from api.services import Here
-from api.shapes import ProgressItem, PushAnswer, RevisionPage, SnapshotItem, progress_item, revision_item
+from api.shapes import (
+    ProgressItem,
+    PushAnswer,
+    RevisionPage,
+    RolloutItem,
+    SnapshotItem,
+    progress_item,
+    revision_item,
+    rollout_item,
+)
 from xds.model.errors import NotFoundError
 
 Revision = Annotated[int, Path(ge=1, le=(1 << 63) - 1)]
@@ -67,6 +76,12 @@ async def get_progress(
     if found is None:
         raise NotFoundError(f"revision {revision} of group {group!r} is no recent push of this server")
     return JSONResponse(progress_item(found))
+
+
+@router.get("/rollout", response_model=RolloutItem)
+async def get_rollout(here: Here, group: Segment) -> Response:
+    """How far the connected nodes have come with what the group is served now, type by type."""
+    return JSONResponse(rollout_item(await here.publisher.rollout(group)))
 
 
 @router.post("/rollback", response_model=PushAnswer, openapi_extra=_ROLLBACK_BODY)

@@ -10,10 +10,11 @@ from typing_extensions import TypedDict
 
 from xds.control.content import Content, type_label
 from xds.control.publisher import PushResult
+from xds.control.rollout import Rollout
 from xds.control.translation import Unexpressed
 from xds.control.waiting import verdict
 from xds.fleet.event_log import FleetEvent
-from xds.fleet.state import Convergence, NackRecord, NodeState, StreamState, TypeState
+from xds.fleet.state import Convergence, NackRecord, NodeState, StreamState, Sync, TypeState
 from xds.store.base import Meta, RevisionInfo
 
 Json = dict[str, Any]
@@ -49,6 +50,28 @@ class FindingItem(TypedDict):
     detail: str
     hint: str
     index: int
+
+
+class TypeRolloutItem(TypedDict):
+    """Connected nodes by their state."""
+
+    synced: int
+    pending: int
+    nacked: int
+    not_subscribed: int
+
+
+class RolloutItem(TypedDict):
+    """The connected nodes of a group against its head; those that subscribe to nothing do not count."""
+
+    group: str
+    revision: int
+    synced: int
+    pending: int
+    nacked: int
+    types: dict[str, TypeRolloutItem]
+    pending_nodes: list[str]
+    nacks: list[NackItem]
 
 
 class PushAnswer(TypedDict):
@@ -274,6 +297,28 @@ def progress_item(found: Convergence) -> ProgressItem:
         "nacked": found.nacked,
         "pending_nodes": list(found.pending_nodes),
         "nacks": [nack_item(record) for record in found.nacks],
+    }
+
+
+def rollout_item(found: Rollout) -> RolloutItem:
+    return {
+        "group": found.group,
+        "revision": found.revision,
+        "synced": found.states.get(Sync.SYNCED, 0),
+        "pending": found.states.get(Sync.PENDING, 0),
+        "nacked": found.states.get(Sync.NACKED, 0),
+        "types": {alias: _type_rollout(states) for alias, states in sorted(found.types.items())},
+        "pending_nodes": list(found.pending_nodes),
+        "nacks": [nack_item(record) for record in found.nacks],
+    }
+
+
+def _type_rollout(states: Mapping[Sync, int]) -> TypeRolloutItem:
+    return {
+        "synced": states.get(Sync.SYNCED, 0),
+        "pending": states.get(Sync.PENDING, 0),
+        "nacked": states.get(Sync.NACKED, 0),
+        "not_subscribed": states.get(Sync.NOT_SUBSCRIBED, 0),
     }
 
 

@@ -36,6 +36,7 @@ from xds.control.push import (
     settle,
     whole,
 )
+from xds.control.rollout import Rollout, rollout
 from xds.control.translation import V2, V2_TYPES, Unexpressed, unexpressed
 from xds.control.waiting import PushLog
 from xds.fleet.fleet import Fleet
@@ -142,6 +143,10 @@ class Publisher:
             raise NotFoundError(f"no such group: {group!r}")
         return found
 
+    async def rollout(self, group: str) -> Rollout:
+        """How far the connected nodes have come with what a group is served now. Raises ``NotFoundError``."""
+        return await rollout(self._cache, self._fleet, self.content(group).snapshot)
+
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[Unexpressed, ...]]:
         """What a node asks for and is not sent, because its API cannot express it; by type alias."""
         return unexpressed(self._cache, node)
@@ -215,7 +220,7 @@ class Publisher:
         by selector, ``StoreError``.
         """
         check_group_name(group)
-        check_settings(settings)
+        selector = await asyncio.to_thread(check_settings, settings)
         held = self._contents.get(group)
         if settings.selector and held is not None and not held.blob_ids and not allow_empty:
             raise EmptyingError(
@@ -224,7 +229,7 @@ class Publisher:
             )
         if dry_run:
             return self.settings.get(group) != settings
-        return await self._finish(self.settings.put(group, settings))
+        return await self._finish(self.settings.put(group, settings, selector))
 
     async def transaction(self, drafts: Sequence[Draft], options: PushOptions = DEFAULT_OPTIONS) -> list[PushResult]:
         """Change several groups, all of them or none; a result for each, in the given order.

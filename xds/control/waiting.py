@@ -12,8 +12,6 @@ from enum import StrEnum
 from xds.control.translation import variant_sets
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence
-from xds.model.group import match_group
-from xds.model.node import Node
 from xds.protocol.cache import SnapshotCache
 
 PUSHES_KEPT = 64
@@ -88,8 +86,6 @@ class PushLog:
         return sorted(node for node in late if self._group_of(node) == push.group)
 
     def _group_of(self, node_id: str) -> str:
-        state = self._fleet.node(node_id)
-        if state is None:
-            return ""
-        match = match_group(Node(state.id, state.cluster), lambda group: self._cache.get(group) is not None)
+        node = self._fleet.identity(node_id)
+        match = self._cache.match(node) if node is not None else None
         return match.group if match is not None else ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from xds.fleet.state import Sync
 from xds.fleet.track import NodeTrack, TypeTrack
+from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 
 
@@ -47,6 +48,19 @@ def node_progress(
             if track is not None:
                 found.add(track, target)
     return found
+
+
+def type_progress(
+    node: NodeTrack, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
+) -> dict[str, Sync]:
+    """Where a connected node stands with each pushed type, by alias; the worst of its streams."""
+    found = {alias_of(type_url): NodeProgress() for type_url in targets}
+    for stream in node.streams.values():
+        for type_url, target in variants.get(stream.api, targets).items():
+            track, progressed = stream.types.get(type_url), found.get(alias_of(type_url))
+            if track is not None and progressed is not None:
+                progressed.add(track, target)
+    return {alias: each.state for alias, each in found.items()}
 
 
 def progress(track: TypeTrack, target: ResourceSet) -> Sync:

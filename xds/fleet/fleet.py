@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from xds.fleet.convergence import node_progress
+from xds.fleet.convergence import node_progress, type_progress
 from xds.fleet.event_log import EventLog
 from xds.fleet.holding import Holding, holdings
 from xds.fleet.nacks import RECORDS_LIMIT, NackLog, answers, mentions
@@ -199,6 +199,20 @@ class Fleet:
             pending_nodes=tuple(pending),
             nacks=tuple(nacks),
         )
+
+    def progress_by_type(
+        self,
+        group: str,
+        targets: Mapping[str, ResourceSet],
+        among: Collection[str] | None = None,
+        variants: Mapping[str, Mapping[str, ResourceSet]] = MappingProxyType({}),
+    ) -> dict[str, Counter[Sync]]:
+        """As ``convergence``, for each type by alias: how many nodes are in which state."""
+        found: dict[str, Counter[Sync]] = {alias_of(type_url): Counter() for type_url in targets}
+        for track in self._connected_among(group, among):
+            for alias, state in type_progress(track, targets, variants).items():
+                found[alias][state] += 1
+        return found
 
     def nodes_by_group(self) -> Counter[str]:
         """Connected nodes per group; the empty group is of those that none matches."""
