@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from xds.cli.client import Client, group_path
+from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.failure import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.pushing import confirm, if_match, push_query, summary, tell_warnings
@@ -46,9 +46,16 @@ class ApplyOptions:
 
 
 def apply(client: Client, sources: list[Source], options: ApplyOptions) -> None:
-    """Push every source, delete what is to be pruned, then wait for all of them. Raises ``CommandError``."""
+    """Push every source, delete what is to be pruned, then wait for all of them.
+
+    Nothing is pushed when one of them is wrong. Raises ``CommandError``.
+    """
+    for source in sources if len(sources) > 1 else ():
+        _check(client, source, options)
+    if options.if_match and (options.prune or len(sources) > 1):
+        raise CommandError(Exit.USAGE, "--if-match is about one group; name it with -g")
     doomed = _doomed(client, sources, options) if options.prune else []
-    answers = [_push(client, source, options) for source in sources]
+    answers = [_push(client, sources[0], options)] if len(sources) == 1 else _push_all(client, sources, options)
     answers += [_delete(client, group, options) for group in doomed]
     _show(answers, options.format)
     for answer in answers:
@@ -68,20 +75,41 @@ def _show(answers: Sequence[Json], format: Format) -> None:
         write("".join(f"{summary(answer)}\n" for answer in answers))
 
 
+def _check(client: Client, source: Source, options: ApplyOptions) -> None:
+    """Raises ``CommandError`` for what the server would refuse."""
+    try:
+        client.call("POST", "/validate", {"strict": "true"} if options.strict else None, body=source.body())
+    except RefusedError as error:
+        raise source.refused(error) from None
+
+
 def _push(client: Client, source: Source, options: ApplyOptions) -> Json:
-    query = push_query(
+    path, headers = group_path(source.group, "/snapshot"), if_match(options.if_match)
+    try:
+        return client.call("PUT", path, _query(options), headers, source.body())
+    except RefusedError as error:
+        raise source.refused(error) from None
+
+
+def _push_all(client: Client, sources: Sequence[Source], options: ApplyOptions) -> list[Json]:
+    """All groups, or none of them."""
+    changes = [{"group": source.group, "snapshot": source.body()} for source in sources]
+    answer = client.call("POST", "/transactions", _query(options), body={"changes": changes})
+    results: list[Json] = answer["results"]
+    return results
+
+
+def _query(options: ApplyOptions) -> dict[str, str]:
+    return push_query(
         options.message,
         dry_run=options.dry_run is DryRun.SERVER,
         allow_empty=options.allow_empty,
         strict=options.strict,
     )
-    return client.call("PUT", group_path(source.group, "/snapshot"), query, if_match(options.if_match), source.body())
 
 
 def _doomed(client: Client, sources: Sequence[Source], options: ApplyOptions) -> list[str]:
     """The groups that are not among the files; shown, and on a terminal asked for."""
-    if options.if_match:
-        raise CommandError(Exit.USAGE, "--if-match is about one group, --prune about all others")
     kept = {source.group for source in sources}
     doomed = [item["group"] for item in client.items("/groups") if item["group"] not in kept]
     if doomed:

@@ -180,6 +180,7 @@ class Server:
             lambda: self.phase,
             options,
             self.metrics.limit_hits,
+            self.grpc.disconnect,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, stream_limits(settings)))
 

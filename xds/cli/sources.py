@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from xds.cli.client import RefusedError, finding_line
 from xds.cli.failure import CommandError, Exit
 from xds.cli.paths import STANDARD_INPUT, files_of, group_of
 from xds.codec.document import Document, parse_document
@@ -45,6 +46,12 @@ class Source:
             **({"version": self.label} if self.label else {}),
             **({"versions": versions} if versions else {}),
         }
+
+    def refused(self, error: RefusedError) -> RefusedError:
+        """A refusal of the server that names the places in our files."""
+        found = self.placed(error.problem.get("errors", []))
+        lines = [finding_line(finding) for finding in found]
+        return RefusedError(error.status, "\n".join(lines) or str(error), {**error.problem, "errors": found})
 
     def placed(self, findings: Sequence[Json]) -> list[Json]:
         """Findings of the server, about resources by ``index``, with ``file:line:column`` of our files."""
@@ -89,5 +96,5 @@ def _read(file: Path) -> Document:
     except OSError as error:
         raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
     except ValidationError as error:
-        lines = (str(violation) if violation.source else f"{file}: {violation}" for violation in error.violations)
-        raise CommandError(Exit.INVALID, "\n".join(lines)) from None
+        found = [replace(violation, source=violation.source or str(file)) for violation in error.violations]
+        raise CommandError(Exit.INVALID, "\n".join(finding_line(asdict(violation)) for violation in found)) from None
