@@ -35,3 +35,19 @@ def test_bench_runs_and_prints_its_rows(module: str) -> None:
     # A column's name may hold a space; no row has a cell more or less than the others.
     assert header.startswith("variant")
     assert len({len(line.split()) for line in lines}) == 1, done.stdout
+
+
+def test_bench_of_pushes_runs_and_prints_its_steps() -> None:
+    parameters = ["--resources", "20", "--streams", "2", "--rate", "20", "--seconds", "0.5"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.pushes", *parameters],
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        env=child_environment(),
+        cwd=REPOSITORY,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    steps = [line.split()[0] for line in done.stdout.splitlines()]
+    assert steps == ["20", "step", "all", "all", "single,", "answers", "server"], done.stdout

@@ -57,10 +57,10 @@ class ResponseBuilder:
 
     def heartbeat(self, resource_set: ResourceSet, names: tuple[str, ...]) -> Response:
         """Rule 72: TTLs start anew, nothing else changes."""
-        resources = [wire.delta_heartbeat(resource_set.resources[name]) for name in names]
+        beats = [wire.delta_heartbeat(resource_set.resources[name]) for name in names]
         nonce, number = self._next_nonce()
         url, version = resource_set.type.type_url, resource_set.version_info
-        body = wire.encode_delta(url, version, nonce, resources, (), self._control_plane)
+        body = wire.encode_delta(url, version, nonce, (), (), self._control_plane, beats)
         return Response(body, nonce, number, resource_set, names, (), b"", heartbeat=True)
 
     def respliced(self, response: Response) -> tuple[bytes, str]:
@@ -89,10 +89,10 @@ class ResponseBuilder:
         return wire.encode_sotw(goal.type.type_url, goal.version_info, nonce, resources, self._control_plane, errors)
 
     def _encode_delta(self, goal: ResourceSet, draft: Draft, nonce: str) -> bytes:
-        resources = [wire.delta_resource(goal.resources[name]) for name in draft.names]
-        resources += [wire.delta_alias_only(name) for name in draft.absent]
+        resources = [goal.resources[name] for name in draft.names]
+        absent = [wire.delta_alias_only(name) for name in draft.absent]
         return wire.encode_delta(
-            goal.type.type_url, goal.version_info, nonce, resources, draft.removed, self._control_plane
+            goal.type.type_url, goal.version_info, nonce, resources, draft.removed, self._control_plane, absent
         )
 
     def _next_nonce(self) -> tuple[str, int]:

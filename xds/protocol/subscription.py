@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from xds.model.name import WILDCARD, canonical_name, is_glob, matches_glob
+from xds.model.name import WILDCARD, XDSTP, canonical_names, is_glob, matches_glob
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
 
@@ -54,13 +54,9 @@ class Interest:
 
     def missing(self, resource_set: ResourceSet, among: Iterable[str] | None = None) -> list[str]:
         """Names asked for that nothing in the set answers, sorted."""
-        asked = self.names if among is None else among
-        return sorted(name for name in asked if name != WILDCARD and not self._answered(name, resource_set))
-
-    def _answered(self, name: str, resource_set: ResourceSet) -> bool:
-        if name in resource_set.resources or name in resource_set.by_alias:
-            return True
-        return is_glob(name) and any(matches_glob(name, member) for member in resource_set.resources)
+        asked = self.names if among is None else frozenset(among)
+        left = asked.difference(resource_set.resources).difference(resource_set.by_alias)
+        return sorted(name for name in left if name != WILDCARD and not _is_answered_glob(name, resource_set))
 
     def _in_routes(self, name: str) -> bool:
         return self.routes is None or name.rpartition("/")[0] in self.routes
@@ -130,8 +126,7 @@ class Subscription:
         """
         if self._started and not subscribe and not unsubscribe:
             return NO_SHIFT  # a mere ACK must not cost a look at all names
-        added = {canonical_name(name) for name in subscribe}
-        gone = {canonical_name(name) for name in unsubscribe}
+        added, gone = canonical_names(subscribe), canonical_names(unsubscribe)
         before = self.interest
         legacy = not self._started and not added and self._legacy_allowed
         self._started = True
@@ -139,11 +134,11 @@ class Subscription:
         names = ((before.names | added) - gone) - {WILDCARD} if added or gone else before.names
         if names != before.names or wildcard != before.wildcard:
             self.interest = _interest(wildcard, names, before.routes)
-        left = set(before.names & gone) - {WILDCARD}
+        left = before.names & gone - {WILDCARD}
         returned = {name for name in left if self.interest.wants_name(name)}
         return Shift(
-            added=(added & names) - {WILDCARD},
-            dropped=left - returned,
+            added=set(added & names),
+            dropped=set(left - returned),
             returned=returned,
             everything=wildcard and (not before.wildcard or WILDCARD in added),
         )
@@ -157,7 +152,12 @@ class Subscription:
 
 
 def _interest(wildcard: bool, names: frozenset[str], routes: frozenset[str] | None) -> Interest:
-    return _shared(Interest(wildcard, names, tuple(sorted(name for name in names if is_glob(name))), routes))
+    globs = tuple(sorted(filter(is_glob, names))) if XDSTP in "\n".join(names) else ()
+    return _shared(Interest(wildcard, names, globs, routes))
+
+
+def _is_answered_glob(name: str, resource_set: ResourceSet) -> bool:
+    return is_glob(name) and any(matches_glob(name, member) for member in resource_set.resources)
 
 
 # Equal interests are one object: a fleet that asks for the same thousands of names holds them once, and finds what was

@@ -14,7 +14,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
 from xds.model.errors import RemoteProtocolError, StatusCode
-from xds.model.name import canonical_name
+from xds.model.name import canonical_name, canonical_names
 from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.proto import wire_pb2
@@ -30,7 +30,7 @@ def decode_sotw(data: bytes) -> SotwRequest:
     names = message.resource_names
     return SotwRequest(
         type_url=message.type_url,
-        names=frozenset(map(canonical_name, names)) if names else _locator_names(message.resource_locators),
+        names=canonical_names(names) if names else _locator_names(message.resource_locators),
         version_info=message.version_info,
         nonce=message.response_nonce,
         error=_error(message),
@@ -85,9 +85,12 @@ def encode_sotw(
     errors: bytes = b"",
 ) -> bytes:
     """A DiscoveryResponse. ``control_plane`` and ``errors`` are encoded fields or nothing."""
+    head = _text(1, type_url) + b"\x12"
     pieces = [_text(1, version_info)]
     for resource in resources:
-        pieces += (_tag(2), _any(type_url, resource.body))
+        body = resource.body
+        lead = head + _varint(len(body)) if body else _text(1, type_url)
+        pieces += (b"\x12" + _varint(len(lead) + len(body)) + lead, body)
     pieces += (_text(4, type_url), _text(5, nonce), _length(6, control_plane), errors)
     return b"".join(pieces)
 
@@ -96,26 +99,33 @@ def encode_delta(
     type_url: str,
     version_info: str,
     nonce: str,
-    resources: Iterable[bytes],
+    resources: Iterable[Resource],
     removed: Iterable[str],
     control_plane: bytes,
+    bodiless: Iterable[bytes] = (),
 ) -> bytes:
-    """A DeltaDiscoveryResponse. ``resources`` are made by ``delta_resource`` and its siblings."""
+    """A DeltaDiscoveryResponse. ``bodiless`` are made by ``delta_heartbeat`` or ``delta_alias_only``."""
+    head = _text(1, type_url) + b"\x12"
     pieces = [_text(1, version_info)]
-    pieces += [_field(2, resource) for resource in resources]
+    for resource in resources:
+        body, version, name = resource.body, resource.version.encode(), resource.name.encode("utf-8", "replace")
+        lead = head + _varint(len(body)) if body else _text(1, type_url)
+        size = _varint(len(lead) + len(body))
+        before = b"\x0a" + _varint(len(version)) + version + b"\x12" + size + lead
+        behind = b"\x1a" + _varint(len(name)) + name
+        if resource.aliases or resource.ttl_s is not None:
+            behind += _further_fields(resource)
+        pieces += (b"\x12" + _varint(len(before) + len(body) + len(behind)) + before, body, behind)
+    pieces += [_field(2, one) for one in bodiless]
     pieces += (_text(4, type_url), _text(5, nonce))
     pieces += [_text(6, name) for name in removed]
     pieces.append(_length(7, control_plane))
     return b"".join(pieces)
 
 
-def delta_resource(resource: Resource) -> bytes:
-    """A Resource with its body, aliases and TTL."""
-    pieces = [_text(1, resource.version), _tag(2), _any(resource.type_url, resource.body), _text(3, resource.name)]
-    pieces += [_text(4, alias) for alias in resource.aliases]
-    if resource.ttl_s is not None:
-        pieces.append(_field(6, _duration(resource.ttl_s)))
-    return b"".join(pieces)
+def _further_fields(resource: Resource) -> bytes:
+    aliases = b"".join(_text(4, alias) for alias in resource.aliases)
+    return aliases + (_field(6, _duration(resource.ttl_s)) if resource.ttl_s is not None else b"")
 
 
 def delta_heartbeat(resource: Resource) -> bytes:
@@ -178,11 +188,6 @@ def _user_agent_version(message: wire_pb2.Node) -> str:
 def _duration(seconds: float) -> bytes:
     whole, nanos = divmod(round(seconds * _NANOS), _NANOS)
     return _varint_field(1, whole) + _varint_field(2, nanos)
-
-
-def _any(type_url: str, body: bytes) -> bytes:
-    head = _text(1, type_url) + (b"\x12" + _varint(len(body)) if body else b"")
-    return _varint(len(head) + len(body)) + head + body
 
 
 def _field(number: int, data: bytes) -> bytes:

@@ -199,9 +199,12 @@ class StreamShell:
 
     async def _read(self) -> None:
         """Feed requests to the engine until the client ends its side; a broken rule ends the stream."""
+        turns = self._shared.registry.turns
         try:
             while (data := await self._context.read()) is not grpc.aio.EOF:
                 await self._hold_back()
+                if turns.over():
+                    await turns.wait()
                 self._receive(data)
             self.finish()
         except RemoteProtocolError as error:
@@ -235,12 +238,16 @@ class StreamShell:
 
     async def _write(self) -> None:
         """Write the outbox, then offer what has come up, until the stream ends."""
-        outbox, write = self._outbox, self._context.write
+        outbox, write, turns = self._outbox, self._context.write, self._shared.registry.turns
         while not self._ending:
             await self._wake.wait()
             self._wake.clear()
+            if turns.over():
+                await turns.wait()
             self._offer()
             while outbox:
+                if turns.over():
+                    await turns.wait()
                 await write(outbox[0])
                 outbox.popleft()
                 self._drained.set()

@@ -10,9 +10,15 @@ from typing import Protocol, TypeVar
 from xds.model.node import Node
 from xds.protocol.cache import SnapshotCache
 from xds.server.metrics import Metrics
+from xds.server.turns import Turns
 
 SLICE_S = 0.005  # at most, before the loop runs
 WAKE_BATCH = 100  # streams woken before the loop runs: their work (some 60 us each) is what others wait for
+
+# A push that follows another waits for as long as telling that one took, and while answers to it crowd the loop.
+PAUSE_S = 0.1
+PAUSE_LIMIT_S = 1.0
+CROWDED_POLL_S = 0.01
 
 ClientKey = tuple[str, str]
 Key = TypeVar("Key", str, ClientKey)
@@ -36,6 +42,7 @@ class StreamRegistry:
     """Streams by group and by client. ``wake`` and ``wake_client`` never block and never run the streams' work."""
 
     def __init__(self, cache: SnapshotCache, metrics: Metrics) -> None:
+        self.turns = Turns()
         self._cache = cache
         self._metrics = metrics
         self._streams: dict[Wakeable, str | None] = {}  # with the group they are found under
@@ -102,7 +109,18 @@ class StreamRegistry:
                 if woken == WAKE_BATCH or monotonic() - resumed > SLICE_S:
                     await asyncio.sleep(0)
                     woken, resumed = 0, monotonic()
-            self._metrics.fan_out_seconds.observe(monotonic() - started)
+            await asyncio.sleep(0)
+            await self.turns.wait()  # behind those just woken
+            took_s = monotonic() - started
+            self._metrics.fan_out_seconds.observe(took_s)
+            await self._pause(took_s)
+
+    async def _pause(self, took_s: float) -> None:
+        """Pushes that rain are told together: their streams may not take all of the loop's time from the doors."""
+        await asyncio.sleep(min(took_s, PAUSE_S))
+        end = monotonic() + PAUSE_LIMIT_S
+        while self.turns.crowded and monotonic() < end:  # noqa: ASYNC110 -- an event for this would cost every turn
+            await asyncio.sleep(CROWDED_POLL_S)
 
     def _concerned(self, pushed: set[str]) -> Iterator[Wakeable | None]:
         """The streams of the pushed groups and, when nodes may belong elsewhere, those that do; None for the others."""

@@ -98,6 +98,13 @@ class XdsServer:
         self._pushes.update(dict.fromkeys(groups, now))
         self.registry.wake(groups)
 
+    def disconnect(self, node_id: str) -> int:
+        """End the streams of a node, once what is on its way to it is written; how many. It may come back at once."""
+        shells = [shell for shell in self._shells if shell.node is not None and shell.node.id == node_id]
+        for shell in shells:
+            shell.finish()
+        return len(shells)
+
     async def drain(self, grace_s: float | None = None) -> None:
         """Leave without disturbance: NOT_SERVING, no new streams, existing ones closed spread over ``grace_s``.
 
