@@ -25,7 +25,7 @@ from xds.store.base import Store
 
 KIND = "group"
 PRIORITY_LIMIT = 1_000_000
-GROUPS_WITH_SELECTOR_LIMIT = 1_000
+SELECTORS_LIMIT = 1_000
 HOLD, PROCEED = "hold", "proceed"
 
 _log = structlog.get_logger(logger_name="xds.control.groups")
@@ -45,7 +45,7 @@ _FIELDS: Mapping[str, type] = {"selector": str, "priority": int, "on_nack": str}
 
 
 def read_settings(document: object) -> GroupSettings:
-    """Settings from their JSON; what is left out has its default. Raises ``ValidationError`` with all findings."""
+    """Settings from their JSON, not yet checked; what is left out has its default. Raises ``ValidationError``."""
     if not isinstance(document, dict):
         raise ValidationError([Violation("wrong_type", "the settings of a group are an object")])
     findings = [_unknown(name) for name in document if name not in _FIELDS]
@@ -61,13 +61,14 @@ def read_settings(document: object) -> GroupSettings:
             values[name] = value
     if findings:
         raise ValidationError(findings)
-    settings = GroupSettings(**values)
-    check_settings(settings)
-    return settings
+    return GroupSettings(**values)
 
 
 def check_settings(settings: GroupSettings) -> Filter:
-    """The compiled selector. Raises ``ValidationError`` with the column in the selector and a hint."""
+    """The compiled selector. Takes its time: not for the event loop.
+
+    Raises ``ValidationError`` with the column in the selector and a hint.
+    """
     findings = []
     if abs(settings.priority) > PRIORITY_LIMIT:
         detail = f"priority must be between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}"
@@ -127,22 +128,24 @@ class GroupTable:
         for doc in await self._store.docs(KIND):
             try:
                 settings = read_settings(json.loads(doc.body))
-                self._remember(doc.id, settings)
+                self._remember(doc.id, settings, await asyncio.to_thread(check_settings, settings))
             except (ValueError, ValidationError) as error:
                 _log.error("group.settings_unreadable", group=doc.id, error_message=str(error))
         self._put_in_force()
 
-    async def put(self, group: str, settings: GroupSettings) -> bool:
-        """Make these the group's settings; False when they were already. Raises ``ValidationError``, ``StoreError``."""
-        check_settings(settings)
+    async def put(self, group: str, settings: GroupSettings, selector: Filter) -> bool:
+        """Make these the group's settings, as ``check_settings`` found them; False when they were already.
+
+        Raises ``ValidationError`` when there are too many groups with a selector, ``StoreError``.
+        """
         async with self._lock:
             if self._settings.get(group) == settings:
                 return False
-            if settings.selector and not self._selectors.get(group) and self._full():
-                detail = f"{GROUPS_WITH_SELECTOR_LIMIT} groups have a selector; there cannot be more"
+            if settings.selector and group not in self._selectors and self._is_full():
+                detail = f"{SELECTORS_LIMIT} groups have a selector; there cannot be more"
                 raise ValidationError([Violation("too_many", detail, pointer="/selector")])
             await self._store.put_doc(KIND, group, json.dumps(asdict(settings)).encode())
-            self._remember(group, settings)
+            self._remember(group, settings, selector)
             _log.info("group.configured", group=group, selector=settings.selector, priority=settings.priority)
             self._put_in_force()
             self._wake((group,))
@@ -161,11 +164,10 @@ class GroupTable:
             self._wake((group,))
             return True
 
-    def _full(self) -> bool:
-        return len(self._selectors) >= GROUPS_WITH_SELECTOR_LIMIT
+    def _is_full(self) -> bool:
+        return len(self._selectors) >= SELECTORS_LIMIT
 
-    def _remember(self, group: str, settings: GroupSettings) -> None:
-        selector = check_settings(settings)
+    def _remember(self, group: str, settings: GroupSettings, selector: Filter) -> None:
         self._settings[group] = settings
         self._selectors.pop(group, None)
         if settings.selector.strip():

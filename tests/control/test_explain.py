@@ -1,0 +1,148 @@
+"""Why a node gets what it gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.control.conftest import Plane
+from tests.control.connected import Client
+from tests.support.sansio import make_resource
+from xds.control.explain import Asked, Explanation
+from xds.control.groups import GroupSettings
+from xds.control.publisher import PushOptions
+from xds.model.errors import NotFoundError
+from xds.model.node import Node
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.model.snapshot import ResourceSet
+
+NODE = Node("n1", "edge", metadata={"role": "edge"})
+
+
+async def push(plane: Plane, group: str, **names: str) -> None:
+    """Clusters by name, and a listener and a route of one name each."""
+    resources = [make_resource(CLUSTER, name, text) for name, text in names.items()]
+    resources += [make_resource(LISTENER, "web", "1"), make_resource(ROUTE, "local_route", "".join(names.values()))]
+    await plane.publisher.push(group, resources)
+
+
+def held(plane: Plane, type_url: str, group: str = "default") -> ResourceSet:
+    return plane.publisher.content(group).snapshot.get(type_url)
+
+
+def told(found: Explanation) -> list[tuple[str, str, str]]:
+    return [(each.type, each.name, each.answer.value) for each in found.resources]
+
+
+async def test_the_candidates_are_told_in_the_order_they_are_tried(plane: Plane) -> None:
+    await push(plane, "default", d="1")
+    await push(plane, "blue", b="1")
+    await push(plane, "green", g="1")
+    await plane.publisher.configure("blue", GroupSettings("node.id == other", 5))
+    await plane.publisher.configure("green", GroupSettings("node.metadata.role == edge"))
+    await plane.publisher.configure("unborn", GroupSettings("node.cluster == edge", 9))
+    await plane.publisher.configure("odd", GroupSettings("node.metadata.role.x == y", 8))
+    found = await plane.publisher.explain_node(NODE)
+    assert [(each.match.group, each.match.rule, each.matched) for each in found.candidates] == [
+        ("unborn", "selector", False),
+        ("odd", "selector", False),
+        ("blue", "selector", False),
+        ("green", "selector", True),
+        ("n1", "node.id", False),
+        ("edge", "node.cluster", False),
+        ("default", "default", True),
+    ]
+    details = [each.detail for each in found.candidates]
+    assert "no snapshot yet" in details[0]
+    assert "cannot be answered" in details[1]
+    assert found.chosen is not None
+    assert (found.chosen.match.group, found.revision, found.connected) == ("green", 1, False)
+
+
+async def test_no_group_at_all(plane: Plane) -> None:
+    found = await plane.publisher.explain_node(NODE, Asked(CLUSTER, "a"))
+    assert (found.chosen, found.revision, told(found)) == (None, None, [("clusters", "a", "no_group")])
+
+
+async def test_a_node_that_is_not_connected_is_told_what_it_would_be_answered(plane: Plane) -> None:
+    await push(plane, "default", alpha="1", beta="1")
+    explain = plane.publisher.explain_node
+    assert told(await explain(NODE)) == []
+    served = [("clusters", "alpha", "served"), ("clusters", "beta", "served")]
+    assert told(await explain(NODE, Asked(CLUSTER))) == served
+    assert told(await explain(NODE, Asked(CLUSTER, "beta"))) == served[1:]
+    (missing,) = (await explain(NODE, Asked(CLUSTER, "alhpa"))).resources
+    assert (missing.answer.value, "did you mean 'alpha'?" in missing.detail) == ("missing", True)
+
+
+async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -> None:
+    await push(plane, "default", alpha="1")
+    client = Client(plane.fleet, NODE, "default")
+    client.subscribe(CLUSTER)
+    client.ack(held(plane, CLUSTER))
+    client.subscribe(ROUTE, "local_route", "local_ruote")
+    client.ack(held(plane, ROUTE))
+    found = await plane.publisher.explain("n1")
+    assert told(found) == [
+        ("clusters", "alpha", "sent"),
+        ("routes", "local_route", "sent"),
+        ("routes", "local_ruote", "missing"),
+    ]
+    assert found.resources[0].version == held(plane, CLUSTER).resources["alpha"].version
+    assert "'local_route'" in found.resources[2].detail
+    unasked = await plane.publisher.explain("n1", Asked(ROUTE, "web"))
+    assert told(unasked) == [("routes", "web", "not_subscribed")]
+    assert told(await plane.publisher.explain("n1", Asked(ENDPOINT))) == [("endpoints", "", "not_subscribed")]
+    (listener,) = (await plane.publisher.explain("n1", Asked(LISTENER, "web"))).resources
+    assert (listener.answer.value, "the group has it" in listener.detail) == ("not_subscribed", True)
+
+
+async def test_what_waits_names_what_it_waits_for(plane: Plane) -> None:
+    await push(plane, "default", alpha="1")
+    client = Client(plane.fleet, NODE, "default")
+    for url, names in ((CLUSTER, ()), (ROUTE, ("local_route",))):
+        client.subscribe(url, *names)
+        client.ack(held(plane, url))
+    await push(plane, "default", beta="2")
+    clusters, gone, route = (await plane.publisher.explain("n1")).resources
+    assert (clusters.name, clusters.answer.value) == ("beta", "pending")
+    assert (gone.name, gone.answer.value, "until the node has ACKed routes" in gone.detail) == ("alpha", "held", True)
+    assert (route.answer.value, "ACKed clusters" in route.detail) == ("held", True)
+
+
+async def test_what_was_refused_is_told_in_the_words_of_the_node(plane: Plane) -> None:
+    await push(plane, "default", alpha="1")
+    client = Client(plane.fleet, NODE, "default")
+    client.subscribe(CLUSTER)
+    client.ack(held(plane, CLUSTER))
+    await push(plane, "default", alpha="2")
+    client.nack(held(plane, CLUSTER), "no such thing as alpha")
+    (alpha,) = (await plane.publisher.explain("n1")).resources
+    assert (alpha.answer.value, "no such thing as alpha" in alpha.detail) == ("refused", True)
+    client.ack(held(plane, CLUSTER))
+    assert told(await plane.publisher.explain("n1")) == [("clusters", "alpha", "sent")]
+
+
+async def test_a_node_without_a_group_keeps_what_it_has(plane: Plane) -> None:
+    await push(plane, "default", alpha="1")
+    client = Client(plane.fleet, NODE, "default")
+    client.subscribe(CLUSTER)
+    client.ack(held(plane, CLUSTER))
+    await plane.publisher.delete_group("default", PushOptions(allow_empty=True))
+    (answer,) = (await plane.publisher.explain("n1")).resources
+    assert (answer.name, answer.answer.value) == ("*", "no_group")
+
+
+async def test_a_node_that_left_is_explained_as_one_that_is_not_connected(plane: Plane) -> None:
+    await push(plane, "default", alpha="1")
+    client = Client(plane.fleet, NODE, "default")
+    client.leave()
+    found = await plane.publisher.explain("n1", Asked(CLUSTER))
+    assert (found.connected, told(found)) == (False, [("clusters", "alpha", "served")])
+    with pytest.raises(NotFoundError):
+        await plane.publisher.explain("stranger")
+
+
+async def test_an_explanation_is_bounded(plane: Plane) -> None:
+    await plane.publisher.push("default", [make_resource(CLUSTER, f"c{number}", "1") for number in range(1500)])
+    found = await plane.publisher.explain_node(NODE, Asked(CLUSTER))
+    assert (len(found.resources), found.total) == (1000, 1500)
