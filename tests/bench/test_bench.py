@@ -51,3 +51,21 @@ def test_bench_of_pushes_runs_and_prints_its_steps() -> None:
     assert done.returncode == 0, done.stderr
     steps = [line.split()[0] for line in done.stdout.splitlines()]
     assert steps == ["20", "step", "all", "all", "single,", "answers", "server"], done.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("variant", ["sotw", "delta"])
+def test_every_stream_ends_in_step_after_a_minute_of_pushes(variant: str) -> None:
+    """Issue 3: 10,000 resources in one push, then 50 pushes a second of one resource each, with 200 streams."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.pushes", "--variant", variant],
+        capture_output=True,
+        text=True,
+        timeout=800,
+        env=child_environment(),
+        cwd=REPOSITORY,
+        check=False,
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
