@@ -9,6 +9,7 @@ from http import HTTPStatus
 from itertools import dropwhile
 from typing import Annotated
 
+import structlog
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
@@ -19,13 +20,15 @@ from api.problem import RequestError
 from api.scope import Segment
 from api.selection import Selector
 from api.services import Here, Services
-from api.shapes import NackPage, NodeItem, NodePage, nack_item, node_item
+from api.shapes import DisconnectedItem, NackPage, NodeItem, NodePage, nack_item, node_item
 from xds.control.bootstrap import BootstrapOptions, ClientTls, Mode, bootstrap
 from xds.fleet.state import NackState, NodeState, Sync
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality
 
 router = APIRouter(tags=["fleet"])
+
+_log = structlog.get_logger(logger_name="api.fleet")
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -58,6 +61,16 @@ async def get_node(here: Here, id: Segment) -> Response:
     if node is None:
         raise NotFoundError(f"no node {id!r} has connected lately")
     return JSONResponse(_item(here, node))
+
+
+@router.delete("/nodes/{id:path}", response_model=DisconnectedItem)
+async def disconnect_node(here: Here, id: Segment) -> Response:
+    """End the streams of a node; it keeps what it has, and may come back at once."""
+    streams = here.disconnect(id)
+    if not streams:
+        raise NotFoundError(f"no node {id!r} is connected")
+    _log.info("node.disconnected", node_id=id, streams_n=streams)
+    return JSONResponse({"node": id, "streams": streams})
 
 
 def _item(here: Services, node: NodeState) -> NodeItem:

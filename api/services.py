@@ -40,7 +40,7 @@ class Services:
     """The application's collaborators.
 
     ``metrics`` renders the Prometheus text; ``phase`` says where the server is. ``limit_hits`` counts requests beyond a
-    limit by the name of its setting.
+    limit by the name of its setting. ``disconnect`` ends the streams of a node and says how many there were.
     """
 
     publisher: Publisher
@@ -49,6 +49,7 @@ class Services:
     phase: Callable[[], Phase]
     options: ApiOptions = field(default_factory=ApiOptions)
     limit_hits: Counter[str] = field(default_factory=Counter)
+    disconnect: Callable[[str], int] = lambda node_id: 0
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0
 

@@ -206,6 +206,13 @@ class NodeItem(TypedDict):
     types: dict[str, TypeItem]
 
 
+class DisconnectedItem(TypedDict):
+    """``streams`` is how many were ended; the client may come back at once."""
+
+    node: str
+    streams: int
+
+
 class NackItem(TypedDict):
     """``code`` is a gRPC status number, ``message`` the client's own words, ``resources`` how many were refused."""
 

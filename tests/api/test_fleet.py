@@ -126,3 +126,12 @@ async def test_bootstrap(api: Api) -> None:
     assert "'::1'" in str(split.json()["static_resources"])
     text = await api.client.get("/api/v1/bootstrap", headers={"accept": "application/yaml"})
     assert text.text.startswith("node:")
+
+
+async def test_a_node_is_disconnected(api: Api) -> None:
+    ended: list[str] = []
+    api.services.disconnect = lambda node_id: ended.append(node_id) or int(node_id == "a/b")  # type: ignore[func-returns-value]
+    answer = await api.client.delete("/api/v1/nodes/a%2Fb")
+    assert answer.json() == {"node": "a/b", "streams": 1}
+    assert (await api.client.delete("/api/v1/nodes/n2")).status_code == 404
+    assert ended == ["a/b", "n2"]

@@ -188,3 +188,15 @@ async def test_many_streams_at_once_are_all_taken(server: Harness) -> None:
 
     found = await asyncio.wait_for(asyncio.gather(*map(converse, range(2000))), 3 * DEADLINE_S)
     assert set(found) == {"1"}
+
+
+async def test_a_node_can_be_disconnected(server: Harness) -> None:
+    stream, other = await server.stream(), await server.stream()
+    await stream.request(node_id="n1")
+    await other.request(node_id="n2")
+    await stream.receive()
+    await other.receive()
+    assert server.server.disconnect("n3") == 0
+    assert server.server.disconnect("n1") == 1
+    assert await stream.ended() == (grpc.StatusCode.OK, "")
+    assert server.fleet.connected() == {"n2"}
