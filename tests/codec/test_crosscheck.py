@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from xds.codec.findings import FINDINGS_LIMIT
 from xds.codec.resources import decode_document
 from xds.model.errors import Violation
 from xds.model.resource import Resource
-from xds.model.resource_type import CLUSTER
+from xds.model.resource_type import CLUSTER, LISTENER
 
 Json = dict[str, Any]
 
@@ -29,8 +28,12 @@ def told(*documents: Json) -> list[tuple[str, str, str]]:
     return [(one.code, one.resource, one.pointer) for one in check_references(decoded(*documents))]
 
 
-def by_key(resources: Iterable[Resource]) -> dict[tuple[str, str], Resource]:
-    return {(one.type_url, one.name): one for one in resources}
+def held(*documents: Json) -> dict[str, dict[str, Resource]]:
+    """What a group holds, by type and name."""
+    found: dict[str, dict[str, Resource]] = {}
+    for one in decoded(*documents):
+        found.setdefault(one.type_url, {})[one.name] = one
+    return found
 
 
 def single(found: list[Violation]) -> Violation:
@@ -176,10 +179,9 @@ def test_a_set_without_those_who_could_refer_is_left_alone() -> None:
 
 
 def test_a_name_that_goes_away_is_told_in_other_words() -> None:
-    known = by_key(decoded(*WEB))
     gone = (CLUSTER, "c1")
-    whole = single(check_references((known[key] for key in known if key[1] != "c1"), removed=[gone]))
-    del known[gone]
+    known = held(*WEB)
+    whole = single(check_references(decoded(*WEB[2:]), removed=[gone]))
     found = single(check_references([], removed=[gone], known=known))
     assert found.code == whole.code == "still_referenced"
     assert found.resource == whole.resource == "routes/web"
@@ -187,27 +189,29 @@ def test_a_name_that_goes_away_is_told_in_other_words() -> None:
     assert "goes away with this push" in found.detail
 
 
+def test_a_name_that_goes_away_with_its_users_is_not_told() -> None:
+    gone = [(one.type_url, one.name) for one in decoded(*WEB)]
+    assert check_references([], removed=gone, known=held(*WEB)) == []
+    moved = decoded(r.route_config("web", r.direct_route("x")))
+    assert check_references(moved, removed=[(CLUSTER, "c1")], known=held(*WEB)) == []
+
+
 def test_one_pushed_resource_is_checked_within_its_group() -> None:
-    known = by_key(decoded(*WEB, r.eds_cluster("broken before")))
-    changed = decoded(r.route_config("web", r.route("c1"), r.route("nope", "/x")))
-    found = single(check_references(changed, known=known | by_key(changed)))
+    known = held(*WEB, r.eds_cluster("broken before"))
+    found = single(check_references(decoded(r.route_config("web", r.route("c1"), r.route("nope", "/x"))), known=known))
     assert (found.resource, found.pointer) == ("routes/web", "/virtual_hosts/0/routes/1/route/cluster")
     assert check_references(decoded(r.cluster_load_assignment("new", 80)), known=known) == []
 
 
 def test_one_pushed_listener_clashes_with_those_that_stay() -> None:
-    known = by_key(decoded(r.listener("a", r.inline_routes("r"), 8080)))
-    pushed = decoded(r.listener("b", r.inline_routes("r"), 8080))
-    found = single(check_references(pushed, known=known | by_key(pushed)))
-    assert (found.code, found.severity, found.resource, found.pointer) == (
-        "address_clash",
-        "error",
-        "listeners/b",
-        "/address",
-    )
+    known = held(r.listener("a", r.inline_routes("r"), 8080))
+    found = single(check_references(decoded(r.listener("b", r.inline_routes("r"), 8080)), known=known))
+    assert (found.code, found.severity) == ("address_clash", "error")
+    assert (found.resource, found.pointer) == ("listeners/b", "/address")
     assert "'a'" in found.detail
-    moved = decoded(r.listener("a", r.inline_routes("r"), 8081))
-    assert check_references(moved, known=known | by_key(moved)) == []
+    assert check_references(decoded(r.listener("a", r.inline_routes("r"), 8080)), known=known) == []
+    swapped = decoded(r.listener("b", r.inline_routes("r"), 8080))
+    assert check_references(swapped, removed=[(LISTENER, "a")], known=known) == []
 
 
 def test_listeners_of_grpc_servers_may_stand_side_by_side() -> None:

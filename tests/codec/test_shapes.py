@@ -1,0 +1,83 @@
+"""Whole configurations: the same bytes as google.protobuf's own codec makes, and the same verdicts as Envoy's."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.codec.shape_files import Json, bootstrap_of, load_shape, make_files, shape_names
+from tests.codec.wrong_shapes import ACCEPTED, FORM, RULES
+from tests.support.envoy import validate
+from xds.codec.resources import decode_resource
+from xds.model.errors import ValidationError, Violation
+from xds.proto.reference import run_reference
+
+REFERENCE_BYTES = Path(__file__).with_name("reference_bytes.py")
+
+
+def _body(resource: Json) -> bytes:
+    """A bootstrap has no name of its own."""
+    named = "name" in resource or "cluster_name" in resource
+    return decode_resource(resource, name="" if named else "unnamed").body
+
+
+def _findings(resource: Json) -> list[Violation]:
+    try:
+        _body(resource)
+    except ValidationError as error:
+        return error.violations
+    return []
+
+
+def test_shapes_are_many() -> None:
+    assert len(shape_names()) >= 60
+    assert len(FORM) + len(RULES) >= 30
+
+
+@pytest.mark.timeout(600)
+def test_bytes_are_those_of_json_format() -> None:
+    """Over the classes of xds-protos, in an environment of its own."""
+    cases = [(name, resource) for name in shape_names() for resource in load_shape(name)]
+    asked = json.dumps([resource for _, resource in cases]).encode()
+    theirs = json.loads(run_reference(REFERENCE_BYTES, asked))
+    assert len(theirs) == len(cases)
+    different = {
+        name
+        for (name, resource), body in zip(cases, theirs, strict=True)
+        if base64.b64encode(_body(resource)).decode() != body
+    }
+    assert different == set()
+
+
+def test_envoy_accepts_every_shape(tmp_path: Path) -> None:
+    make_files(tmp_path)
+    resources = [resource for name in shape_names() for resource in load_shape(name, tmp_path)]
+    assert validate(bootstrap_of(resources), tmp_path) == ""
+
+
+@pytest.mark.parametrize("name", sorted(FORM))
+def test_wrong_form_is_refused_as_by_envoy(name: str, tmp_path: Path) -> None:
+    resource, code, pointer = FORM[name]
+    assert (code, True) in [(found.code, found.pointer == pointer or not pointer) for found in _findings(resource)]
+    assert validate(bootstrap_of([resource]), tmp_path) != ""
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_broken_rule_is_refused_as_by_envoy(name: str, tmp_path: Path) -> None:
+    """Envoy says that it is a rule; ours is found at its place."""
+    resource, code, pointer = RULES[name]
+    assert (code, pointer) in [(found.code, found.pointer) for found in _findings(resource)]
+    refusal = validate(bootstrap_of([resource]), tmp_path)
+    assert any(words in refusal for words in ("constraint validation failed", "deprecated")), refusal
+
+
+def test_what_breaks_no_rule_is_accepted_as_by_envoy(tmp_path: Path) -> None:
+    assert {name: found for name, resource in ACCEPTED.items() if (found := _findings(resource))} == {}
+    renamed = [{**resource, "name": name} for name, resource in ACCEPTED.items()]
+    for port, resource in enumerate(renamed, 1):
+        if "address" in resource:
+            resource["address"] = {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+    assert validate(bootstrap_of(renamed), tmp_path) == ""
