@@ -12,7 +12,7 @@ from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.failure import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.pushing import confirm, if_match, push_query, summary, tell_warnings
-from xds.cli.sources import Source
+from xds.cli.sources import Source, placed, refused
 from xds.cli.waiting import wait_for
 
 Json = dict[str, Any]
@@ -46,12 +46,7 @@ class ApplyOptions:
 
 
 def apply(client: Client, sources: list[Source], options: ApplyOptions) -> None:
-    """Push every source, delete what is to be pruned, then wait for all of them.
-
-    Nothing is pushed when one of them is wrong. Raises ``CommandError``.
-    """
-    for source in sources if len(sources) > 1 else ():
-        _check(client, source, options)
+    """Push every source, or none of them; delete what is to be pruned, then wait for all. Raises ``CommandError``."""
     if options.if_match and (options.prune or len(sources) > 1):
         raise CommandError(Exit.USAGE, "--if-match is about one group; name it with -g")
     doomed = _doomed(client, sources, options) if options.prune else []
@@ -59,7 +54,7 @@ def apply(client: Client, sources: list[Source], options: ApplyOptions) -> None:
     answers += [_delete(client, group, options) for group in doomed]
     _show(answers, options.format)
     for answer in answers:
-        tell_warnings(answer)
+        tell_warnings(answer.get("warnings", []))
     if options.wait_percent and not options.dry_run:
         end = time.monotonic() + options.timeout_s
         for answer in answers[: len(sources)]:
@@ -75,28 +70,23 @@ def _show(answers: Sequence[Json], format: Format) -> None:
         write("".join(f"{summary(answer)}\n" for answer in answers))
 
 
-def _check(client: Client, source: Source, options: ApplyOptions) -> None:
-    """Raises ``CommandError`` for what the server would refuse."""
-    try:
-        client.call("POST", "/validate", {"strict": "true"} if options.strict else None, body=source.body())
-    except RefusedError as error:
-        raise source.refused(error) from None
-
-
 def _push(client: Client, source: Source, options: ApplyOptions) -> Json:
     path, headers = group_path(source.group, "/snapshot"), if_match(options.if_match)
     try:
-        return client.call("PUT", path, _query(options), headers, source.body())
+        answer = client.call("PUT", path, _query(options), headers, source.body())
     except RefusedError as error:
-        raise source.refused(error) from None
+        raise refused(error, [source]) from None
+    return {**answer, "warnings": placed(answer.get("warnings", []), [source])}
 
 
 def _push_all(client: Client, sources: Sequence[Source], options: ApplyOptions) -> list[Json]:
     """All groups, or none of them."""
     changes = [{"group": source.group, "snapshot": source.body()} for source in sources]
-    answer = client.call("POST", "/transactions", _query(options), body={"changes": changes})
-    results: list[Json] = answer["results"]
-    return results
+    try:
+        answer = client.call("POST", "/transactions", _query(options), body={"changes": changes})
+    except RefusedError as error:
+        raise refused(error, sources) from None
+    return [{**result, "warnings": placed(result.get("warnings", []), sources)} for result in answer["results"]]
 
 
 def _query(options: ApplyOptions) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from xds.cli.client import finding_line
@@ -67,9 +68,9 @@ def _outcome(answer: Json) -> str:
     return "would change" if answer.get("dry_run") else f"revision {answer['revision']}"
 
 
-def tell_warnings(answer: Json) -> None:
+def tell_warnings(warnings: Iterable[Json]) -> None:
     """The warnings of an answer as messages."""
-    for warning in answer.get("warnings", []):
+    for warning in warnings:
         say(f"warning: {finding_line(warning)}")
 
 
@@ -79,4 +80,4 @@ def show_answer(answer: Json, format: Format | None) -> None:
         write_document(answer, format)
     else:
         write(f"{answer['group'] if format is Format.NAME else summary(answer)}\n")
-    tell_warnings(answer)
+    tell_warnings(answer.get("warnings", []))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +18,9 @@ from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import alias_of
 
 Json = dict[str, Any]
+
+
+_CHANGE = re.compile(r"/changes/(\d+)(?:/snapshot(?:/resources/\d+)?)?")
 
 
 @dataclass(slots=True)
@@ -47,32 +51,45 @@ class Source:
             **({"versions": versions} if versions else {}),
         }
 
-    def refused(self, error: RefusedError) -> RefusedError:
-        """A refusal of the server that names the places in our files."""
-        found = self.placed(error.problem.get("errors", []))
-        lines = [finding_line(finding) for finding in found]
-        return RefusedError(error.status, "\n".join(lines) or str(error), {**error.problem, "errors": found})
-
-    def placed(self, findings: Sequence[Json]) -> list[Json]:
-        """Findings of the server, about resources by ``index``, with ``file:line:column`` of our files."""
-        found = list(findings)
+    def origin(self, index: int) -> tuple[Document, int] | None:
+        """The file that a resource comes from, and its position there; None for what is none of ours."""
         first = 0
         for document in self.documents:
-            here = range(first, first + len(document.resources))
-            positions = [at for at, finding in enumerate(found) if finding.get("index", -1) in here]
-            sources = _sources(document, [(found[at]["index"] - first, found[at]["pointer"]) for at in positions])
-            for at, source in zip(positions, sources, strict=True):
-                found[at] = {**found[at], "source": source}
-            first = here.stop
-        return found
+            if first <= index < first + len(document.resources):
+                return document, index - first
+            first += len(document.resources)
+        return None
 
 
-def _sources(document: Document, wanted: Sequence[tuple[int, str]]) -> list[str]:
-    """``file:line:column`` of places in a file, by the position of the resource and a pointer within it."""
-    if not wanted:
-        return []
-    violations = [Violation("", "", pointer=pointer, index=index) for index, pointer in wanted]
-    return [violation.source for violation in locate(document.layout, violations)]
+def refused(error: RefusedError, sources: Sequence[Source]) -> RefusedError:
+    """A refusal of the server that names the places in our files."""
+    found = placed(error.problem.get("errors", []), sources)
+    lines = [finding_line(finding) for finding in found]
+    return RefusedError(error.status, "\n".join(lines) or str(error), {**error.problem, "errors": found})
+
+
+def placed(findings: Sequence[Json], sources: Sequence[Source]) -> list[Json]:
+    """Findings of the server about what was sent, with ``file:line:column`` of our files.
+
+    Several sources were the changes of one transaction, and pointers begin with their number.
+    """
+    found = [dict(finding) for finding in findings]
+    wanted: dict[int, list[tuple[Json, Violation]]] = {}
+    documents: dict[int, Document] = {}
+    for finding in found:
+        change = _CHANGE.match(finding["pointer"])
+        finding["pointer"] = finding["pointer"][change.end() if change is not None else 0 :]
+        origin = sources[int(change[1]) if change is not None else 0].origin(finding.get("index", -1))
+        if origin is not None:
+            document, index = origin
+            documents[id(document)] = document
+            violation = Violation("", "", pointer=finding["pointer"], index=index)
+            wanted.setdefault(id(document), []).append((finding, violation))
+    for key, pairs in wanted.items():  # each text is gone through once
+        violations = locate(documents[key].layout, [violation for _, violation in pairs])
+        for (finding, _), violation in zip(pairs, violations, strict=True):
+            finding["source"] = violation.source
+    return found
 
 
 def read_sources(paths: Iterable[Path], group: str = "") -> list[Source]:

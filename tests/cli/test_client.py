@@ -1,0 +1,171 @@
+"""The client of the admin API: what answers mean, credentials, connections."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.process import LOOPBACK
+from xds.cli.client import Client, group_path
+from xds.cli.failure import CommandError, Exit
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as its server's ``plan`` says, and remembers what it was asked."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        server: Any = self.server
+        server.asked.append((self.path, dict(self.headers)))
+        status, body, is_last = server.plan(self.path)
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        self.close_connection = is_last  # without saying so, as a server that gives an idle connection up
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        return
+
+
+class Peer:
+    """A server that answers by ``plan``: path to status, body, and whether it then closes the connection."""
+
+    def __init__(self) -> None:
+        self.http: Any = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        self.http.asked = []
+        self.http.plan = lambda path: (200, {}, False)
+        self.url = f"http://{LOOPBACK}:{self.http.server_address[1]}"
+
+    def answers(self, status: int, body: object, is_last: bool = False) -> None:
+        self.http.plan = lambda path: (status, body, is_last)
+
+    @property
+    def asked(self) -> list[tuple[str, dict[str, str]]]:
+        asked: list[tuple[str, dict[str, str]]] = self.http.asked
+        return asked
+
+
+@pytest.fixture
+def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
+    for name in ("XDS_ADDR", "XDS_TOKEN", "XDS_TOKEN_FILE", "http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    found = Peer()
+    thread = threading.Thread(target=found.http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield found
+    found.http.shutdown()
+    thread.join()
+    found.http.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, Exit.INVALID),
+        (401, Exit.AUTH),
+        (403, Exit.AUTH),
+        (404, Exit.NOT_FOUND),
+        (409, Exit.CONFLICT),
+        (412, Exit.CONFLICT),
+        (413, Exit.INVALID),
+        (415, Exit.INVALID),
+        (422, Exit.INVALID),
+        (429, Exit.UNREACHABLE),
+        (500, Exit.UNREACHABLE),
+        (503, Exit.UNREACHABLE),
+    ],
+)
+def test_what_a_status_means(peer: Peer, status: int, code: Exit) -> None:
+    peer.answers(status, {"detail": "because"})
+    with pytest.raises(CommandError, match="because") as caught:
+        Client(peer.url).call("GET", "/groups")
+    assert caught.value.code is code
+
+
+def test_findings_are_told_with_place_and_hint(peer: Peer) -> None:
+    error = {"source": "f:1:2", "resource": "clusters/a", "pointer": "/nmae", "detail": "no", "hint": "did you mean"}
+    peer.answers(422, {"detail": "1", "errors": [error, {"detail": "plain"}]})
+    with pytest.raises(CommandError) as caught:
+        Client(peer.url).call("GET", "/groups")
+    assert str(caught.value) == "f:1:2 clusters/a /nmae: no (did you mean)\nplain"
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff"])
+def test_answers_of_somebody_else(peer: Peer, body: bytes) -> None:
+    peer.answers(200, body)
+    with pytest.raises(CommandError, match="not that of an xDS server") as caught:
+        Client(peer.url).call("GET", "/groups")
+    assert caught.value.code is Exit.UNREACHABLE
+
+
+def test_pages_are_one_list(peer: Peer) -> None:
+    pages = {"": {"items": [1, 2], "next_page_token": "a b"}, "?page_token=a+b": {"items": [3]}}
+    peer.http.plan = lambda path: (200, pages[path.removeprefix("/api/v1/nodes")], False)
+    assert list(Client(peer.url).items("/nodes")) == [1, 2, 3]
+
+
+def test_a_connection_that_was_given_up_is_made_again(peer: Peer) -> None:
+    client = Client(peer.url)
+    peer.answers(200, {"turn": 1}, is_last=True)
+    assert [client.call("GET", "/groups") for _ in range(3)] == [{"turn": 1}] * 3
+
+
+def test_server_may_stand_below_a_path(peer: Peer) -> None:
+    Client(f"{peer.url}/team/").call("GET", group_path("a/b", "/snapshot"))
+    assert peer.asked[0][0] == "/team/api/v1/groups/a%2Fb/snapshot"
+
+
+def test_where_the_token_comes_from(peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / name for name in ("flag", "variable")]
+    for file in files:
+        file.write_text(f"{file.name}\n")
+
+    def sent(file: Path | None = None) -> str:
+        Client(peer.url, file).call("GET", "/groups")
+        return peer.asked[-1][1].get("Authorization", "")
+
+    assert sent() == ""
+    monkeypatch.setenv("XDS_TOKEN_FILE", str(files[1]))
+    assert sent() == "Bearer variable"
+    monkeypatch.setenv("XDS_TOKEN", "plain")
+    assert sent() == "Bearer plain"
+    assert sent(files[0]) == "Bearer flag"
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"two\nlines"])
+def test_files_that_are_no_token(peer: Peer, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(CommandError, match="not a token"):
+        Client(peer.url, file)
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port", "http://host/?a=b"])
+def test_what_is_no_url_is_wrong_usage(url: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        Client(url)
+    assert caught.value.code is Exit.USAGE
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(CommandError, match=r"cannot reach http://127\.0\.0\.1:1: ") as caught:
+        Client(f"{LOOPBACK}:1").call("GET", "/groups")
+    assert caught.value.code is Exit.UNREACHABLE
+
+
+def test_proxy_of_the_environment(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://{LOOPBACK}:1")
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(CommandError, match="cannot reach"):
+        Client(peer.url).call("GET", "/groups")
+    monkeypatch.setenv("no_proxy", LOOPBACK)
+    assert Client(peer.url).call("GET", "/groups") == {}
