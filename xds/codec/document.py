@@ -13,10 +13,9 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Literal
 
-from xds.codec.findings import FINDINGS_LIMIT, json_pointer
+from xds.codec.findings import FINDINGS_LIMIT, json_pointer, shown
 from xds.codec.json_text import parse_json
 from xds.codec.places import Layout, Part, locate
-from xds.codec.scalar import shown
 from xds.codec.text_error import TextError
 from xds.codec.yaml_text import TEXT_LIMIT as YAML_LIMIT
 from xds.codec.yaml_text import parse_yaml

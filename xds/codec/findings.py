@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from xds.model.errors import ERROR, WARNING, Violation
 
 # More findings than a person reads, and than an answer should carry.
 FINDINGS_LIMIT = 100
+SHOWN_LIMIT = 80
+_NOTATION = re.compile(r"[-_ ]")
 
 
 def json_pointer(path: Iterable[str | int]) -> str:
@@ -18,6 +21,17 @@ def json_pointer(path: Iterable[str | int]) -> str:
 def parse_pointer(pointer: str) -> tuple[str, ...]:
     """The parts of a JSON pointer."""
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+
+
+def shown(value: object) -> str:
+    """A value for a person; long ones are cut."""
+    text = repr(value)
+    return f"{text[:SHOWN_LIMIT]}{'...' if len(text) > SHOWN_LIMIT else ''}"
+
+
+def bare(name: str) -> str:
+    """A name without what notations differ in: ``statPrefix`` and ``stat_prefix`` alike."""
+    return _NOTATION.sub("", name).lower()
 
 
 class Findings:

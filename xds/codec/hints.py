@@ -9,6 +9,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.duration_pb2 import Duration
 
 from xds.codec import schema
+from xds.codec.findings import bare
 from xds.model.resource_type import TYPE_PREFIX
 
 # Nobody mistypes a longer name, and likeness takes time that grows with the square of the length.
@@ -48,8 +49,3 @@ def duration_hint(value: object) -> str:
     span = Duration()
     span.FromNanoseconds(round(float(found[1]) * _UNIT_S[found[2]] * 1e9))
     return f'write "{span.ToJsonString()}"'
-
-
-def bare(name: str) -> str:
-    """A name without what notations differ in: ``statPrefix`` and ``stat_prefix`` alike."""
-    return re.sub(r"[-_ ]", "", name).lower()

@@ -18,9 +18,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from xds.codec import schema
-from xds.codec.findings import Findings
+from xds.codec.findings import Findings, shown
 from xds.codec.hints import duration_hint, field_hint, type_hint
-from xds.codec.scalar import Converter, Lax, ScalarError, converter, number, octets, shown, text, wrong_type
+from xds.codec.scalar import Converter, Lax, ScalarError, converter, number, octets, text, wrong_type
 from xds.model.resource_type import TYPE_PREFIX
 
 TYPE_KEY = "@type"

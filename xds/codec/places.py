@@ -15,8 +15,7 @@ from typing import Any
 
 import yaml
 
-from xds.codec.findings import parse_pointer
-from xds.codec.hints import bare
+from xds.codec.findings import bare, parse_pointer
 from xds.codec.json_text import json_object
 from xds.model.errors import Violation
 

@@ -19,9 +19,10 @@ from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
+from xds.codec.findings import SHOWN_LIMIT, shown
+
 Converter = Callable[[object], object]
 
-SHOWN_LIMIT = 80
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _SIGNED = re.compile(r"[-+]?[0-9]{1,20}")
 _NUMBER = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,5})?")
@@ -59,12 +60,6 @@ class Lax:
     value: object
     detail: str
     hint: str
-
-
-def shown(value: object) -> str:
-    """A value for a person; long ones are cut."""
-    text = repr(value)
-    return f"{text[:SHOWN_LIMIT]}{'...' if len(text) > SHOWN_LIMIT else ''}"
 
 
 def wrong_type(expected: str, value: object, hint: str = "") -> ScalarError:
