@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.server.conftest import until
 from tests.support.sansio import make_resource
+from xds.filter.filter import compile_filter
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import build_snapshot
 from xds.protocol.cache import SnapshotCache
+from xds.protocol.membership import Rule
 from xds.server.metrics import Metrics
-from xds.server.registry import WAKE_BATCH, StreamRegistry
+from xds.server.registry import SLICE_S, WAKE_BATCH, StreamRegistry
 
 
 class Stream:
@@ -113,6 +117,39 @@ async def test_others_run_while_a_large_fleet_is_woken() -> None:
         seen.add(sum(stream.woken for stream in streams))
         await asyncio.sleep(0)
     assert len(seen) >= 9
+
+
+async def test_a_selector_moves_those_it_matches() -> None:
+    cache, registry = fixture()
+    publish(cache, "edge")
+    registry.wake(["edge"])
+    mine, other = Stream(registry, cache, "mine"), Stream(registry, cache, "other")
+    cache.configure([Rule("edge", compile_filter("node.id == mine"))], {})
+    registry.wake(["edge"])
+    await until(lambda: mine.woken)
+    assert (mine.home, other.woken) == ("edge", 0)
+
+
+async def test_others_run_while_a_large_fleet_is_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody moves, but to find that out takes long: here a millisecond for each stream."""
+    cache, registry = fixture()
+    streams = [Stream(registry, cache, f"n{number}") for number in range(100)]
+    judged: list[str] = []
+
+    def home(stream: Stream) -> str:
+        judged.append(stream.group)
+        return stream.group
+
+    monkeypatch.setattr(Stream, "home", property(home))
+    monkeypatch.setattr("xds.server.registry.monotonic", lambda: len(judged) / 1000)
+    publish(cache, "another")
+    registry.wake(["another"])
+    seen = set()
+    while len(judged) < len(streams):
+        seen.add(len(judged))
+        await asyncio.sleep(0)
+    assert len(seen) >= len(streams) / 1000 / SLICE_S / 2
+    assert not any(stream.woken for stream in streams)
 
 
 async def test_pushes_during_a_fan_out_join_in() -> None:
