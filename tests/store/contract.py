@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -22,17 +23,21 @@ from xds.store.base import (
     Drop,
     Entry,
     FullSet,
+    GoneError,
     GroupChange,
+    GroupPush,
     Head,
     Manifest,
     Meta,
     Reset,
+    ReusedPushIdError,
     Rollback,
     Store,
     UnavailableError,
     WatchItem,
     blob_id,
 )
+from xds.store.retention import Collected, Retention
 
 CDS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 EDS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -460,3 +465,215 @@ class StoreContract:
         done = [n for n in range(20) if await store.commit_status("g", f"c{n}") is not None]
         assert (await store.head("g")) == Head("g", 1 + len(done))
         assert await push(store, full(cluster("z"))) == Commit("g", 2 + len(done))
+
+    async def test_a_transaction_changes_all_its_groups(self, store: Store) -> None:
+        await push(store, full(cluster("a"), cluster("b")))
+        await push(store, full(cluster("old")), group="gone")
+        pushes = [
+            GroupPush("g", delta(cluster("a", b"2"), delete=((CDS, "b"),)), expect=1),
+            GroupPush("gone", Drop()),
+            GroupPush("fresh", full(endpoints("x")), expect=0),
+            GroupPush("empty", full()),
+        ]
+        commits = await store.commit_all(pushes, push_id="t", meta=Meta("ann", "all", 3.0))
+        assert commits == [Commit("g", 2), Commit("gone", 2), Commit("fresh", 1), Commit("empty", 1)]
+        assert [commit.versions for commit in commits] == [{CDS: "2"}, {}, {EDS: "1"}, {}]
+        assert await store.groups() == [Head("empty", 1), Head("fresh", 1), Head("g", 2)]
+        assert await contents(store, await store.manifest("g")) == [cluster("a", b"2")]
+        assert [(await store.history(each.group))[0].meta for each in pushes] == [Meta("ann", "all", 3.0)] * 4
+
+    async def test_a_transaction_is_told_in_its_order(self, store: Store) -> None:
+        watch = store.watch()
+        await start(watch)
+        await store.commit_all([GroupPush(name, full()) for name in "ba"], push_id="t")
+        heads = [item.head for item in await take(watch, 2) if isinstance(item, Changed)]
+        assert heads == [Head("b", 1), Head("a", 1)]
+
+    async def test_of_a_transaction_that_fails_nothing_is_done(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        await push(store, full(cluster("a")), group="h")
+        watch = store.watch()
+        await start(watch)
+        fine = GroupPush("new", full(cluster("n", b"fresh")))
+        bad: list[tuple[GroupPush, type[Exception]]] = [
+            (GroupPush("g", full(cluster("a")), expect=2), ConflictError),
+            (GroupPush("g", delta(delete=((CDS, "b"),))), NotFoundError),
+            (GroupPush("g", Rollback(7)), NotFoundError),
+            (GroupPush("none", Drop()), NotFoundError),
+            (GroupPush("g", FullSet((Entry(CDS, "a", blob_id(b"lacking")),), {})), CorruptError),
+            (GroupPush("g", full(cluster("a"), cluster("a", b"2"))), ValueError),
+        ]
+        for one, error in bad:
+            with pytest.raises(error):
+                await store.commit_all([fine, GroupPush("h", full()), one], push_id="t")
+        assert await store.groups() == [Head("g", 1), Head("h", 1)]
+        assert await store.head("new") is None
+        assert [await store.commit_status(name, "t") for name in ("new", "h", "g")] == [None] * 3
+        with pytest.raises(CorruptError):
+            await store.blobs([blob_id(b"fresh")])
+        await push(store, full(cluster("b")))
+        (item,) = await take(watch, 1)
+        assert isinstance(item, Changed) and item.head == Head("g", 2)
+
+    async def test_a_conflict_names_its_group(self, store: Store) -> None:
+        await push(store, full(cluster("a")), group="h")
+        with pytest.raises(ConflictError) as conflict:
+            await store.commit_all([GroupPush("g", full()), GroupPush("h", full(), expect=0)], push_id="t")
+        assert (conflict.value.group, conflict.value.revision) == ("h", 1)
+
+    async def test_a_transaction_is_done_once(self, store: Store) -> None:
+        pushes = [GroupPush(name, full(cluster(name))) for name in "ab"]
+        assert await store.committed(pushes, "t") is None
+        first = await store.commit_all(pushes, push_id="t")
+        await push(store, full(), group="a")
+        again = [Commit("a", 1, replayed=True), Commit("b", 1, replayed=True)]
+        assert await store.commit_all(pushes, push_id="t") == again
+        assert await store.committed(pushes, "t") == again
+        assert await store.commit_status("b", "t") == first[1]
+        assert await store.groups() == [Head("a", 2), Head("b", 1)]
+
+    async def test_a_push_id_stands_for_one_push(self, store: Store) -> None:
+        both = [GroupPush(name, full(cluster(name))) for name in "ab"]
+        await store.commit_all(both, push_id="t")
+        others = (
+            both[:1],
+            both[::-1],
+            [both[0], GroupPush("b", full(cluster("other")))],
+            [both[0], GroupPush("c", full())],
+            [GroupPush("a", delta(cluster("a")))],
+            [GroupPush("a", full(cluster("a"), label="v1"))],
+            [GroupPush("a", Rollback(1))],
+            [GroupPush("a", Drop())],
+        )
+        for other in others:
+            with pytest.raises(ReusedPushIdError):
+                await store.commit_all(other, push_id="t")
+            with pytest.raises(ReusedPushIdError):
+                await store.committed(other, "t")
+        assert await store.groups() == [Head("a", 1), Head("b", 1)]
+
+    async def test_no_transaction_is_empty_or_names_a_group_twice(self, store: Store) -> None:
+        for pushes in ([], [GroupPush("a", full()), GroupPush("a", full(cluster("x")))]):
+            with pytest.raises(ValueError, match="at least one group"):
+                await store.commit_all(pushes, push_id="t")
+        assert await store.groups() == []
+
+    async def test_the_same_push_at_the_same_time_is_done_once(self, store: Store) -> None:
+        tries = [push(store, full(cluster("a")), push_id="p") for _ in range(8)]
+        results = await asyncio.gather(*tries)
+        assert sorted(result.replayed for result in results) == [False] + [True] * 7
+        assert await store.head("g") == Head("g", 1)
+
+    async def test_a_collection_keeps_the_last_and_the_young(self, store: Store) -> None:
+        for n in range(1, 7):
+            await store.commit("g", full(cluster("a", b"%d" % n)), push_id=f"{n}", meta=Meta("ann", f"{n}", 10.0 * n))
+        done = await store.collect(Retention(revisions=2, age_s=25.0), now_s=65.0)
+        assert done == Collected(revisions=3, blobs=3, blob_bytes=3)
+        assert [(line.revision, line.content) for line in await store.history("g")] == [
+            (6, True),
+            (5, True),
+            (4, True),
+            (3, False),
+            (2, False),
+            (1, False),
+        ]
+        assert [line.meta.author for line in await store.history("g")] == ["ann"] * 6
+        for n in (4, 5, 6):
+            assert await contents(store, await store.manifest("g", n)) == [cluster("a", b"%d" % n)]
+        with pytest.raises(CorruptError):
+            await store.blobs([blob_id(b"3")])
+        found = await store.stats()
+        assert (found.revisions, found.blobs) == (3, 3)
+
+    async def test_content_that_was_collected_is_gone_not_unknown(self, store: Store) -> None:
+        for n in range(3):
+            await push(store, full(cluster("a", b"%d" % n)))
+        await store.collect(Retention(revisions=1, age_s=-1.0), 0.0)
+        for revision in (1, 2):
+            with pytest.raises(GoneError, match=f"revision {revision} of group 'g'"):
+                await store.manifest("g", revision)
+            with pytest.raises(GoneError):
+                await push(store, Rollback(revision))
+        with pytest.raises(NotFoundError) as unknown:
+            await store.manifest("g", 4)
+        assert not isinstance(unknown.value, GoneError)
+        assert await push(store, delta(cluster("b"))) == Commit("g", 4)
+
+    async def test_the_head_and_what_is_pinned_are_always_kept(self, store: Store) -> None:
+        for n in range(1, 6):
+            await push(store, full(cluster("a", b"%d" % n)))
+            await push(store, full(cluster("a", b"%d" % n)), group="h")
+        await store.collect(Retention(revisions=1, age_s=-1.0, revisions_limit=1, pinned={"g": (3, 4)}), 0.0)
+        kept = {group: [line.revision for line in await store.history(group) if line.content] for group in "gh"}
+        assert kept == {"g": [5, 4, 3], "h": [5]}
+        assert await contents(store, await store.manifest("g", 3)) == [cluster("a", b"3")]
+
+    async def test_young_revisions_are_bounded(self, store: Store) -> None:
+        for n in range(10):
+            await push(store, full(cluster("a", b"%d" % n)))
+        await store.collect(Retention(revisions=1, revisions_limit=4), 0.0)
+        assert [line.content for line in await store.history("g")] == [True] * 4 + [False] * 6
+
+    async def test_lines_of_the_history_go_last(self, store: Store) -> None:
+        for n in range(6):
+            await store.commit("g", full(cluster("a", b"%d" % n)), push_id=f"{n}", meta=Meta(time_s=float(n)))
+        policy = Retention(revisions=1, age_s=1.5, history_s=3.5)
+        assert await store.collect(policy, 6.0) == Collected(revisions=5, lines=3, blobs=5, blob_bytes=5)
+        assert [line.revision for line in await store.history("g")] == [6, 5, 4]
+        assert (await store.collect(Retention(revisions=1, age_s=-1, history_limit=2), 6.0)).lines == 1
+        assert [line.revision for line in await store.history("g")] == [6, 5]
+        with pytest.raises(NotFoundError):
+            await store.manifest("g", 3)
+
+    async def test_a_deleted_group_is_kept_for_a_while(self, store: Store) -> None:
+        for n in range(3):
+            await store.commit("g", full(cluster("a", b"%d" % n)), push_id=f"{n}", meta=Meta(time_s=1.0))
+        await store.commit("g", Drop(), push_id="drop", meta=Meta(time_s=100.0))
+        await store.collect(Retention(revisions=3, age_s=50.0), 149.0)
+        assert [line.content for line in await store.history("g")] == [False, True, True, False]
+        assert await push(store, Rollback(3)) == Commit("g", 5)
+        await store.commit("g", Drop(), push_id="again", meta=Meta(time_s=100.0))
+        await store.collect(Retention(revisions=3, age_s=50.0), 151.0)
+        assert not any(line.content for line in await store.history("g"))
+        assert (await store.stats()).blobs == 0
+        with pytest.raises(GoneError):
+            await push(store, Rollback(3))
+        assert await push(store, full(cluster("a"))) == Commit("g", 7)
+        assert (await store.manifest("g")).versions == {CDS: "7"}
+
+    async def test_a_blob_that_somebody_names_is_kept(self, store: Store) -> None:
+        await push(store, full(cluster("a", b"1")), group="other")
+        for body in (b"1", b"2", b"1"):
+            await push(store, full(cluster("a", body)))
+        assert (await store.collect(Retention(revisions=1, age_s=-1.0), 0.0)).blobs == 1
+        assert await contents(store, await store.manifest("g")) == [cluster("a", b"1")]
+        await push(store, Drop(), group="other")
+        assert (await store.collect(Retention(revisions=1, age_s=-1.0), 0.0)).blobs == 0
+        assert await contents(store, await store.manifest("g")) == [cluster("a", b"1")]
+
+    async def test_a_collection_finds_nothing_the_second_time(self, store: Store) -> None:
+        for n in range(4):
+            await push(store, full(cluster("a", b"%d" % n)))
+        policy = Retention(revisions=2, age_s=-1.0)
+        assert (await store.collect(policy, 0.0)).blobs == 2
+        assert await store.collect(policy, 0.0) == Collected()
+
+    async def test_pushes_amid_a_collection_lose_nothing(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Blobs that are about to be deleted are named again while that goes on."""
+        monkeypatch.setattr("xds.store.collection.ROWS_PER_STEP", 2)
+        monkeypatch.setattr("xds.store.collection.ROWS_PER_SCAN", 3)
+        bodies = [b"%d" % n for n in range(20)]
+        for turn in range(3):
+            await push(store, full(*(cluster(f"c{n}", body + b"-%d" % turn) for n, body in enumerate(bodies))))
+        collecting = asyncio.create_task(store.collect(Retention(revisions=1, age_s=-1.0), 0.0))
+        for n, body in enumerate(bodies):
+            again = cluster(f"c{n}", body + b"-0")
+            with suppress(CorruptError):  # deleted by now: it must be given, which is as it should be
+                await push(store, FullSet((Entry(CDS, "only", blob_id(again[2])),), {}), group=f"by-id-{n}")
+            await push(store, delta(again))
+        await collecting
+        assert await contents(store, await store.manifest("g")) == [
+            cluster(f"c{n}", body + b"-0") for n, body in enumerate(bodies)
+        ]
+        for head in await store.groups():
+            assert await contents(store, await store.manifest(head.group))

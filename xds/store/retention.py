@@ -77,4 +77,4 @@ def content_floor(
     kept = newest - policy.revisions + 1
     young = kept if oldest_young is None else min(kept, oldest_young)
     bounded = max(young, newest - policy.revisions_limit + 1)
-    return max(1, floor, min(bounded, *pinned, newest))
+    return max(1, floor, min(bounded, newest, *(each for each in pinned if each >= floor)))
