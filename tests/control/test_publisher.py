@@ -11,13 +11,21 @@ import pytest
 
 from tests.control.conftest import Plane
 from tests.control.connected import Client
-from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from tests.support.resources import (
+    cluster_load_assignment,
+    eds_cluster,
+    inline_routes,
+    listener,
+    route,
+    route_config,
+    static_cluster,
+)
 from xds.codec.resources import decode_document
 from xds.control.publisher import EmptyingError, PushOptions
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.model.node import Node
 from xds.model.resource import Resource
-from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
 from xds.store.base import NO_META, Commit, GroupPush, Meta, UnavailableError
 from xds.store.memory import MemoryStore
@@ -284,3 +292,40 @@ async def test_lost_answer_is_looked_up_without_another_push() -> None:
             await asyncio.sleep(0.01)
     assert served(plane.cache) == ["a"]
     await plane.publisher.close()
+
+
+def refer(cluster: str) -> list[Resource]:
+    return resources(route_config("r", route(cluster)))
+
+
+async def test_warnings_about_references_come_with_the_result(plane: Plane) -> None:
+    pushed = await plane.publisher.push(GROUP, clusters("a") + refer("nope"))
+    assert [one.code for one in pushed.warnings] == ["missing_reference"]
+    put = await plane.publisher.put(GROUP, refer("a")[0])
+    assert put.warnings == ()
+    gone = await plane.publisher.delete(GROUP, (CLUSTER, "a"), PushOptions(dry_run=True))
+    assert [one.code for one in gone.warnings] == ["still_referenced"]
+
+
+async def test_warnings_are_errors_when_strict(plane: Plane) -> None:
+    with pytest.raises(ValidationError, match="no cluster 'nope'"):
+        await plane.publisher.push(GROUP, refer("nope"), options=PushOptions(strict=True))
+    assert plane.publisher.groups() == []
+
+
+async def test_what_envoy_surely_refuses_is_not_served(plane: Plane) -> None:
+    first, second = resources(*(listener(name, inline_routes("r"), 8080) for name in "ab"))
+    with pytest.raises(ValidationError, match="address"):
+        await plane.publisher.push(GROUP, [first, second])
+    await plane.publisher.push(GROUP, [first])
+    with pytest.raises(ValidationError, match="address"):
+        await plane.publisher.put(GROUP, second)
+    assert plane.publisher.content(GROUP).revision == 1
+    await plane.publisher.delete(GROUP, (LISTENER, "a"))
+    assert (await plane.publisher.put(GROUP, second)).revision == 3
+
+
+async def test_a_rollback_is_not_held_up(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, refer("nope"))
+    await plane.publisher.push(GROUP, refer("other"))
+    assert (await plane.publisher.rollback(GROUP, 1, PushOptions(strict=True))).revision == 3

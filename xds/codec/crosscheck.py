@@ -6,7 +6,7 @@ Errors are what Envoy surely refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from types import MappingProxyType
@@ -36,14 +36,13 @@ from xds.model.resource_type import (
 )
 
 Key = tuple[str, str]  # (type_url, name)
-Members = Mapping[Key, Resource]
-
-NOTHING: Members = MappingProxyType({})
+Held = Mapping[str, Mapping[str, Resource]]  # by type URL and name
 # Beyond these, findings go without hint or place: they are what takes time.
 _HINTS_LIMIT = 10
 _CANDIDATES_LIMIT = 200
 _PLACED_BYTES_LIMIT = 1 << 20
 
+_NOTHING: Held = MappingProxyType({})
 _V3_URLS = {v2: v3 for v3, v2 in V2_URLS.items()}
 _WORDS = {
     CLUSTER: ("cluster", "requests for it fail unless the proxies know it from elsewhere"),
@@ -54,6 +53,7 @@ _WORDS = {
     SECRET: ("secret", "no TLS connection can be made"),
     VIRTUAL_HOST: ("virtual host", "requests get 404"),
 }
+_REFER_TO_NOTHING = (ENDPOINT, SECRET)
 # What is of no use unless somebody refers to it, and who could.
 _REFERRERS: Mapping[str, tuple[str, ...]] = {
     ENDPOINT: (CLUSTER,),
@@ -63,34 +63,57 @@ _REFERRERS: Mapping[str, tuple[str, ...]] = {
 
 
 def check_references(
-    resources: Iterable[Resource], *, removed: Collection[Key] = (), known: Members = NOTHING
+    resources: Iterable[Resource], *, removed: Collection[Key] = (), known: Held | None = None
 ) -> list[Violation]:
     """What is wrong between resources: errors first, then warnings, each at most ``FINDINGS_LIMIT``.
 
-    Without ``known``, ``resources`` are a whole set, in pushed order. With it, only they are checked, within ``known``:
-    all that the group will hold, they included. ``removed`` are the keys that go away; who still refers to them is
-    told in other words than who refers to what never was.
+    Without ``known``, ``resources`` are a whole set, in pushed order. With it they are put to a group that held
+    ``known`` until now, and only what they touch is looked at. ``removed`` are the keys that go away: who still refers
+    to them is told in other words than who refers to what never was.
     """
     check = _Check(list(resources), frozenset(removed), known)
     check.missing()
     check.clashes()
     check.domains()
-    check.unused() if not known else check.abandoned()
+    if known is None:
+        check.unused()
+    else:
+        check.abandoned(known)
     return [*check.findings.violations, *check.findings.warnings]
 
 
 class _Check:
-    def __init__(self, checked: list[Resource], removed: frozenset[Key], known: Members) -> None:
+    def __init__(self, checked: list[Resource], removed: frozenset[Key], known: Held | None) -> None:
         self.findings = Findings()
         self._checked = checked
         self._removed = removed
-        self._is_whole = not known
-        self._members = known or {(one.type_url, one.name): one for one in checked}
-        self._aliases: set[Key] | None = None
-        self._wildcards: set[Key] | None = None
+        self._is_whole = known is None
+        self._held = known if known is not None else _NOTHING
+        self._put: dict[str, dict[str, Resource]] = {}
+        for one in checked:
+            self._put.setdefault(one.type_url, {})[one.name] = one
+        self._aliases: dict[str, set[str]] = {}
+        self._routes_with_hosts: set[str] | None = None
         self._hints_left = _HINTS_LIMIT
         self._bytes_left = _PLACED_BYTES_LIMIT
-        self._types = {type_url for type_url, _ in self._members} if self._is_whole else frozenset[str]()
+
+    # What the group will hold
+
+    def _is_there(self, type_url: str, name: str) -> bool:
+        if name in self._put.get(type_url, ()):
+            return True
+        return name in self._held.get(type_url, ()) and (type_url, name) not in self._removed
+
+    def _staying(self, type_url: str) -> Iterator[Resource]:
+        """Resources of a type that the change leaves as they are."""
+        put = self._put.get(type_url, {})
+        for name, resource in self._held.get(type_url, {}).items():
+            if name not in put and (type_url, name) not in self._removed:
+                yield resource
+
+    def _all(self, type_url: str) -> Iterator[Resource]:
+        yield from self._put.get(type_url, {}).values()
+        yield from self._staying(type_url)
 
     # References
 
@@ -101,16 +124,18 @@ class _Check:
                 self._about(resource, index)
                 self._tell(resource, lost)
 
-    def abandoned(self) -> None:
+    def abandoned(self, known: Held) -> None:
         """Who, of all that stay as they are, refers to what goes away."""
-        if not self._removed:
+        if not any(_v3(type_url) in _WORDS for type_url, _ in self._removed):
             return
-        told = {(one.type_url, one.name) for one in self._checked}
-        for resource in self._members.values():
-            lost = [one for one in resource.references if (one.type_url, one.name) in self._removed]
-            if lost and (resource.type_url, resource.name) not in told:
-                self._about(resource, -1)
-                self._tell(resource, [one for one in lost if not self._has(resource, one)])
+        for type_url in known:
+            if _v3(type_url) not in _REFER_TO_NOTHING:
+                for resource in self._staying(type_url):
+                    lost = [one for one in resource.references if (one.type_url, one.name) in self._removed]
+                    lost = [one for one in lost if not self._has(resource, one)]
+                    if lost:
+                        self._about(resource, -1)
+                        self._tell(resource, lost)
 
     def unused(self) -> None:
         """What nobody refers to; not where whoever could is not in the set at all."""
@@ -120,7 +145,7 @@ class _Check:
             referrers = _REFERRERS.get(type_url)
             if referrers is None or not used.isdisjoint(_either(resource.type_url, resource.name)):
                 continue
-            if not any(url in self._types for referrer in referrers for url in (referrer, V2_URLS.get(referrer))):
+            if not any(url in self._put for referrer in referrers for url in (referrer, V2_URLS.get(referrer, ""))):
                 continue
             if used.isdisjoint((resource.type_url, alias) for alias in resource.aliases):
                 self._about(resource, index)
@@ -129,19 +154,23 @@ class _Check:
     def _has(self, resource: Resource, one: Reference) -> bool:
         if one.name == WILDCARD:
             return self._has_any(resource, one)
-        members = self._members
-        if (one.type_url, one.name) in members or any(key in members for key in _either(one.type_url, one.name)):
+        if self._is_there(one.type_url, one.name):
             return True
-        if self._aliases is None:
-            self._aliases = {(each.type_url, alias) for each in members.values() for alias in each.aliases}
-        return (one.type_url, one.name) in self._aliases
+        if any(self._is_there(*key) for key in _either(one.type_url, one.name)):
+            return True
+        if one.type_url not in self._aliases:
+            self._aliases[one.type_url] = {alias for each in self._all(one.type_url) for alias in each.aliases}
+        return one.name in self._aliases[one.type_url]
 
     def _has_any(self, resource: Resource, one: Reference) -> bool:
         """A wildcard means all scopes there are, or all hosts of the route configuration that says so."""
-        if self._wildcards is None:
-            self._wildcards = {(_v3(type_url), _owner(_v3(type_url), name)) for type_url, name in self._members}
-        v3 = _v3(one.type_url)
-        return (v3, resource.name if v3 == VIRTUAL_HOST else "") in self._wildcards
+        types = [type_url for type_url, _ in _either(one.type_url, "")]
+        if _v3(one.type_url) != VIRTUAL_HOST:
+            return any(True for type_url in types for _ in self._all(type_url))
+        if self._routes_with_hosts is None:  # hosts are called <route configuration>/<host>
+            hosts = (each for type_url in types for each in self._all(type_url))
+            self._routes_with_hosts = {each.name.rpartition("/")[0] for each in hosts}
+        return resource.name in self._routes_with_hosts
 
     def _tell(self, resource: Resource, lost: list[Reference]) -> None:
         if len(self.findings.warnings) >= FINDINGS_LIMIT:
@@ -163,9 +192,8 @@ class _Check:
         if self._hints_left == 0:
             return ""
         self._hints_left -= 1
-        candidates = islice(
-            (name for type_url, name in self._members if _is_near(one, type_url, name)), _CANDIDATES_LIMIT
-        )
+        near = (each.name for each in self._all(one.type_url) if _is_near(one.name, each.name))
+        candidates = islice(near, _CANDIDATES_LIMIT)
         close = get_close_matches(one.name, candidates, n=1, cutoff=0.75)
         return f"did you mean {close[0]!r}?" if close else ""
 
@@ -186,11 +214,9 @@ class _Check:
         if not listeners:
             return
         owners: dict[Address, Resource] = {}
-        if not self._is_whole:
-            touched = {(one.type_url, one.name) for one in self._checked}
-            for key, other in self._members.items():
-                if key[0] in LISTENERS and key not in touched:
-                    owners |= dict.fromkeys(addresses_of(other), other)
+        for type_url in LISTENERS:
+            for other in self._staying(type_url):
+                owners |= dict.fromkeys(addresses_of(other), other)
         for index, listener in listeners:
             for address in addresses_of(listener):
                 owner = owners.setdefault(address, listener)
@@ -230,16 +256,10 @@ def _either(type_url: str, name: str) -> tuple[Key, ...]:
     return ((v3, name), (V2_URLS[v3], name)) if v3 in V2_URLS else ((v3, name),)
 
 
-def _owner(v3: str, name: str) -> str:
-    """Virtual hosts are called ``<route configuration>/<host>``."""
-    return name.rpartition("/")[0] if v3 == VIRTUAL_HOST else ""
-
-
-def _is_near(one: Reference, type_url: str, name: str) -> bool:
+def _is_near(wanted: str, name: str) -> bool:
     """Cheaper than a comparison, and true for what is one slip away."""
-    wanted = one.name
     alike = name[:1] == wanted[:1] or name[-2:] == wanted[-2:]
-    return alike and abs(len(name) - len(wanted)) <= 2 and type_url == one.type_url
+    return alike and abs(len(name) - len(wanted)) <= 2
 
 
 def _listed(type_urls: Iterable[str]) -> str:

@@ -36,6 +36,7 @@ from xds.control.push import (
     settle,
     whole,
 )
+from xds.control.review import review, review_size
 from xds.control.rollout import Rollout, rollout
 from xds.control.translation import V2, V2_TYPES, Unexpressed, unexpressed
 from xds.control.waiting import PushLog
@@ -292,6 +293,8 @@ class Publisher:
         change, held = draft.change, self._contents.get(draft.group)
         target = await self.content_at(draft.group, change.to) if isinstance(change, Rollback) else None
         step = settle(draft, held, target)
+        step = replace(step, warnings=await off_loop(review_size(step), review, step))
+        options.heed(step.warnings)
         if not options.dry_run:
             self._check_not_emptied(draft.group, step.blob_ids, options)
         return step
@@ -301,7 +304,10 @@ class Publisher:
         commits = await self._commit(steps, options, meta)
         built = [await self._built(commit, step, meta) for commit, step in zip(commits, steps, strict=True)]
         # Nothing is awaited from here: all groups are served together.
-        results = [self._settled(*each, meta) for each in zip(commits, steps, built, strict=True)]
+        results = [
+            replace(self._settled(commit, step, content, meta), warnings=step.warnings)
+            for commit, step, content in zip(commits, steps, built, strict=True)
+        ]
         changed = [commit.group for commit in commits if commit.changed]
         if changed:
             self._wake(changed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xds.control.assembly import encode
 from xds.control.content import BlobIds, Content, Key, amended, blob_ids, changes, type_label
@@ -93,7 +93,7 @@ class Draft:
 class Step:
     """A draft put to a group that holds still: what it holds, and the content that the draft leads to.
 
-    ``known`` holds at least the resources that the group does not hold yet.
+    ``known`` holds at least the resources that the group does not hold yet, ``warnings`` what a review found.
     """
 
     draft: Draft
@@ -101,6 +101,7 @@ class Step:
     blob_ids: BlobIds
     known: Mapping[Key, Resource]
     expect: int | None
+    warnings: tuple[Violation, ...] = ()
 
     @property
     def group(self) -> str:
@@ -165,8 +166,8 @@ def preview(step: Step) -> PushResult:
     """The result of a dry run."""
     difference = step.difference()
     if step.held is None:
-        return PushResult(step.group, 0, "", {}, labelled(difference))
-    return outcome(step.held, difference, bool(difference))
+        return PushResult(step.group, 0, "", {}, labelled(difference), warnings=step.warnings)
+    return replace(outcome(step.held, difference, bool(difference)), warnings=step.warnings)
 
 
 def labelled(difference: Mapping[str, Change]) -> dict[str, Change]:
