@@ -49,43 +49,75 @@ def _compiled(expression: Expression) -> Predicate:
         operand = _compiled(expression.operand)
         return lambda value: not operand(value)
     operands = tuple(map(_compiled, expression.operands))
-    if isinstance(expression, Every):
-        return lambda value: all(operand(value) for operand in operands)
-    return lambda value: any(operand(value) for operand in operands)
+    return _every(operands) if isinstance(expression, Every) else _some(operands)
 
 
-def _question(match: Match) -> Predicate:
-    """The value at the path, put to the operator; through a list, one element that satisfies is enough."""
-    test, negated = TESTS[match.operator](match), match.negated
-    absent = (match.operator is Operator.EMPTY) is not negated
-
+def _every(operands: tuple[Predicate, ...]) -> Predicate:
     def ask(value: object) -> bool:
-        pending = [(value, 0)]  # not recursive: values come from outside and may be lists of lists of lists
-        while pending:
-            found, at = pending.pop()
-            while at < len(match.path) and isinstance(found, Mapping):
-                found, at = _member(found, match.path[at], match), at + 1
-            if found is None:
-                holds = absent
-            elif at == len(match.path):
-                holds = test(found) is not negated
-            elif isinstance(found, list | tuple):
-                pending += [(item, at) for item in reversed(found)]
-                continue
-            else:
-                raise _has_no(match, at, found)
-            if holds:
+        for operand in operands:  # noqa: SIM110 -- all() costs as much as the questions
+            if not operand(value):
+                return False
+        return True
+
+    return ask
+
+
+def _some(operands: tuple[Predicate, ...]) -> Predicate:
+    def ask(value: object) -> bool:
+        for operand in operands:  # noqa: SIM110 -- as above
+            if operand(value):
                 return True
         return False
 
     return ask
 
 
+def _question(match: Match) -> Predicate:
+    """The value at the path, put to the operator. This is the way through dictionaries; the rest is rarer."""
+    test, negated, path = TESTS[match.operator](match), match.negated, match.path
+    absent = (match.operator is Operator.EMPTY) is not negated
+
+    def ask(value: object) -> bool:
+        for at, key in enumerate(path):
+            if not isinstance(value, dict):
+                return _through(value, at, match, test)
+            held, value = value, value.get(key)
+            if value is None:
+                _check_field(held, key, match)
+                return absent
+        return absent if value is None else test(value) is not negated
+
+    return ask
+
+
+def _through(value: object, at: int, match: Match, test: Predicate) -> bool:
+    """The rest of the way, from position ``at`` of the path on: through a list, one element is enough."""
+    pending = [(value, at)]  # not recursive: values come from outside and may be lists of lists of lists
+    while pending:
+        found, at = pending.pop()
+        while at < len(match.path) and isinstance(found, Mapping):
+            found, at = _member(found, match.path[at], match), at + 1
+        if found is not None and at < len(match.path):
+            if not isinstance(found, list | tuple):
+                raise _has_no(match, at, found)
+            pending += [(item, at) for item in reversed(found)]
+            continue
+        positive = match.operator is Operator.EMPTY if found is None else test(found)
+        if positive is not match.negated:
+            return True
+    return False
+
+
 def _member(held: Mapping[str, object], key: str, match: Match) -> object:
     found = held.get(key)
-    if found is None and isinstance(held, Record) and key not in held:
-        raise EvaluationError(f"{match.selector}: there is no field {key!r}", match.column, closest(key, held))
+    if found is None:
+        _check_field(held, key, match)
     return found
+
+
+def _check_field(held: Mapping[str, object], key: str, match: Match) -> None:
+    if isinstance(held, Record) and key not in held:
+        raise EvaluationError(f"{match.selector}: there is no field {key!r}", match.column, closest(key, held))
 
 
 def _has_no(match: Match, at: int, found: object) -> EvaluationError:
