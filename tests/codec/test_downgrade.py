@@ -81,11 +81,12 @@ def test_http_options_that_v2_lacks_are_reported() -> None:
 
 
 def test_what_v2_lacks_is_reported_with_its_place() -> None:
+    manager = {"@type": HCM, "stat_prefix": "s", "route_config": {"name": "r"}, "strip_any_host_port": True}
     listener = {
         "@type": f"{T}envoy.config.listener.v3.Listener",
         "name": "l",
         "default_filter_chain": {},
-        "filter_chains": [{"filters": [{"name": "h", "typed_config": {"@type": HCM, "strip_any_host_port": True}}]}],
+        "filter_chains": [{"filters": [{"name": "h", "typed_config": manager}]}],
     }
     assert _problem(listener).split("; ") == [
         "/filter_chains/0/filters/0/typed_config/strip_any_host_port: the v2 API has no such field",

@@ -31,8 +31,7 @@ _WRAPPERS = frozenset(
 )
 # API v2 was frozen years ago and is spoken by clients of its age, which still take what later releases refused.
 _REFUSING = ".v3."
-# Envoy takes API listeners from its bootstrap only: those served are for gRPC clients, which enforce few of the rules.
-_FOR_OTHERS = frozenset(("envoy.config.listener.v3.Listener.api_listener", "envoy.api.v2.Listener.api_listener"))
+_LISTENERS = frozenset(("envoy.config.listener.v3.Listener", "envoy.api.v2.Listener"))
 
 
 class _Problem(NamedTuple):
@@ -53,8 +52,9 @@ _Check = Callable[[Any], _Problems]
 def check_constraints(message: Message, findings: Findings, *, is_partial: bool = False) -> None:
     """Note every rule that ``message`` breaks, with its place, as an error; deprecated fields and values as warnings.
 
-    What Envoy refuses of the deprecated (``disallowed_by_default``) is an error. A place that has a finding already
-    gets no other. ``is_partial``: the message was read with errors, so that nothing can be said of what it lacks.
+    What Envoy refuses of the deprecated (``disallowed_by_default``) is an error; nothing that is wrong with an API
+    listener is. A place that has a finding already gets no other. ``is_partial``: the message was read with errors, so
+    that nothing can be said of what it lacks.
     """
     try:
         problems = _plan(message.DESCRIPTOR).check(message)
@@ -62,17 +62,22 @@ def check_constraints(message: Message, findings: Findings, *, is_partial: bool 
         findings.add("too_deep", "nested too deeply")
         return
     if problems is not None:
-        _note(problems, findings, is_partial)
+        _note(problems, findings, is_partial=is_partial, is_mild=_is_api_listener(message))
 
 
-def _note(problems: list[_Problem], findings: Findings, is_partial: bool) -> None:
+def _is_api_listener(message: Any) -> bool:
+    """Envoy takes these from its bootstrap only: those served are for gRPC clients, which enforce few of the rules."""
+    return message.DESCRIPTOR.full_name in _LISTENERS and bool(message.HasField("api_listener"))
+
+
+def _note(problems: list[_Problem], findings: Findings, *, is_partial: bool, is_mild: bool) -> None:
     known = {
         one.pointer for one in findings.violations if (one.index, one.resource) == (findings.index, findings.resource)
     }
     for problem in problems:
         if json_pointer((*findings.base, *problem.path)) in known or (is_partial and problem.is_absence):
             continue
-        note = findings.warn if problem.is_warning else findings.add
+        note = findings.warn if is_mild or problem.is_warning else findings.add
         note(problem.code, problem.detail, problem.path, hint=problem.hint)
 
 
@@ -138,15 +143,11 @@ def _compile(descriptor: Descriptor) -> _Tests:
         own = rules.get(field.name, {})
         check = _chain(_field_checks(descriptor, field, own, deprecated.get(field.name)))
         if check is not None:
-            fields[field] = _mild(check) if field.full_name in _FOR_OTHERS else check
+            fields[field] = check
         if (problem := _of_absence(field, own)) is not None:
             absent[field] = problem
     oneofs = (name for name in options.required_oneofs(descriptor.full_name) if name in descriptor.oneofs_by_name)
     return _Tests(fields, absent, tuple((name, _of_oneof(descriptor, name)) for name in oneofs))
-
-
-def _mild(check: _Check) -> _Check:
-    return lambda value: [problem._replace(is_warning=True) for problem in check(value) or ()] or None
 
 
 def _of_oneof(descriptor: Descriptor, name: str) -> _Problem:
@@ -329,8 +330,9 @@ def _unset(field: FieldDescriptor, rules: Rules) -> _Problem | None:
     test, default = _whole_test(field, rules), _default(field)
     breach = None if test is None else test(default)
     if breach is not None:
-        code = _MISSING if breach.code.startswith("too_") else breach.code
-        return _Problem((), code, f"{field.name} {breach.detail}", "it is not set")
+        is_missing = breach.code.startswith("too_")
+        detail = f"{field.name} is required" if is_missing else f"{field.name} {breach.detail}"
+        return _Problem((), _MISSING if is_missing else breach.code, detail, f"set {field.name}")
     if field.enum_type is None or field.is_repeated:
         return None
     deprecated = _deprecated_numbers(field.enum_type).get(0)
