@@ -164,3 +164,11 @@ def test_constraints_are_told_without_the_message() -> None:
 def test_markers_and_lines_are_taken_out() -> None:
     output = "error initializing configuration 'x': Invalid duration: goo.gle/debugonly \nseconds: -1\n\n"
     assert shorten(output) == "Invalid duration: seconds: -1"
+
+
+async def test_envoy_does_not_get_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDS_TOKEN", "hunter2")
+    body = {"match": {"prefix": "/"}, "direct_response": {"status": 200, "body": {"environment_variable": "XDS_TOKEN"}}}
+    (found,) = await checked(r.route_config("r", body))
+    assert (found.code, found.resource) == ("unchecked", "routes/r")
+    assert "XDS_TOKEN" in found.detail

@@ -128,14 +128,22 @@ class _Check:
         """Who, of all that stay as they are, refers to what goes away."""
         if not any(_v3(type_url) in _WORDS for type_url, _ in self._removed):
             return
-        for type_url in known:
-            if _v3(type_url) not in _REFER_TO_NOTHING:
-                for resource in self._staying(type_url):
-                    lost = [one for one in resource.references if (one.type_url, one.name) in self._removed]
-                    lost = [one for one in lost if not self._has(resource, one)]
-                    if lost:
-                        self._about(resource, -1)
-                        self._tell(resource, lost)
+        names = {name for _, name in self._removed}
+        for type_url, members in known.items():
+            for resource in members.values() if _v3(type_url) not in _REFER_TO_NOTHING else ():
+                if any(one.name in names for one in resource.references):
+                    self._abandoned(resource)
+
+    def _abandoned(self, resource: Resource) -> None:
+        """Tell of one that may refer to what goes away, unless it goes away too or is pushed anew."""
+        key = (resource.type_url, resource.name)
+        if key in self._removed or resource.name in self._put.get(resource.type_url, ()):
+            return
+        lost = [one for one in resource.references if (one.type_url, one.name) in self._removed]
+        lost = [one for one in lost if not self._has(resource, one)]
+        if lost:
+            self._about(resource, -1)
+            self._tell(resource, lost)
 
     def unused(self) -> None:
         """What nobody refers to; not where whoever could is not in the set at all."""

@@ -28,7 +28,7 @@ FINDINGS_LIMIT = 20
 _OUTPUT_BYTES = 16 * 1024
 _FLAGS = ("--mode", "validate", "-l", "critical", "--log-format", "%v")
 # A set that is known to be incomplete: who refers to what is checked elsewhere, and the proxies may have it.
-_ELSEWHERE = ("unknown cluster", "no ads configured", "unknown static secret")
+_ELSEWHERE = ("unknown cluster", "no ads configured", "unknown static secret", "environment variable")
 
 # Each run is a process at full load; more callers wait for their turn.
 _RUNNING = ThreadPoolExecutor(2, thread_name_prefix="deep-check")
@@ -154,8 +154,9 @@ class _Search:
 
 def _validate(envoy: Path, bootstrap_file: Path, output: int, timeout_s: float) -> int:
     argv: list[str | Path] = [envoy, *_FLAGS, "-c", bootstrap_file]
+    # No environment: a configuration can name variables, and ours hold secrets.
     run = subprocess.run(  # noqa: S603
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output, timeout=timeout_s, check=False
+        argv, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output, timeout=timeout_s, check=False
     )
     return run.returncode
 
