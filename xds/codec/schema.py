@@ -6,7 +6,9 @@ The pool is private so that other people's Envoy protos may live in the same pro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from threading import Lock
 
 from google.protobuf import (
@@ -24,6 +26,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
+from xds.codec.descriptor_sets import add_sets
 from xds.proto import descriptors
 
 WRAPPER_TYPE = "envoy.service.discovery.v3.Resource"
@@ -42,6 +45,7 @@ _WELL_KNOWN = (
 
 
 _BUILDING = Lock()
+_USER_NAMES: list[str] = []
 
 
 def pool() -> DescriptorPool:
@@ -52,12 +56,29 @@ def pool() -> DescriptorPool:
 
 @cache
 def _pool() -> DescriptorPool:
+    return shipped_pool()
+
+
+def shipped_pool() -> DescriptorPool:
+    """A pool of what this release ships, and of nothing else."""
     built = DescriptorPool()
     for module in _WELL_KNOWN:
         built.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     for file in descriptors.load().file:
         built.AddSerializedFile(file.SerializeToString())
     return built
+
+
+def add_descriptor_sets(paths: Iterable[Path]) -> None:
+    """Make message types of the user's own known, before anything is read: files of ``protoc --descriptor_set_out``.
+
+    What is known already stays as it is. Raises ``DescriptorSetError`` for a file that is missing or no descriptor set,
+    for a type that contradicts a known one and for one that refers to what nobody knows.
+    """
+    held = pool()
+    with _BUILDING:
+        _USER_NAMES.extend(add_sets(held, paths))
+    message_names.cache_clear()
 
 
 def descriptor(type_url: str) -> Descriptor | None:
@@ -78,7 +99,8 @@ def message_class(type_url: str) -> type[Message] | None:
 @cache
 def message_names() -> tuple[str, ...]:
     """The full names of all top-level messages, for suggestions."""
-    return tuple(f"{file.package}.{message.name}" for file in descriptors.load().file for message in file.message_type)
+    shipped = (f"{file.package}.{message.name}" for file in descriptors.load().file for message in file.message_type)
+    return (*shipped, *_USER_NAMES)
 
 
 def require(full_name: str) -> type[Message]:
