@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.answers import answer_json, answer_yaml, etag_header, not_modified, unchanged
 from api.body import Body
 from api.content_types import ContentType, accepts_yaml, decode_one, decode_pushed, off_loop
+from api.deep_check import ask_envoy, envoy_binary
 from api.grants import ShowSecrets, needs
 from api.group_settings import item_of
 from api.paging import Paging
@@ -18,12 +19,13 @@ from api.push import Pushing, Strict, answer
 from api.scope import Segment
 from api.services import Here
 from api.shapes import GroupItem, GroupPage, PushAnswer, ResourcePage, SnapshotItem, ValidationAnswer
+from xds.codec.crosscheck import check_references
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
 from xds.control.content import Content, type_label
 from xds.control.push import PushOptions
 from xds.control.tokens import READ
-from xds.model.errors import NotFoundError
+from xds.model.errors import ERROR, NotFoundError, ValidationError
 from xds.model.resource import Resource
 from xds.model.resource_type import type_url_of
 
@@ -124,12 +126,29 @@ async def delete_resource(pushing: Pushing, group: Segment, type: Segment, name:
 
 
 @router.post("/validate", response_model=ValidationAnswer, openapi_extra=needs(READ))
-async def validate(here: Here, body: Body, content_type: ContentType = "", strict: Strict = False) -> Response:
+async def validate(
+    here: Here,
+    request: Request,
+    body: Body,
+    content_type: ContentType = "",
+    strict: Strict = False,
+    envoy: Annotated[
+        bool, Query(description="Ask a real Envoy too; needs `codec.envoy` and the scope `admin`")
+    ] = False,
+) -> Response:
     """Check a snapshot without pushing it; 422 with all findings when it is wrong."""
+    binary = envoy_binary(here, request) if envoy else None
     pushed = await decode_pushed(body, content_type, here.options.resource_bytes)
-    PushOptions(strict=strict).heed(pushed.warnings)
-    warnings = [finding_item(warning) for warning in pushed.warnings]
-    return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": [], "warnings": warnings})
+    found = await off_loop(len(body), lambda: check_references(pushed.resources))
+    if binary is not None:
+        found += await ask_envoy(pushed.resources, binary)
+    errors = [finding for finding in found if finding.severity == ERROR]
+    if errors:
+        raise ValidationError(errors)
+    warnings = [*pushed.warnings, *found]
+    PushOptions(strict=strict).heed(warnings)
+    shown = [finding_item(warning) for warning in warnings]
+    return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": [], "warnings": shown})
 
 
 async def snapshot_response(content: Content, request: Request, show_secrets: bool) -> Response:

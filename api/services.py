@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -22,7 +23,8 @@ class ApiOptions:
     """Limits, credentials and addresses; ``config`` is what ``/config`` shows.
 
     ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what;
-    without any, everybody everything. The addresses go into bootstraps; their ports may be known only after the start.
+    without any, everybody everything. ``envoy`` is the binary that validates on request. The addresses go into
+    bootstraps; their ports may be known only after the start.
     """
 
     body_bytes: int = 64 * MIB
@@ -30,6 +32,7 @@ class ApiOptions:
     resource_bytes: int = 4 * MIB
     tokens: Tokens = field(default_factory=Tokens)
     require_if_match: bool = False
+    envoy: Path | None = None
     config: Mapping[str, object] = field(default_factory=dict)
     grpc_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18000)
     http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
@@ -39,8 +42,9 @@ class ApiOptions:
 class Services:
     """The application's collaborators.
 
-    ``metrics`` renders the Prometheus text; ``phase`` says where the server is. ``limit_hits`` counts requests beyond a
-    limit by the name of its setting. ``disconnect`` ends the streams of a node and says how many there were.
+    ``metrics`` renders the Prometheus text, in a thread; ``phase`` says where the server is. ``limit_hits`` counts
+    requests beyond a limit by the name of its setting. ``disconnect`` ends the streams of a node and says how many
+    there were.
     """
 
     publisher: Publisher
