@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.process import LOOPBACK, REPOSITORY, child_environment
+from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment
 from tests.support.server import ServerProcess
 
 COMMAND_TIMEOUT_S = 60
@@ -56,6 +56,11 @@ class Remote:
     def xds(self, *arguments: str | Path, stdin: str = "") -> Ran:
         address = f"http://{LOOPBACK}:{self.server.http_port}"
         return xds(*arguments, stdin=stdin, environment={"XDS_ADDR": address})
+
+    def start(self, directory: Path, *arguments: str) -> ChildProcess:
+        """A command that runs on; what it writes is in the child's log."""
+        command = [sys.executable, "-m", "xds.cli.main", *arguments]
+        return ChildProcess("command", command, directory, {"XDS_ADDR": f"http://{LOOPBACK}:{self.server.http_port}"})
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -36,22 +36,17 @@ class Handler(BaseHTTPRequestHandler):
         return
 
 
-class Peer:
+class Peer(ThreadingHTTPServer):
     """A server that answers by ``plan``: path to status, body, and whether it then closes the connection."""
 
     def __init__(self) -> None:
-        self.http: Any = ThreadingHTTPServer((LOOPBACK, 0), Handler)
-        self.http.asked = []
-        self.http.plan = lambda path: (200, {}, False)
-        self.url = f"http://{LOOPBACK}:{self.http.server_address[1]}"
+        super().__init__((LOOPBACK, 0), Handler)
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.plan: Callable[[str], tuple[int, object, bool]] = lambda path: (200, {}, False)
+        self.url = f"http://{LOOPBACK}:{self.server_address[1]}"
 
     def answers(self, status: int, body: object, is_last: bool = False) -> None:
-        self.http.plan = lambda path: (status, body, is_last)
-
-    @property
-    def asked(self) -> list[tuple[str, dict[str, str]]]:
-        asked: list[tuple[str, dict[str, str]]] = self.http.asked
-        return asked
+        self.plan = lambda path: (status, body, is_last)
 
 
 @pytest.fixture
@@ -59,12 +54,12 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
     for name in ("XDS_ADDR", "XDS_TOKEN", "XDS_TOKEN_FILE", "http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     found = Peer()
-    thread = threading.Thread(target=found.http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield found
-    found.http.shutdown()
+    found.shutdown()
     thread.join()
-    found.http.server_close()
+    found.server_close()
 
 
 @pytest.mark.parametrize(
@@ -108,9 +103,10 @@ def test_answers_of_somebody_else(peer: Peer, body: bytes) -> None:
 
 
 def test_pages_are_one_list(peer: Peer) -> None:
-    pages = {"": {"items": [1, 2], "next_page_token": "a b"}, "?page_token=a+b": {"items": [3]}}
-    peer.http.plan = lambda path: (200, pages[path.removeprefix("/api/v1/nodes")], False)
-    assert list(Client(peer.url).items("/nodes")) == [1, 2, 3]
+    items = [{"id": name} for name in "abc"]
+    pages = {"": {"items": items[:2], "next_page_token": "a b"}, "?page_token=a+b": {"items": items[2:]}}
+    peer.plan = lambda path: (200, pages[path.removeprefix("/api/v1/nodes")], False)
+    assert list(Client(peer.url).items("/nodes")) == items
 
 
 def test_a_connection_that_was_given_up_is_made_again(peer: Peer) -> None:

@@ -21,6 +21,7 @@ RETRY_S = 2.0
 RETRY_LIMIT_S = 30.0
 RENDER_S = 1.0  # at most one rendering in so many seconds
 REFRESH_S = 10.0  # ages change without any event
+OLDEST = "0"
 _FEED = {"Accept": "application/x-ndjson"}
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -28,7 +29,8 @@ _CLEAR = "\x1b[H\x1b[2J"
 def read_events(client: Client, query: Mapping[str, str], since: str = "") -> Iterator[Json]:
     """Events without end, across restarts of the server; what was missed meanwhile comes first.
 
-    Raises ``CommandError`` for what coming back does not mend, and when the server cannot be reached at first.
+    Where some are forgotten, a message says so; not when all that is known is asked for (``since`` 0). Raises
+    ``CommandError`` for what coming back does not mend, and when the server cannot be reached at first.
     """
     seen, is_first, delay_s = since, True, RETRY_S
     while True:
@@ -36,10 +38,12 @@ def read_events(client: Client, query: Mapping[str, str], since: str = "") -> It
         try:
             for line in client.lines("/events", {**query, **position}, _FEED, KEEP_ALIVE_LIMIT_S):
                 is_first, delay_s = False, RETRY_S
-                if line:
-                    event: Json = json.loads(line)
-                    seen = str(event.get("id", seen))
+                event: Json = json.loads(line or "{}")
+                if "id" in event:
+                    seen = str(event["id"])
                     yield event
+                elif event and seen != OLDEST:
+                    say(str(event.get("message", "events are missing")))
         except CommandError as error:
             if is_first or error.code is not Exit.UNREACHABLE:
                 raise
@@ -57,7 +61,7 @@ def show_again(client: Client, query: Mapping[str, str], render: Callable[[], st
     Thread(target=_watch, args=(client, query, happened), daemon=True).start()
     shown = ""
     while True:
-        text = render()
+        text = _rendered(render, shown)
         if text != shown:
             _show(text, is_first=not shown)
             shown = text
@@ -68,6 +72,16 @@ def show_again(client: Client, query: Mapping[str, str], render: Callable[[], st
             continue
         if failure is not None:
             raise failure
+
+
+def _rendered(render: Callable[[], str], shown: str) -> str:
+    """What it gives now; what was shown, while the server cannot be reached."""
+    try:
+        return render()
+    except CommandError as error:
+        if not shown or error.code is not Exit.UNREACHABLE:
+            raise
+    return shown
 
 
 def _watch(client: Client, query: Mapping[str, str], happened: Queue[CommandError | None]) -> None:

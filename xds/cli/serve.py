@@ -21,6 +21,7 @@ from fastapi import FastAPI
 import xds
 from api.app import create_app
 from api.services import ApiOptions, Services
+from xds.codec.schema import add_descriptor_sets
 from xds.control.directory import WatchedDirectory
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
@@ -51,7 +52,11 @@ _log = structlog.get_logger(logger_name="xds.serve")
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises ``StoreError``, ``OSError`` or ``ValueError`` when it cannot start."""
+    """Serve until SIGTERM or SIGINT.
+
+    Raises ``StoreError``, ``DescriptorSetError``, ``OSError`` or ``ValueError`` when it cannot start.
+    """
+    add_descriptor_sets(settings.codec.descriptor_sets)
     configure_logging(settings.logs.level, {"auto": None, "json": True, "console": False}[settings.logs.format])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings))
@@ -98,6 +103,8 @@ class Server:
         )
         self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings), self.metrics)
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.grpc.wake, settings.server.on_nack)
+        journal = self.publisher.journal
+        self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector))
         self.watched = self._watched()
@@ -169,6 +176,7 @@ class Server:
             resource_bytes=settings.limits.resource_bytes,
             tokens=settings.auth.accepted(),
             require_if_match=settings.server.require_if_match,
+            envoy=settings.codec.envoy,
             config=shown_settings(settings),
             grpc_address=self._grpc_address,
             http_address=self._http_address,
@@ -176,7 +184,7 @@ class Server:
         services = Services(
             self.publisher,
             self.fleet,
-            self.metrics.render,
+            self.metrics.text,
             lambda: self.phase,
             options,
             self.metrics.limit_hits,
@@ -207,6 +215,7 @@ def grpc_options(settings: Settings) -> ServerOptions:
         max_receive_bytes=limits.grpc_receive_bytes,
         requests_per_s=limits.requests_per_s,
         requests_burst=limits.requests_burst,
+        nodes_shown=settings.metrics.per_node_limit if settings.metrics.per_node else 0,
         drain_s=settings.server.drain_s,
     )
 

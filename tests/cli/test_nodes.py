@@ -1,0 +1,149 @@
+"""What the fleet has and what happens to it: ``nodes``, ``config``, ``explain``, ``rollout status``, ``watch``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Remote
+from tests.cli.proxy import Proxy
+from tests.support.process import wait_until
+from tests.support.resources import static_cluster
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name).removeprefix("test_")
+
+
+@pytest.fixture
+def node(remote: Remote, group: str) -> Iterator[Proxy]:
+    """A proxy ``<group>-1`` in step with revision 1: clusters a and b."""
+    remote.server.push(group, [static_cluster("a", 80), static_cluster("b", 80)])
+    with Proxy(remote.server.grpc_port, f"{group}-1", group) as proxy:
+        proxy.answer()
+        remote.server.wait_synced(group, f"{group}-1")
+        yield proxy
+
+
+def refuse(remote: Remote, node: Proxy, group: str) -> None:
+    """Push revision 2, which the proxy refuses."""
+    node.refusal = "not to my taste"
+    remote.server.push(group, [static_cluster("a", 81), static_cluster("c", 80)])
+    node.answer()
+    remote.server.wait_nack(f"{group}-1", "clusters")
+
+
+def test_grid_counts_and_says_where_to_look(remote: Remote, node: Proxy, group: str) -> None:
+    assert remote.xds("nodes", "-g", group).err == "1 node\n"
+    refuse(remote, node, group)
+    shown = remote.xds("nodes", "-g", group)
+    assert "✗ 1→2 NACK " in shown.out
+    assert shown.err == f"1 node · 1 NACKed     why: xds nacks -g {group}\n"
+    assert remote.xds("nodes", "-g", group, "-q").err == ""
+    assert remote.xds("nodes", "-g", group, "--state", "synced", "-o", "name").out == ""
+    assert remote.xds("nodes", "-g", group, "--state", "synced,nacked", "-o", "name").out == f"{group}-1\n"
+
+
+def test_nodes_by_selector(remote: Remote, node: Proxy, group: str) -> None:
+    def chosen(selector: str) -> list[str]:
+        return remote.xds("nodes", "-l", selector, "-o", "name").out.split()
+
+    assert chosen(f'node.cluster == "{group}"') == [f"{group}-1"]
+    assert chosen(f'node.cluster == "{group}" and node.id != "{group}-1"') == []
+    wrong = remote.xds("nodes", "-l", "node.clutser == x")
+    assert (wrong.code, "did you mean" in wrong.err) == (3, True)
+
+
+def test_config_is_what_was_acked_or_sent(remote: Remote, node: Proxy, group: str) -> None:
+    def names(*flags: str) -> list[str]:
+        return remote.xds("config", f"{group}-1", *flags, "-o", "name").out.split()
+
+    assert names() == ["a", "b"]
+    assert names("clusters", "--name", "[b-z]") == ["b"]
+    assert names("listeners") == []
+    refuse(remote, node, group)
+    assert (names(), names("--sent")) == (["a", "b"], ["a", "c"])
+    shown = remote.xds("config", f"{group}-1", "cluster", "-o", "json").json()["items"]
+    assert [item["resource"]["name"] for item in shown] == ["a", "b"]
+    assert remote.xds("config", f"{group}-1", "--sent", "--acked").code == 2
+    assert remote.xds("config", "nobody").code == 4
+
+
+def test_node_against_its_group(remote: Remote, node: Proxy, group: str) -> None:
+    assert remote.xds("diff", "--node", f"{group}-1").code == 0
+    refuse(remote, node, group)
+    found = remote.xds("diff", "--node", f"{group}-1", "-o", "json")
+    assert found.code == 1
+    assert [(change["name"], change["change"]) for change in found.json()["changes"]] == [
+        *(("a", "changed"), ("b", "removed"), ("c", "added")),
+    ]
+
+
+def test_node_is_described(remote: Remote, node: Proxy, group: str) -> None:
+    refuse(remote, node, group)
+    text = remote.xds("describe", "node", f"{group}-1").out
+    assert f"cluster:    {group}\n" in text
+    assert "not to my taste" in text
+    assert remote.xds("describe", "node", f"{group}-1", "-o", "json").json()["node"]["id"] == f"{group}-1"
+    assert remote.xds("describe", "node", "nobody").code == 4
+
+
+def test_explain_says_why(remote: Remote, node: Proxy, group: str, tmp_path: Path) -> None:
+    text = remote.xds("explain", f"{group}-1", "clusters", "a").out
+    assert f"group:    {group} (by node.cluster)" in text
+    file = tmp_path / "bootstrap.yaml"
+    file.write_text(f"node: {{id: new, cluster: {group}}}\n")
+    assert remote.xds("explain", "--node-file", file, "-o", "json").json()["group"] == group
+    assert "group:    none" in remote.xds("explain", "--node-file", "-", stdin='{"id": "stranger"}').out
+    assert remote.xds("explain").code == 2
+    assert remote.xds("explain", "nobody").code == 4
+    assert remote.xds("explain", "--node-file", "-", stdin="[]").code == 3
+
+
+def test_rollout_status_waits_and_tells(remote: Remote, node: Proxy, group: str) -> None:
+    done = remote.xds("rollout", "status", group)
+    assert (done.code, "1 of 1 nodes have revision 1" in done.err) == (0, True)
+    assert done.out.split()[:5] == ["TYPE", "SYNCED", "PENDING", "NACKED", "NOT_SUBSCRIBED"]
+    remote.server.push(group, [static_cluster("a", 82), static_cluster("b", 80)])
+    late = remote.xds("rollout", "status", group, "--wait", "--timeout", "100ms")
+    assert (late.code, f"{group}-1" in late.err) == (8, True)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(remote.xds, "rollout", "status", group, "--wait")
+        node.answer_until("2")
+        assert waiting.result().code == 0
+    node.refusal = "not to my taste"
+    remote.server.push(group, [static_cluster("a", 83), static_cluster("b", 80)])
+    node.answer()
+    refused = remote.xds("rollout", "status", group, "--wait")
+    assert (refused.code, f"{group}-1 rejected clusters: not to my taste" in refused.err) == (1, True)
+    assert remote.xds("rollout", "status", "nobody").code == 4
+
+
+def test_watch_shows_events_from_a_point_on(remote: Remote, node: Proxy, group: str, tmp_path: Path) -> None:
+    first = remote.xds("watch", "-g", group, "--since", "0", "--kinds", "push", "--limit", "1", "-o", "json")
+    event = json.loads(first.out)
+    assert (event["kind"], event["revision"]) == ("push", 1)
+    with remote.start(tmp_path, "watch", "-g", group, "--since", str(event["id"]), "--kinds", "nack,push") as following:
+        refuse(remote, node, group)
+        following.wait_until(lambda: "nack opened" in following.log(), "the NACK")
+        assert "revision=2" in following.log()
+        os.kill(following.pid, signal.SIGINT)
+        wait_until(lambda: not following.running, "the end")
+        assert following.exit_code == 130
+    assert remote.xds("watch", "--kinds", "nonsense").code == 3
+    assert remote.xds("watch", "--since", "yesterday").code == 2
+
+
+def test_lists_are_shown_again_when_something_happens(remote: Remote, node: Proxy, group: str, tmp_path: Path) -> None:
+    with remote.start(tmp_path, "nodes", "-g", group, "-w", "--columns", "node,cds") as following:
+        following.wait_until(lambda: "✓ 1" in following.log(), "the first rendering")
+        refuse(remote, node, group)
+        following.wait_until(lambda: "✗ 1→2 NACK" in following.log(), "the second one")
+        assert following.log().count("NODE") >= 2
