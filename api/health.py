@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from typing_extensions import TypedDict
 
 from api.services import Here
 from xds.control.phase import Phase
@@ -15,13 +17,17 @@ METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 router = APIRouter(tags=["health"])
 
 
-@router.get("/livez")
+class StatusItem(TypedDict):
+    status: str
+
+
+@router.get("/livez", response_model=StatusItem)
 async def livez() -> Response:
     """200 as long as the event loop answers."""
     return JSONResponse({"status": "ok"})
 
 
-@router.get("/readyz")
+@router.get("/readyz", response_model=StatusItem, responses={503: {"model": StatusItem}})
 async def readyz(here: Here) -> Response:
     """200 once the stored state is loaded and until the drain begins."""
     phase = here.phase()
@@ -29,7 +35,7 @@ async def readyz(here: Here) -> Response:
     return JSONResponse({"status": phase.value}, status)
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(here: Here) -> Response:
     """Prometheus text."""
-    return Response(here.metrics(), media_type=METRICS_TYPE)
+    return Response(await asyncio.to_thread(here.metrics), media_type=METRICS_TYPE)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from http import HTTPStatus
 from typing import Any, cast
+from urllib.parse import unquote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -29,6 +30,7 @@ RETRY_AFTER_S = 1
 ERRORS_SHOWN = 1000
 # Every legal name fits; an answer does not carry back megabytes of what was pushed.
 TEXT_LIMIT = 5_000
+_NO_PUSH = ("/validate", "/explain")
 TOO_LARGE = "too_large"  # the codec's code for a name, a resource or a text beyond its limit
 
 
@@ -129,6 +131,8 @@ def placed(violation: Violation, change: int, part: str = "/snapshot/resources")
 
 
 def _violations(request: Request, error: ValidationError) -> Response:
+    if request.method != "GET" and not request.url.path.endswith(_NO_PUSH):
+        services(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
     status = HTTPStatus.BAD_REQUEST if isinstance(error, MalformedError) else HTTPStatus.UNPROCESSABLE_ENTITY
     found = [finding_item(violation) for violation in error.violations[:ERRORS_SHOWN]]
     if any(violation.code == TOO_LARGE for violation in error.violations):

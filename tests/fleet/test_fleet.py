@@ -78,7 +78,7 @@ def test_names_and_missing_names(fleet: Fleet) -> None:
     client.ack(response(resource_set("endpoints", "2", a="1", b="1"), names=("b",)))
     endpoints = type_of(fleet, "endpoints")
     assert (endpoints.subscribed, endpoints.names, endpoints.missing) == (3, ("a", "b", "c"), ("c",))
-    assert fleet.missing() == {"endpoints": 1}
+    assert fleet.census(0).missing == {"endpoints": 1}
 
 
 def test_many_names_are_counted_and_some_are_shown(fleet: Fleet) -> None:
@@ -178,7 +178,7 @@ def test_a_type_is_the_same_in_whichever_api_it_is_asked_for(fleet: Fleet) -> No
     assert [state.type for state in node(fleet).types] == ["clusters"]
     client.nack(response(resource_set(old, "2", c1="bad")), "no")
     assert type_of(fleet, "clusters").state is Sync.NACKED
-    assert fleet.nodes_nacked() == {("clusters", "default"): 1}
+    assert fleet.census(0).nacked == {("clusters", "default"): 1}
     assert fleet.apis("default") == {"", "v2"}
 
 

@@ -84,7 +84,7 @@ def test_filters(fleet: Fleet) -> None:
     assert [record.node for record in fleet.nacks(node="c", state="open")] == ["c"]
     assert not list(fleet.nacks(state=NackState.RESOLVED))
     assert not list(fleet.nacks(since=1e9))
-    assert fleet.nodes_nacked() == {("clusters", "edge"): 2, ("clusters", "core"): 1, ("listeners", "core"): 1}
+    assert fleet.census(0).nacked == {("clusters", "edge"): 2, ("clusters", "core"): 1, ("listeners", "core"): 1}
 
 
 def refusal(version: str, message: str = "no") -> Nacked:

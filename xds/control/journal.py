@@ -10,7 +10,7 @@ import structlog
 
 from xds.control.push import ChangeError
 from xds.fleet.event_log import EventLog, Kind
-from xds.model.errors import ConflictError, NotFoundError, XdsError
+from xds.model.errors import ConflictError, NotFoundError, ValidationError, XdsError
 from xds.model.snapshot import Change
 from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, StoreError
 
@@ -56,10 +56,19 @@ class Journal:
 
     def refused(self, group: str, error: XdsError, meta: Meta) -> NoReturn:
         """Nothing of a push was applied; raises ``error`` again."""
+        if isinstance(error, ValidationError):
+            raise error  # told by ``invalid``, as those are that come before a push
         result = _result(error)
         self.commits[result] += 1
         _log.info("snapshot.rejected", group=group, actor=meta.author, error_code=result, error_message=str(error))
         raise error
+
+    def invalid(self, group: str, error: ValidationError) -> None:
+        """What was pushed is wrong; ``group`` is empty for several."""
+        self.commits["invalid"] += 1
+        first = str(error.violations[0]) if error.violations else ""
+        findings = {"findings_n": len(error.violations), "error_message": first}
+        _log.info("snapshot.rejected", group=group, error_code="invalid", **findings)
 
     def _tell(
         self, group: str, revision: int, change: GroupChange, meta: Meta, new: bool, counts: Mapping[str, int]

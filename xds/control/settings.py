@@ -126,6 +126,24 @@ class StoreSettings(_Section):
         )
 
 
+class CodecSettings(_Section):
+    """How pushed configuration is read. ``descriptor_sets`` are files with message types of the user's own.
+
+    They are what ``protoc --include_imports --descriptor_set_out`` or ``buf build`` writes, for contrib and private
+    extensions. ``envoy`` is a binary that ``POST /validate?envoy=true`` asks.
+    """
+
+    descriptor_sets: tuple[Path, ...] = ()
+    envoy: Path | None = None
+
+    @field_validator("envoy")
+    @classmethod
+    def _runs(cls, value: Path | None) -> Path | None:
+        if value is not None and not (value.is_file() and os.access(value, os.X_OK)):
+            raise ValueError("no executable file")
+        return value
+
+
 class LimitSettings(_Section):
     """What one request, stream or resource may cost (DESIGN 5)."""
 
@@ -188,6 +206,13 @@ class WatchSettings(_Section):
     prune: bool = False
 
 
+class MetricsSettings(_Section):
+    """``per_node`` serves a series per node and type as well, for the first ``per_node_limit`` nodes."""
+
+    per_node: bool = False
+    per_node_limit: int = Field(1_000, gt=0, le=20_000)
+
+
 class LogSettings(_Section):
     """``auto`` writes JSON unless standard error is a terminal."""
 
@@ -204,9 +229,11 @@ class Settings(BaseSettings):
 
     server: ServerSettings = ServerSettings()
     store: StoreSettings = StoreSettings()
+    codec: CodecSettings = CodecSettings()
     limits: LimitSettings = LimitSettings()
     auth: AuthSettings = AuthSettings()
     logs: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
     watch: WatchSettings = WatchSettings()
 
     @classmethod

@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from xds.fleet.census import STALE_AFTER_S, Census, take_census
 from xds.fleet.convergence import node_progress, type_progress
 from xds.fleet.event_log import EventLog
 from xds.fleet.holding import Holding, holdings
 from xds.fleet.nacks import RECORDS_LIMIT, NackLog, answers, mentions
 from xds.fleet.state import Convergence, NackRecord, NackState, NodeState, StreamState, Sync
 from xds.fleet.telling import tell_acked, tell_moved, tell_nack, tell_node, tell_stream, tell_wait_ended
-from xds.fleet.track import NodeTrack, StreamTrack, TypeTrack, worst
+from xds.fleet.track import NodeTrack, StreamTrack, TypeTrack
 from xds.model.node import Node
 from xds.model.resource_type import alias_of, type_url_of
 from xds.model.snapshot import ResourceSet, Snapshot
@@ -218,23 +219,10 @@ class Fleet:
         """Connected nodes per group; the empty group is of those that none matches."""
         return Counter(track.group for track in self._nodes.values() if track.streams)
 
-    def nodes_nacked(self) -> Counter[tuple[str, str]]:
-        """Connected nodes per (type alias, group) that refuse what they were sent."""
-        found: Counter[tuple[str, str]] = Counter()
-        for track in self._nodes.values() if self.nack_log else ():
-            for alias, tracks in track.tracks().items() if track.streams else ():
-                if worst(tracks).state is Sync.NACKED:
-                    found[alias, track.group] += 1
-        return found
-
-    def missing(self) -> Counter[str]:
-        """Per type alias: names asked for that do not exist, summed over all streams."""
-        found: Counter[str] = Counter()
-        for stream in self._streams.values():
-            for track in stream.types.values():
-                if track.names and track.missing():
-                    found[alias_of(track.type_url)] += len(track.missing())
-        return found
+    def census(self, now: float, stale_after_s: float = STALE_AFTER_S, detailed: int = 0) -> Census:
+        """The fleet in numbers; may be called from another thread."""
+        nodes, streams = list(self._nodes.values()), list(self._streams.values())
+        return take_census(nodes, streams, now, stale_after_s=stale_after_s, detailed=detailed)
 
     def _connected_among(self, group: str, among: Collection[str] | None) -> Iterator[NodeTrack]:
         tracks = self._nodes.values() if among is None else filter(None, map(self._nodes.get, among))

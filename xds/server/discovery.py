@@ -79,6 +79,7 @@ class StreamShell:
         "_engine",
         "_late",
         "_notified",
+        "_notified_at",
         "_observer",
         "_outbox",
         "_rate",
@@ -119,6 +120,7 @@ class StreamShell:
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
         self._notified = False
+        self._notified_at = 0.0
         self._late = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -147,7 +149,9 @@ class StreamShell:
         """There may be something to offer: after a push, or because the client's transition moved on."""
         if self._notified:
             self._shared.metrics.coalesced += 1
-        self._notified = True
+        else:
+            self._notified = True
+            self._notified_at = monotonic()
         self._wake.set()
 
     def finish(self, status: Status = _FINE) -> None:
@@ -259,7 +263,9 @@ class StreamShell:
         now = monotonic()
         if self._notified and self._engine.node is not None:
             self._notified = False
-            self._act(self._engine.offer(self._engine.resolve(), now), now)
+            events = self._engine.offer(self._engine.resolve(), now)
+            self._shared.metrics.offered(now - self._notified_at, monotonic() - now)
+            self._act(events, now)
         if self._late:
             self._late = False
             due = self._engine.deadline()

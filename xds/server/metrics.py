@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
+from threading import Lock
+from time import monotonic, time
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
@@ -18,6 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 import xds
+from xds.fleet.census import Census
 from xds.fleet.fleet import Fleet
 from xds.model.resource_type import V3_TYPES, alias_of
 from xds.protocol.cache import SnapshotCache
@@ -28,6 +31,8 @@ GROUP_LABELS = 200
 _TYPE_LABELS = frozenset(rule.alias for rule in V3_TYPES)
 _SIZE_BOUNDS = (1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7)
 _TIME_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_BUILD_BOUNDS = (0.00001, 0.00005, 0.0001, 0.00025, 0.0005, *_TIME_BOUNDS)
+KEPT_S = 1.0
 KINDS = ("initial", "ack", "nack", "subscribe", "repeat", "stale", "poll")
 
 
@@ -81,11 +86,18 @@ class Metrics:
         self.node_mismatches = 0
         self.coalesced = 0
         self.commits: Counter[str] = Counter()  # result
+        self.push_triggers: Counter[str] = Counter()  # reason
+        self.rollbacks: Counter[str] = Counter()  # reason
         self.response_bytes = Distribution(_SIZE_BOUNDS)
         self.stream_seconds = Distribution((1.0, 10.0, 60.0, 600.0, 3600.0, 86400.0))
         self.fan_out_seconds = Distribution(_TIME_BOUNDS)
+        self.queue_seconds = Distribution(_TIME_BOUNDS)
+        self.build_seconds = Distribution(_BUILD_BOUNDS)
         self.convergence: dict[str, Distribution] = {}  # group label
         self.loop_lag_s = 0.0
+        self._text = b""
+        self._text_at = -KEPT_S
+        self._rendering = Lock()
         self.registry = CollectorRegistry(auto_describe=False)
         self._types: dict[str, TypeCounters] = {}
         self._by_url: dict[str, TypeCounters] = {}
@@ -94,9 +106,13 @@ class Metrics:
         GCCollector(registry=self.registry)
         self.registry.register(_Counters(self))
 
-    def attach(self, cache: SnapshotCache, fleet: Fleet) -> None:
-        """Show these, too."""
-        self.registry.register(_State(self, cache, fleet))
+    def attach(self, cache: SnapshotCache, fleet: Fleet, per_node: int = 0) -> None:
+        """Show these, too. ``per_node``: how many nodes get series of their own."""
+        self.registry.register(_State(self, cache, fleet, per_node))
+
+    def attach_pushes(self, commits: Counter[str], triggers: Counter[str], rollbacks: Counter[str]) -> None:
+        """Show what pushes came to: by result, by what woke the streams, by reason."""
+        self.commits, self.push_triggers, self.rollbacks = commits, triggers, rollbacks
 
     def type(self, type_url: str) -> TypeCounters:
         """The counters of a type; one and the same for all types that are not in the table."""
@@ -124,14 +140,27 @@ class Metrics:
     def nacked(self, type_url: str, group: str) -> None:
         self.nacks[self.type(type_url).label, self.group(group)] += 1
 
+    def offered(self, waited_s: float, built_s: float) -> None:
+        """A woken stream had its turn: how long it waited, and how long finding what it is sent took."""
+        self.queue_seconds.observe(waited_s)
+        self.build_seconds.observe(built_s)
+
     def converged(self, group: str, seconds: float) -> None:
         """A push to a group reached its last node."""
         label = self.group(group)
         self.convergence.setdefault(label, Distribution(_TIME_BOUNDS)).observe(seconds)
 
     def render(self) -> bytes:
-        """The exposition text (``text/plain; version=1.0.0``)."""
+        """The exposition text (``text/plain; version=1.0.0``), made anew. May be called from any thread."""
         return generate_latest(self.registry)
+
+    def text(self) -> bytes:
+        """As ``render``, at most once a second however many ask. For a thread: 10,000 series take 100 ms."""
+        with self._rendering:
+            if monotonic() - self._text_at >= KEPT_S:
+                self._text = self.render()
+                self._text_at = monotonic()
+            return self._text
 
 
 def type_label(alias: str) -> str:
@@ -169,6 +198,8 @@ class _Counters(Collector):
         yield _family(CounterMetricFamily, "requests", "Requests by what they are", kinds, ("type", "kind"))
         yield _family(CounterMetricFamily, "nacks", "Responses refused by clients", m.nacks, ("type", "group"))
         yield _family(CounterMetricFamily, "snapshot_commits", "Pushes by result", m.commits, ("result",))
+        yield _family(CounterMetricFamily, "rollbacks", "Rollbacks by reason", m.rollbacks, ("reason",))
+        yield _family(CounterMetricFamily, "push_triggers", "What woke streams", m.push_triggers, ("reason",))
 
     def _responses(self) -> Iterator[Metric]:
         m = self._metrics
@@ -178,7 +209,7 @@ class _Counters(Collector):
         resources = {(each.label,): each.resources for each in m.types()}
         yield _family(CounterMetricFamily, "resources_sent", "Resources sent", resources, labels)
         timeouts = {(each.label,): each.timeouts for each in m.types()}
-        yield _family(CounterMetricFamily, "offer_timeouts", "Responses superseded unanswered", timeouts, labels)
+        yield _family(CounterMetricFamily, "send_timeouts", "Responses superseded unanswered", timeouts, labels)
         ended = {(each.label,): each.waits_ended for each in m.types()}
         yield _family(CounterMetricFamily, "order_timeouts", "Waits for a type that were given up", ended, labels)
         yield _family(CounterMetricFamily, "coalesced_updates", "Wakes of streams awake already", {(): m.coalesced})
@@ -188,38 +219,61 @@ class _Counters(Collector):
         m = self._metrics
         acks = {(each.label,): each.ack_seconds for each in m.types()}
         yield _histogram("ack_seconds", "From send to ACK", acks, ("type",))
-        groups = {(group,): each for group, each in m.convergence.items()}
+        groups = {(group,): each for group, each in list(m.convergence.items())}
         yield _histogram("convergence_seconds", "From push to the last ACK", groups, ("group",))
         yield _histogram("push_fan_out_seconds", "Time to wake the streams of a push", {(): m.fan_out_seconds})
+        yield _histogram("push_queue_seconds", "From the wake of a stream to its turn", {(): m.queue_seconds})
+        yield _histogram("response_build_seconds", "Time to find what a woken stream is sent", {(): m.build_seconds})
         yield _family(GaugeMetricFamily, "event_loop_lag_seconds", "Lateness of a timer", {(): m.loop_lag_s})
 
 
 class _State(Collector):
     """What is, from the cache and the fleet."""
 
-    def __init__(self, metrics: Metrics, cache: SnapshotCache, fleet: Fleet) -> None:
+    def __init__(self, metrics: Metrics, cache: SnapshotCache, fleet: Fleet, per_node: int) -> None:
         self._metrics = metrics
         self._cache = cache
         self._fleet = fleet
+        self._per_node = per_node
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._nodes()
+        found = self._fleet.census(time(), detailed=self._per_node)
+        yield from self._nodes(found)
+        if self._per_node:
+            yield from self._single_nodes(found)
         yield from self._snapshots()
 
-    def _nodes(self) -> Iterator[Metric]:
-        group = self._metrics.group
-        nodes: Counter[tuple[str, ...]] = Counter()
-        for name, number in self._fleet.nodes_by_group().items():
-            nodes[(group(name),)] += number
+    def _nodes(self, found: Census) -> Iterator[Metric]:
+        nodes: Counter[Labels] = Counter()
+        for name, number in found.nodes.items():
+            nodes[(self._metrics.group(name),)] += number
         yield _family(GaugeMetricFamily, "nodes", "Connected nodes", nodes, ("group",))
-        nacked: Counter[tuple[str, ...]] = Counter()
-        for (alias, name), number in self._fleet.nodes_nacked().items():
-            nacked[type_label(alias), group(name)] += number
-        yield _family(GaugeMetricFamily, "nodes_nacked", "Nodes that refuse a type", nacked, ("type", "group"))
-        missing: Counter[tuple[str, ...]] = Counter()
-        for alias, number in self._fleet.missing().items():
+        labels = ("type", "group")
+        yield _family(
+            GaugeMetricFamily, "nodes_nacked", "Nodes that refuse a type", self._by_type(found.nacked), labels
+        )
+        text = "Nodes that have not answered for a minute"
+        yield _family(GaugeMetricFamily, "nodes_stale", text, self._by_type(found.stale), labels)
+        missing: Counter[Labels] = Counter()
+        for alias, number in found.missing.items():
             missing[(type_label(alias),)] += number
         yield _family(GaugeMetricFamily, "missing_resources", "Names asked for in vain", missing, ("type",))
+
+    def _single_nodes(self, found: Census) -> Iterator[Metric]:
+        states = {
+            (node, self._metrics.group(group), type_label(alias)): float(is_synced)
+            for (node, group, alias), is_synced in found.synced.items()
+        }
+        labels = ("node", "group", "type")
+        yield _family(GaugeMetricFamily, "node_synced", "1 while a node is in step with a type", states, labels)
+        text = "Nodes without series of their own"
+        yield _family(GaugeMetricFamily, "node_synced_truncated", text, {(): found.left_out})
+
+    def _by_type(self, counts: Mapping[tuple[str, str], int]) -> Counter[Labels]:
+        found: Counter[Labels] = Counter()
+        for (alias, group), number in counts.items():
+            found[type_label(alias), self._metrics.group(group)] += number
+        return found
 
     def _snapshots(self) -> Iterator[Metric]:
         revisions: dict[tuple[str, ...], float] = {}
@@ -249,14 +303,14 @@ def _family(
     labels: Labels = (),
 ) -> Metric:
     family = kind(PREFIX + name, text, labels=labels)
-    for key, value in values.items():
+    for key, value in list(values.items()):  # at once: the loop goes on counting
         family.add_metric(_labels(key), value)
     return family
 
 
 def _histogram(name: str, text: str, values: Mapping[Key, Distribution], labels: Labels = ()) -> Metric:
     family = HistogramMetricFamily(PREFIX + name, text, labels=labels)
-    for key, distribution in values.items():
+    for key, distribution in list(values.items()):
         family.add_metric(_labels(key), distribution.buckets(), distribution.total)
     return family
 

@@ -23,6 +23,7 @@ class ServerOptions:
     * ``max_receive_bytes``: one request.
     * ``requests_per_s``, ``requests_burst``: per stream. A stream beyond it is read more slowly, never closed: a
       client cannot tell a closed stream from a fault and would come back with all it had asked for.
+    * ``nodes_shown``: how many nodes get metrics of their own.
     * ``drain_s``: over which existing streams are closed (rule 10: "spread the closes").
     """
 
@@ -40,6 +41,7 @@ class ServerOptions:
     max_streams_per_connection: int = 100_000
     keepalive_s: float = 30.0
     keepalive_timeout_s: float = 10.0
+    nodes_shown: int = 0
     drain_s: float = 5.0
 
     @property

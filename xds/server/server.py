@@ -65,7 +65,7 @@ class XdsServer:
         self._shells: dict[StreamShell, None] = {}
         self._pushes: dict[str, float] = {}  # group -> epoch time of a push that is not yet everywhere
         self._chores: list[asyncio.Task[None]] = []
-        metrics.attach(cache, fleet)
+        metrics.attach(cache, fleet, options.nodes_shown)
 
     async def start(self) -> int:
         """Listen; returns the bound port. Raises ``OSError`` when the address cannot be bound, ``ValueError`` for
