@@ -22,6 +22,7 @@ from api import (
     revisions,
     transactions,
 )
+from api.description import describe
 from api.grants import authorize
 from api.scope import Door, RawPath, RequestId
 from api.services import Services
@@ -56,6 +57,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         app.include_router(router, prefix=API_PREFIX, dependencies=[Depends(authorize)])
     app.include_router(health.router)
     app.router.routes.extend(extra_routes)
+    describe(app, API_PREFIX)
     app.add_middleware(RawPath)  # innermost: what was added last is reached first
     app.add_middleware(Door, tokens=services.options.tokens, phase=services.phase)
     app.add_middleware(RequestId)

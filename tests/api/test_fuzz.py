@@ -1,0 +1,91 @@
+"""The served description, fuzzed: whatever comes in, answers are as described and nothing is a fault of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Err
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from tests.support.server import ServerProcess
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+ENDLESS = {"/api/v1/events"}
+REQUEST_TIMEOUT_S = 20
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    directory: Path = tmp_path_factory.mktemp("fuzzed")
+    with ServerProcess(directory, ["--store", "memory"]) as running:
+        yield running
+
+
+def fuzz(server: ServerProcess, examples: int, *, is_random: bool) -> dict[str, set[int]]:
+    """Fuzz all operations; the statuses that each was answered with."""
+    base = f"http://127.0.0.1:{server.http_port}"
+    schema = schemathesis.openapi.from_url(f"{base}/api/v1/openapi.json")
+    statuses: dict[str, set[int]] = {}
+    for result in schema.get_all_operations():
+        if isinstance(result, Err):
+            raise result.err()
+        operation = result.ok()
+        if operation.path not in ENDLESS:
+            prepare(server)
+            seen = statuses[operation.label] = set()
+            _runner(operation, seen, base, examples, is_random)()
+    return statuses
+
+
+def prepare(server: ServerProcess) -> None:
+    """Something to find, whatever the fuzzing has left."""
+    for group in ("0", "default"):
+        server.push(group, [eds_cluster("0"), cluster_load_assignment("0", 80), static_cluster("a", 80)])
+
+
+def _runner(operation: Any, seen: set[int], base: str, examples: int, is_random: bool) -> Callable[[], None]:
+    @hypothesis.settings(
+        max_examples=examples,
+        derandomize=not is_random,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate, hypothesis.Phase.shrink],
+    )
+    @hypothesis.given(case=operation.as_strategy())
+    def run(case: Any) -> None:
+        answer = case.call(base_url=base, timeout=REQUEST_TIMEOUT_S)
+        seen.add(answer.status_code)
+        case.validate_response(answer, checks=CHECKS)
+
+    return run
+
+
+@pytest.mark.timeout(300)
+def test_the_served_description_holds(server: ServerProcess) -> None:
+    statuses = fuzz(server, 12, is_random=False)
+    assert len(statuses) > 20
+    assert any(200 in seen for seen in statuses.values())
+
+
+@pytest.mark.soak
+def test_the_served_description_holds_for_long(server: ServerProcess) -> None:
+    fuzz(server, 500, is_random=True)
