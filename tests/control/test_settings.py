@@ -138,3 +138,15 @@ def test_a_value_can_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("XDS_AUTH__TOKENS_FILE", str(tmp_path / "absent"))
     with pytest.raises(SettingsError, match="absent"):
         load_settings()
+
+
+def test_the_envoy_to_ask_must_run(tmp_path: Path) -> None:
+    envoy = tmp_path / "envoy"
+    for mode in (None, 0o644):
+        if mode is not None:
+            envoy.write_text("#!/bin/sh\n")
+            envoy.chmod(mode)
+        with pytest.raises(SettingsError, match=r"codec\.envoy.*no executable file"):
+            load_settings(None, {"codec": {"envoy": str(envoy)}})
+    envoy.chmod(0o755)
+    assert load_settings(None, {"codec": {"envoy": str(envoy)}}).codec.envoy == envoy

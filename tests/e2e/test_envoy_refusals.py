@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from tests.support import resources as r
 from tests.support.bootstrap import static_bootstrap
-from tests.support.envoy import validate
+from tests.support.envoy import envoy_binary, validate
+from tests.support.server import ServerProcess
 from xds.codec.crosscheck import check_references
 from xds.codec.resources import decode_document
 
@@ -112,3 +114,14 @@ def test_domains(case: str, tmp_path: Path) -> None:
     message = refused(listeners, tmp_path)
     assert ("domain" in message) == bool(message), message
     assert bool(message) == (errors(listeners) == ["duplicate_domain"])
+
+
+def test_the_server_asks_envoy_where_it_is_set_up(tmp_path: Path, running: ExitStack) -> None:
+    environment = {"XDS_CODEC__ENVOY": str(envoy_binary())}
+    server = running.enter_context(ServerProcess(tmp_path, environment=environment))
+    body = {"resources": [*r.web_resources("c1", 80), r.refused_cluster("bad")]}
+    answer = server.request("POST", "/api/v1/validate", params={"envoy": "true"}, json=body)
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert (error["resource"], error["code"]) == ("clusters/bad", "envoy_refused")
+    assert "eds_cluster_config set in a non-EDS cluster" in error["detail"]
