@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from xds.filter.errors import EvaluationError, FilterSyntaxError
+from xds.filter.errors import EvaluationError, FilterError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.node import NODE_SHAPE
 from xds.model.errors import NotFoundError, ValidationError, Violation
@@ -79,7 +79,7 @@ def check_settings(settings: GroupSettings) -> Filter:
     try:
         selector = compile_filter(settings.selector)
         selector.check(NODE_SHAPE)
-    except (FilterSyntaxError, EvaluationError) as error:
+    except FilterError as error:
         detail = f"selector, column {error.column}: {error.detail}"
         source = f"selector:1:{error.column}"
         findings.append(
@@ -183,7 +183,7 @@ def _failed(group: str, error: EvaluationError) -> None:
     _log.warning("group.selector_failed", group=group, error_message=str(error))
 
 
-def _selector_hint(error: FilterSyntaxError | EvaluationError) -> str:
+def _selector_hint(error: FilterError) -> str:
     return error.hint or "the language is described in docs/filter.md"
 
 

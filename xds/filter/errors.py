@@ -5,8 +5,8 @@ from __future__ import annotations
 from xds.model.errors import XdsError
 
 
-class FilterSyntaxError(XdsError):
-    """The text is no filter. ``column`` counts characters from 1, ``hint`` says what to write instead (or is empty)."""
+class FilterError(XdsError):
+    """``column`` is the place in the filter, from 1; ``hint`` says what to write instead, or is empty."""
 
     def __init__(self, detail: str, column: int, hint: str = "") -> None:
         super().__init__(f"column {column}: {detail}" + (f"; {hint}" if hint else ""))
@@ -15,14 +15,9 @@ class FilterSyntaxError(XdsError):
         self.hint = hint
 
 
-class EvaluationError(XdsError):
-    """The filter cannot be answered for a value: an unknown field, or an operator that does not fit what is there.
+class FilterSyntaxError(FilterError):
+    """The text is no filter."""
 
-    ``column`` is where the filter asks for it.
-    """
 
-    def __init__(self, detail: str, column: int, hint: str = "") -> None:
-        super().__init__(f"column {column}: {detail}" + (f"; {hint}" if hint else ""))
-        self.detail = detail
-        self.column = column
-        self.hint = hint
+class EvaluationError(FilterError):
+    """The filter cannot be answered for a value: an unknown field, or an operator that does not fit what is there."""
