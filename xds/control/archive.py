@@ -5,10 +5,10 @@ from __future__ import annotations
 from xds.control.assembly import assemble, decode, shared
 from xds.control.content import BlobIds, Content, blob_ids, changes
 from xds.control.off_loop import off_loop
-from xds.control.push import PushResult, outcome
+from xds.control.push import PushResult, labelled, outcome
 from xds.model.errors import NotFoundError
 from xds.protocol.cache import RETAINED_REVISIONS
-from xds.store.base import Commit, Manifest, Store
+from xds.store.base import Commit, GoneError, Manifest, Store
 
 
 class Archive:
@@ -30,18 +30,23 @@ class Archive:
 
     async def replayed(self, commit: Commit, held: Content | None) -> PushResult:
         """The answer to a push that was committed before, as far as its revisions are still kept."""
+        group, revision = commit.group, commit.revision
         try:
-            after = await self._store.manifest(commit.group, commit.revision)
-        except NotFoundError:
-            return PushResult(commit.group, commit.revision, "", {}, {}, commit.changed)
-        content = await self.restore(after, held, None)
+            content = await self.content(group, revision, held)
+        except GoneError:
+            return PushResult(group, revision, "", {}, {}, commit.changed)
+        except NotFoundError:  # the revision that deleted the group
+            return PushResult(group, revision, "", {}, labelled(changes(await self._before(commit), BlobIds())))
         if not commit.changed:
             return outcome(content, {}, changed=False)
+        return outcome(content, changes(await self._before(commit), content.blob_ids))
+
+    async def _before(self, commit: Commit) -> BlobIds:
+        """What the group held before a commit; nothing where that is no longer kept."""
         try:
-            before = blob_ids((await self._store.manifest(commit.group, commit.revision - 1)).entries)
+            return blob_ids((await self._store.manifest(commit.group, commit.revision - 1)).entries)
         except NotFoundError:
-            before = BlobIds()
-        return outcome(content, changes(before, content.blob_ids))
+            return BlobIds()
 
     async def restore(self, manifest: Manifest, held: Content | None, near: Content | None) -> Content:
         """A manifest's content; sets equal to those of ``near`` are the same objects. Raises ``StoreError``."""
