@@ -26,7 +26,7 @@ SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000
 AUTHOR = "watch"
 DEBOUNCE_MS = 300  # an editor or a checkout writes many files, and a file in many pieces
-RESCAN_MS = 5_000  # not every file system tells of changes; what the store refused is tried again
+RESCAN_MS = 1_000  # not every file system tells of changes; what the store refused is tried again
 FINDINGS_LOGGED = 20
 
 Stamp = tuple[tuple[str, int, int, int], ...]  # of each file: path, inode, size, time of change in ns
@@ -107,7 +107,7 @@ class WatchedDirectory:
         except (XdsError, OSError) as error:
             _log.error("directory.refused", group=group, error_message=str(error))
         else:
-            _warn(group, pushed.warnings)
+            _warn(group, (*pushed.warnings, *result.warnings))
             _log.info("directory.applied", group=group, revision=result.revision, changed=result.changed)
         return True
 
