@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from xds.filter.errors import EvaluationError, FilterSyntaxError
 from xds.filter.filter import compile_filter
-from xds.filter.parse import DEPTH_LIMIT, TEXT_LIMIT
+from xds.filter.parse import DEPTH_LIMIT, PATTERNS_LIMIT, TEXT_LIMIT
 from xds.filter.pattern import PATTERN_LIMIT, SEARCHED_LIMIT
 
 
@@ -61,6 +61,7 @@ def test_what_is_no_filter_is_told_with_its_column(text: str, column: int, told:
 def test_length_depth_and_patterns_are_bounded() -> None:
     deep = DEPTH_LIMIT
     compile_filter("(" * deep + "a == b" + ")" * deep)
+    compile_filter(" or ".join(["a matches x"] * PATTERNS_LIMIT))
     compile_filter(" and ".join(["not a == b"] * (DEPTH_LIMIT + 10)))
     for text in (
         "a == " + "b" * TEXT_LIMIT,
@@ -69,13 +70,17 @@ def test_length_depth_and_patterns_are_bounded() -> None:
         "(" * 2000 + "a == b" + ")" * 2000,
         f"a matches {'x' * (PATTERN_LIMIT + 1)}",
         'a matches "((x{100}){10}){10}"',
+        'a matches "([a-z]{1,30}[0-9]?){1,30}"',
+        " or ".join(["a matches x"] * (PATTERNS_LIMIT + 1)),
     ):
         with pytest.raises(FilterSyntaxError):
             compile_filter(text)
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*a){20}$", "([a-z]+)*=", "a{900}b|(x+x+)+y"])
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a|aa)+$", "(.*a){20}$", "([a-z]+)*=", "a{900}b|(x+x+)+y", "(a?){90}a{90}$"]
+)
 def test_no_pattern_hangs(pattern: str) -> None:
     """Each of these takes a backtracking engine longer than the universe is old on the text below."""
     assert not compile_filter(f"a matches `{pattern}`").matches({"a": "a" * (SEARCHED_LIMIT - 1) + "!"})

@@ -125,6 +125,7 @@ class GroupTable:
 
         A selector that this release cannot read is left out, logged, and kept in the store.
         """
+        await asyncio.to_thread(compile_filter, "node.id is not empty")  # the first one is slow: not amid the traffic
         for doc in await self._store.docs(KIND):
             try:
                 settings = read_settings(json.loads(doc.body))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xds.filter.errors import FilterSyntaxError
-from xds.filter.expression import Every, Expression, Match, Not, Operator, Some
+from xds.filter.expression import Every, Expression, Match, Not, Operator, Some, matches_in
 from xds.filter.hints import expected, hint
 from xds.filter.pattern import Pattern
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TEXT_LIMIT = 4096  # characters
 DEPTH_LIMIT = 32  # parentheses and negations within each other
+PATTERNS_LIMIT = 16  # regular expressions
 
 _GRAMMAR = Path(__file__).with_name("filter.lark")
 _OPERATORS = {
@@ -47,7 +48,12 @@ def parse(text: str) -> Expression:
         tree = _parser().parse(text)
     except UnexpectedInput as error:
         raise _syntax_error(text, error) from None
-    return _expression(tree, 0)
+    expression = _expression(tree, 0)
+    patterns = [match for match in matches_in(expression) if match.pattern is not None]
+    if len(patterns) > PATTERNS_LIMIT:
+        detail = f"the filter has {len(patterns)} regular expressions, {PATTERNS_LIMIT} are allowed"
+        raise FilterSyntaxError(detail, patterns[PATTERNS_LIMIT].column, "one may hold alternatives: a|b")
+    return expression
 
 
 @cache

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 PATTERN_LIMIT = 512  # characters
-PROGRAM_BYTES = 1 << 18
-SEARCHED_LIMIT = 4096  # characters of a value
+INSTRUCTIONS_LIMIT = 1_000  # of the compiled pattern: what a search costs at worst, times the length of the text
+CACHE_BYTES = 1 << 20  # RE2 is ten times slower where its automaton does not fit
+SEARCHED_LIMIT = 1024  # characters of a value
 
 
 class Pattern:
@@ -33,14 +34,17 @@ def _compile(text: str) -> Any:
     import re2  # here: a command that filters nothing should not wait for it
 
     options = re2.Options()
-    options.max_mem = PROGRAM_BYTES
+    options.max_mem = CACHE_BYTES
     options.log_errors = False
     try:
-        return re2.compile(text.encode(), options)
+        compiled = re2.compile(text.encode(), options)
     except re2.error as error:
         raise ValueError(_told(error)) from None
     except UnicodeEncodeError:
         raise ValueError("the pattern is not valid Unicode") from None
+    if compiled.programsize > INSTRUCTIONS_LIMIT:
+        raise ValueError(f"the pattern is too large: it needs {compiled.programsize} steps of {INSTRUCTIONS_LIMIT}")
+    return compiled
 
 
 def _told(error: Exception) -> str:
