@@ -270,3 +270,15 @@ def test_what_groups_do_on_a_nack_may_differ(server: Server, client: Client) -> 
     server.push(site("c"))
     client.nack(CLUSTER)
     assert "listeners" not in pending(client)
+
+
+def test_a_changed_mind_about_nacks_reaches_a_transition_that_is_held(server: Server, client: Client) -> None:
+    server.push(site("a"))
+    start(client)
+    server.push(site("b"))
+    client.nack(CLUSTER)
+    client.settle()
+    assert client.texts(LISTENER) == {"l": "for a"}
+    server.cache.configure([], {"default": True})
+    server.wake()
+    assert "listeners" in pending(client)
