@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -107,3 +108,23 @@ def test_foreign_package_of_the_same_name_is_told(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert done.returncode == 1
     assert "xds-protos" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_watched_directory_is_applied_before_the_first_stream(tmp_path: Path, running: ExitStack) -> None:
+    watched = tmp_path / "watched"
+    watched.mkdir()
+    (watched / "edge.json").write_text(json.dumps({"resources": [A]}))
+    (watched / "bad.yaml").write_text("resources:\n- '@type': nothing\n")
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory", "--watch", str(watched)]))
+    with Proxy(server.grpc_port, "n", "edge") as proxy:
+        assert proxy.answer() == "1"
+    assert f"{watched}/bad.yaml:2:" in server.process.log()
+    (watched / "edge.json").write_text(json.dumps({"resources": [static_cluster("b", 80)]}))
+    server.process.wait_until(lambda: server.get("/groups/edge")["revision"] == 2, "the change is applied")
+
+
+def test_watching_nothing_is_refused(tmp_path: Path) -> None:
+    refused = xds(
+        "serve", "--store", "memory", "--watch", tmp_path / "absent", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"
+    )
+    assert (refused.code, "absent" in refused.err) == (1, True)

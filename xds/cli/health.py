@@ -126,7 +126,7 @@ def _tls(client: Client) -> Found:
     if parts.scheme == "https":
         left_s = ssl.cert_time_to_seconds(client.certificate()["notAfter"]) - time.time()
         days = int(left_s // _DAY_S)
-        return (OK if days >= EXPIRY_DAYS else WARNING), f"the server's certificate is good for {days} days"
+        return (OK if days >= EXPIRY_DAYS else WARNING), f"the server's certificate expires in {days}d"
     from xds.control.settings import is_loopback
 
     if is_loopback(parts.hostname or ""):

@@ -11,6 +11,8 @@ from xds.cli.app import Command, app, shared
 from xds.cli.failure import CommandError, Exit
 from xds.control.bootstrap import Mode
 
+DEV_DIRECTORY = "xds.d"
+
 
 @app.command(cls=Command)
 def serve(
@@ -25,6 +27,9 @@ def serve(
     prune: Annotated[
         bool, typer.Option("--prune", help="With --watch: a file that goes takes its group along.")
     ] = False,
+    dev: Annotated[
+        bool, typer.Option("--dev", help=f"To try things: nothing is kept, and ./{DEV_DIRECTORY} is watched.")
+    ] = False,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow other machines in without credentials.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "",
 ) -> None:
@@ -32,6 +37,7 @@ def serve(
 
     \b
     xds serve
+    xds serve --dev
     xds serve --store memory --watch ./snapshots
     xds serve --grpc 0.0.0.0:18000 --config xds.yaml
     """
@@ -39,6 +45,9 @@ def serve(
     from xds.control.settings import SettingsError, load_settings
     from xds.model.errors import XdsError
 
+    if dev:
+        store = store or "memory"
+        watch = watch or (Path(DEV_DIRECTORY) if Path(DEV_DIRECTORY).is_dir() else None)
     flags = serve_flags(grpc, http, data, store, insecure, log_level, str(watch or ""), prune)
     try:
         settings = load_settings(config, flags)
