@@ -170,9 +170,9 @@ def check(client: httpx.Client, writer: Writer) -> None:
 
 
 def results(answer: Json) -> list[Json]:
-    """The results of a push that made revisions."""
+    """The results of a push that made revisions; one that deletes a group's settings only makes none."""
     found = answer.get("results", [answer])
-    return [each for each in found if "changes" in each and each["changed"]]
+    return [each for each in found if "changes" in each and each["changed"] and each["revision"]]
 
 
 def check_acknowledged(client: httpx.Client, request: Request, result: Json, lines: dict[str, Json]) -> None:

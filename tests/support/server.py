@@ -22,7 +22,8 @@ REQUEST_TIMEOUT_S = 10.0
 class ServerProcess:
     """``xds serve`` on fixed free ports and one data directory, so that a restart finds both again.
 
-    ``tls`` and ``token`` are how the harness itself calls the admin API; the server learns of them by ``environment``.
+    ``prefix`` is a command that runs the server by ``exec``. ``tls`` and ``token`` are how the harness itself calls the
+    admin API; the server learns of them by ``environment``.
     """
 
     def __init__(
@@ -32,12 +33,14 @@ class ServerProcess:
         environment: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         token: str = "",
+        prefix: Sequence[str] = (),
     ) -> None:
         self.grpc_port = free_port()
         self.http_port = free_port()
         self.data = directory / "data"
         self._directory = directory
         self._flags = tuple(flags)
+        self._prefix = tuple(prefix)
         self._environment = environment
         self._process: ChildProcess | None = None
         self._client = httpx.Client(
@@ -59,7 +62,7 @@ class ServerProcess:
     def start(self) -> Self:
         """Start, and wait until ``/readyz`` says 200."""
         ports = ["--grpc", f"{LOOPBACK}:{self.grpc_port}", "--http", f"{LOOPBACK}:{self.http_port}"]
-        argv = [*SERVE, *ports, "--data", str(self.data), *self._flags]
+        argv = [*self._prefix, *SERVE, *ports, "--data", str(self.data), *self._flags]
         self._process = ChildProcess("xds", argv, self._directory, self._environment)
         self._process.wait_until(lambda: self.request("GET", "/readyz").status_code == 200, "/readyz")
         return self

@@ -146,4 +146,9 @@ def _unavailable(code: int, error: sqlite3.DatabaseError, path: Path, committing
         return CorruptError(f"{path} is damaged or no database: {error}")
     if code in _UNWRITABLE:
         return UnavailableError(f"{path} cannot be written: {error}")
-    return UnavailableError(f"{path}: {error}", maybe_committed=committing)
+    hint = (
+        "; look at the disk: its space, quotas and health. The next push tries again"
+        if code == sqlite3.SQLITE_IOERR
+        else ""
+    )
+    return UnavailableError(f"{path}: {error}{hint}", maybe_committed=committing)
