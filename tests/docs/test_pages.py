@@ -27,6 +27,7 @@ def test_every_page_with_commands_has_a_walk() -> None:
     assert {page.name for page in with_commands} == set(WALKS)
 
 
+@pytest.mark.timeout(300)  # a page has up to fifty commands
 @pytest.mark.parametrize("page", with_commands, ids=lambda page: page.name)
 def test_every_command_runs(page: Path, tmp_path: Path, running: ExitStack) -> None:
     prepare, walk = WALKS[page.name]

@@ -1,78 +1,12 @@
-"""How each command of each page is tried.
-
-`make test`, `make soak`, `make check` and `make format` cannot run from within a test that they run (or would change
-the code): make says what they would do.
-"""
+"""How each command of each page is tried."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 
-from tests.bench.test_bench import BENCHES
-from tests.support.clone import ON_PATH, SERVE, Clone, Walk, bootstrap, envoy, says, starts
-from tests.support.process import REPOSITORY, child_environment
-
-DEMO_TIMEOUT_S = 100
-
-
-def make(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run make with the virtual environment that there is, up to date or not (``-o``)."""
-    venv = os.path.relpath(sys.prefix, REPOSITORY)
-    argv = ["make", "-o", f"{venv}/installed.stamp", f"VENV={venv}", *arguments]
-    # What make tells a make below it (`make test` runs us) is not for this one.
-    inherited = {"MAKEFLAGS": "", "MAKELEVEL": "", "MFLAGS": ""}
-    return subprocess.run(
-        argv,
-        capture_output=True,
-        text=True,
-        timeout=DEMO_TIMEOUT_S,
-        cwd=REPOSITORY,
-        env=child_environment({**inherited, **(environment or {})}),
-        check=False,
-    )
-
-
-def dry(clone: Clone, command: str) -> None:
-    """A target of make that is not run here: make knows what it would do."""
-    done = make("-n", command.removeprefix("make "))
-    assert done.returncode == 0, done.stderr
-
-
-def demo(clone: Clone, command: str) -> None:
-    """``make demo`` shows a request through Envoy."""
-    done = make(command.removeprefix("make "), environment={"DEMO_ONCE": "1"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Hello from the upstream!" in done.stdout
-
-
-def benched(clone: Clone, command: str) -> None:
-    """A bench: it has tests of its own."""
-    assert command.removeprefix("python -m ") in BENCHES
-
-
-def on_path(clone: Clone, command: str) -> None:
-    """Every command of every page runs behind this one."""
-    assert command == ON_PATH
-    for name in ("xds", "envoy", "python"):
-        assert clone.run(f"command -v {name}").strip() == f"{clone.directory}/.venv/bin/{name}"
-
-
-def serve(clone: Clone, command: str) -> None:
-    """The server of the first five minutes: it leaves its state, and serves what the page says."""
-    SERVE(clone, command)
-    assert (clone.directory / "xds-data").is_dir()
-    assert all(clone.fetches(clone.url("18080", path)) for path in ("/api/v1/openapi.json", "/metrics"))
-
-
-def no_nacks(clone: Clone, command: str) -> None:
-    """The header alone."""
-    header, *records = clone.run(command).splitlines()
-    assert "MESSAGE" in header
-    assert not [record for record in records if "edge-1" in record]
-
+import xds
+from tests.docs.rows import answers, benched, demo, dry, events, named, no_nacks, on_path, serve, watch_directory
+from tests.support.clone import ON_PATH, Clone, Walk, bootstrap, envoy, fails, says, starts
 
 UPSTREAM = starts("upstream", "18001")
 
@@ -107,10 +41,184 @@ def nothing(clone: Clone) -> None:
 
 def running_hello(clone: Clone) -> None:
     """A server and an Envoy that serves ``examples/hello``: where the first five minutes end."""
-    for command, row in README[4:10]:
+    for command, row in README[4:9]:
         row(clone, command)
+
+
+# docs/configuration.md
+
+CONFIGURATION: Walk = [
+    ("export XDS_SERVER__GRPC__PORT=18000", says()),
+    ("export XDS_AUTH__TOKEN_SHA256_FILE=/run/secrets/xds-tokens", says()),
+    ("head -c 32 /dev/urandom | base64 > token", says()),
+    ("tr -d '\\n' < token | sha256sum", says(r"^[0-9a-f]{64} ")),
+]
+
+
+# docs/admin-api.md
+
+
+API = "http://127.0.0.1:18080/api/v1"
+GROUP = f"{API}/groups/default"
+AS_YAML = "-H 'Content-Type: application/yaml'"
+SPARE = '{"name": "spare", "type": "STATIC", "connect_timeout": "1s"}'
+EDGE = '{"selector": "node.metadata.role == edge", "priority": 10}'
+CLUSTER = '{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "STATIC"}'
+BLUE = f'{{"group": "blue", "put": [{CLUSTER}]}}'
+BOTH = f'{{"changes": [{BLUE}, {{"group": "green", "snapshot": {{"resources": []}}}}]}}'
+NEW_NODE = '{"id": "new-1", "metadata": {"role": "edge"}}'
+TO_1 = '{"to": 1}'
+POLL = '{"node": {"id": "edge-1"}}'
+
+
+def sent(body: str) -> str:
+    """The options of curl that send a JSON body."""
+    return f"-H 'Content-Type: application/json' -d '{body}'"
+
+
+HELLO = f"-T examples/hello/snapshot.yaml {AS_YAML}"
+ONCE = f"curl -sf {HELLO} -H 'Idempotency-Key: build-1234' {GROUP}/snapshot"
+
+ADMIN_API: Walk = [
+    (f"curl -s {API}/openapi.json", answers(openapi=lambda version: version.startswith("3."))),
+    (f"curl -sf {HELLO} {API}/validate -X POST", answers(warnings=[])),
+    (f"curl -sf {HELLO} '{GROUP}/snapshot?message=again'", answers(group="default", revision=1, changed=False)),
+    (f"curl -sf -X PUT {sent(SPARE)} {GROUP}/resources/clusters/spare", answers(revision=2)),
+    (f"curl -sf {GROUP}/resources/clusters/spare", answers(name="spare")),
+    (f"curl -sf {GROUP}/resources/clusters", answers(items=lambda items: len(items) == 2)),
+    (f"curl -sf -X DELETE {GROUP}/resources/clusters/spare", answers(revision=3)),
+    (f"curl -s {HELLO} -H 'If-Match: r1' {GROUP}/snapshot", answers(status=412)),
+    (ONCE, answers(revision=3)),
+    (ONCE, answers(revision=3)),
+    (
+        f"curl -sf -T examples/weighted-split/snapshot.yaml {AS_YAML} '{GROUP}/snapshot?dry_run=true'",
+        answers(dry_run=True, changed=True),
+    ),
+    (f"curl -sf {HELLO} -H 'Prefer: wait=30' {GROUP}/snapshot", answers(revision=3)),
+    (f"curl -sf {sent(BOTH)} {API}/transactions", answers(results=named("group", "blue", "green"))),
+    (f"curl -sf {API}/groups", answers(items=named("group", "blue", "default", "green"))),
+    (f"curl -sf -X PUT {sent(EDGE)} {API}/groups/blue", answers(group="blue", priority=10)),
+    (f"curl -sf {API}/groups/blue", answers(selector="node.metadata.role == edge")),
+    (f"curl -sf {GROUP}/rollout", answers(group="default", revision=3, nacked=0)),
+    (f"curl -sf -X DELETE {API}/groups/green", answers(group="green")),
+    (f"curl -sf {GROUP}/revisions", answers(items=named("revision", 3, 2, 1))),
+    (f"curl -sf {GROUP}/revisions/1", answers(revision=1)),
+    (f"curl -sf {sent(TO_1)} '{GROUP}/rollback?message=as+before'", answers(revision=3)),
+    (f"curl -sf {API}/nodes", answers(items=named("id", "edge-1"))),
+    (f"curl -sf {API}/nodes/edge-1", answers(id="edge-1", group="default")),
+    (f"curl -sf {API}/nodes/edge-1/resources", answers(items=lambda items: len(items) == 4)),
+    (f"curl -sf '{API}/nodes/edge-1/explain?type=clusters&name=hello'", answers(group="default", rule="node.cluster")),
+    (f"curl -sf {sent(NEW_NODE)} {API}/explain", answers(group="blue", rule="selector")),
+    (f"curl -sf '{API}/nacks?state=open'", answers(items=[])),
+    (f"curl -sf '{API}/bootstrap?node_id=edge-2'", answers(node=lambda node: node["id"] == "edge-2")),
+    (
+        f"curl -s --max-time 2 -H 'Accept: application/x-ndjson' -H 'Last-Event-ID: 0' '{API}/events?kinds=push,node'",
+        events,
+    ),
+    (f"curl -sf {API}/schema/clusters", answers(**{"$schema": lambda found: "2020-12" in found})),
+    (f"curl -sf {API}/version", answers(version=xds.__version__)),
+    (f"curl -sf {API}/config", answers(server=lambda found: found["order"] == "on")),
+    (f"curl -sf {API}/whoami", answers(scopes=lambda found: "admin" in found)),
+    ("curl -sf http://127.0.0.1:18080/livez", says()),
+    ("curl -sf http://127.0.0.1:18080/readyz", says("ready")),
+    ("curl -sf http://127.0.0.1:18080/metrics", says("^xds_server_nodes")),
+    (f"curl -sf {sent(POLL)} http://127.0.0.1:18080/v3/discovery:clusters", answers(resources=named("name", "hello"))),
+]
+
+
+# docs/command-line.md
+
+
+VALIDATE = "xds validate -f examples/hello/snapshot.yaml"
+
+COMMAND_LINE: Walk = [
+    (VALIDATE, says()),
+    (f"{VALIDATE} --envoy .venv/bin/envoy", says()),
+    (
+        "xds validate -f examples/broken/refused-by-server.yaml",
+        fails(3, "conect_timeout", "refused-by-server.yaml:6:5"),
+    ),
+    ("xds convert examples/hello/envoy-static.yaml --snapshot converted.yaml --bootstrap bootstrap.yaml", says()),
+    ("xds validate -f converted.yaml", says()),
+    ("xds diff -g default -f examples/hello/snapshot.yaml", says()),
+    ("xds diff -g default -f examples/weighted-split/snapshot.yaml", fails(1, "shop-v1", "hello")),
+    ("xds apply -g default -f examples/weighted-split/snapshot.yaml --dry-run", says("would change")),
+    (
+        'xds apply -g default -f examples/weighted-split/snapshot.yaml -m "try the split" --wait',
+        says("revision 2", "1 of 1 nodes"),
+    ),
+    ("xds apply -g default -f examples/hello/snapshot.yaml --if-match 1", fails(5)),
+    (
+        'xds apply -g default -f examples/hello/snapshot.yaml -m "back to one" --if-match 2 --wait=90% --timeout 30s',
+        says("revision 3", "1 of 1 nodes"),
+    ),
+    ("xds export default > backup.yaml", says()),
+    ("xds apply -g copy -f backup.yaml", says("group copy: revision 1")),
+    ("xds delete cluster hello -g copy --dry-run", says("1 clusters")),
+    ("xds delete copy", says("copy")),
+    ("xds get groups", says("^default ")),
+    ("xds get clusters", says("hello ")),
+    ("xds get cluster hello -o yaml", says("name: hello")),
+    ("xds get snapshot -o json", says('"revision": 3')),
+    ("xds describe group default", says("back to one")),
+    ("xds describe node edge-1", says("edge-1")),
+    ("xds describe cluster hello", says("hello")),
+    ("xds nodes", says("^edge-1 .*✓ 3")),
+    ("xds nodes -g default --state synced -o wide", says("^edge-1 ")),
+    ("xds nodes -l 'node.cluster == \"default\"' -o name", says("^edge-1$")),
+    ("xds nacks --since 1h --state open", no_nacks),
+    ("xds config edge-1", says("clusters +hello ")),
+    ("xds config edge-1 clusters --name 'hel*' -o yaml", says("name: hello")),
+    ("xds explain edge-1 clusters hello", says("default", "hello")),
+    ("xds explain --node-file examples/hello/node.yaml", says("default")),
+    ("xds rollout status default --wait", says("default")),
+    ("xds rollout history default", says("back to one", "try the split")),
+    ("xds diff -g default --from 1 --to 2", fails(1, "shop-v1")),
+    ('xds rollout undo default --to 1 -m "as in the beginning" --wait', says("default")),
+    ("xds watch --kinds push --since 0 --limit 2", says("default")),
+    ("xds check", says("ready", "store")),
+    ("xds serve --store memory --watch snapshots", watch_directory),
+]
+
+
+# docs/operations.md
+
+
+OPERATIONS: Walk = [
+    ("xds check", says("ready")),
+    ("xds nodes", says("^edge-1 ")),
+    ("xds nacks --state open", no_nacks),
+    ("xds rollout history default", says("1 ")),
+    ("xds nacks -o yaml", says()),
+    ("xds explain edge-1", says("default")),
+    ("xds describe node edge-1", says("edge-1")),
+    ("xds config edge-1 --sent", says("hello")),
+    ("head -c 32 /dev/urandom | base64 > token", says()),
+    ("tr -d '\\n' < token | sha256sum | cut -c-64 > token.sha256", says()),
+    (
+        "XDS_AUTH__TOKEN_SHA256_FILE=token.sha256"
+        " xds serve --store memory --grpc 127.0.0.1:18100 --http 127.0.0.1:18180",
+        starts("second", "18180", "/readyz"),
+    ),
+    ("XDS_ADDR=http://127.0.0.1:18180 xds get groups --token-file token", says()),
+    ("XDS_ADDR=http://127.0.0.1:18180 xds get groups", fails(6)),
+    (
+        "xds bootstrap --token $(cat token) --ca /etc/xds/ca.pem --xds-addr xds.example:18000",
+        says("trusted_ca", "Bearer"),
+    ),
+    ("mkdir backup", says()),
+    ("for group in $(xds get groups -o name); do xds export $group > backup/$group.yaml; done", says()),
+    ("ls backup", says("^default.yaml$")),
+    ("xds rollout history default", says("1 ")),
+    ("xds export default --revision 1 > first.yaml", says()),
+    ("xds rollout undo default --to 1 --wait", says("default")),
+]
 
 
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
+    "configuration.md": (nothing, CONFIGURATION),
+    "admin-api.md": (running_hello, ADMIN_API),
+    "command-line.md": (running_hello, COMMAND_LINE),
+    "operations.md": (running_hello, OPERATIONS),
 }

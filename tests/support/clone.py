@@ -21,7 +21,7 @@ COMMAND_TIMEOUT_S = 60
 ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"'
 # The ports of the documentation; each clone has others in their place.
 GRPC, HTTP, ADMIN, LISTENER = "18000", "18080", "19000", "10000"
-PORTS = (GRPC, HTTP, ADMIN, LISTENER, "10443", "18001", "18002", "50051")
+PORTS = (GRPC, HTTP, ADMIN, LISTENER, "10443", "18001", "18002", "50051", "18100", "18180")
 FOLDERS = ("examples", "deploy")
 
 

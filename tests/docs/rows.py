@@ -1,0 +1,109 @@
+"""Ways to try a command of a page, beside those of every walk (`tests.support.clone`).
+
+`make test`, `make soak`, `make check` and `make format` cannot run from within a test that they run (or would change
+the code): make says what they would do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.bench.test_bench import BENCHES
+from tests.support.clone import ON_PATH, SERVE, Clone, Row
+from tests.support.process import LOOPBACK, REPOSITORY, child_environment, free_port
+
+DEMO_TIMEOUT_S = 100
+
+
+def make(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run make with the virtual environment that there is, up to date or not (``-o``)."""
+    venv = os.path.relpath(sys.prefix, REPOSITORY)
+    argv = ["make", "-o", f"{venv}/installed.stamp", f"VENV={venv}", *arguments]
+    # What make tells a make below it (`make test` runs us) is not for this one.
+    inherited = {"MAKEFLAGS": "", "MAKELEVEL": "", "MFLAGS": ""}
+    return subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        timeout=DEMO_TIMEOUT_S,
+        cwd=REPOSITORY,
+        env=child_environment({**inherited, **(environment or {})}),
+        check=False,
+    )
+
+
+def dry(clone: Clone, command: str) -> None:
+    """A target of make that is not run here: make knows what it would do."""
+    done = make("-n", command.removeprefix("make "))
+    assert done.returncode == 0, done.stderr
+
+
+def demo(clone: Clone, command: str) -> None:
+    """``make demo`` shows a request through Envoy."""
+    done = make(command.removeprefix("make "), environment={"DEMO_ONCE": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Hello from the upstream!" in done.stdout
+
+
+def benched(clone: Clone, command: str) -> None:
+    """A bench: it has tests of its own."""
+    assert command.removeprefix("python -m ") in BENCHES
+
+
+def on_path(clone: Clone, command: str) -> None:
+    """Every command of every page runs behind this one."""
+    assert command == ON_PATH
+    for name in ("xds", "envoy", "python"):
+        assert clone.run(f"command -v {name}").strip() == f"{clone.directory}/.venv/bin/{name}"
+
+
+def serve(clone: Clone, command: str) -> None:
+    """The server of the first five minutes: it leaves its state, and serves what the page says."""
+    SERVE(clone, command)
+    assert (clone.directory / "xds-data").is_dir()
+    assert all(clone.fetches(clone.url("18080", path)) for path in ("/api/v1/openapi.json", "/metrics"))
+
+
+def no_nacks(clone: Clone, command: str) -> None:
+    """The header alone."""
+    header, *records = clone.run(command).splitlines()
+    assert "MESSAGE" in header
+    assert not [record for record in records if "edge-1" in record]
+
+
+def answers(**expected: object) -> Row:
+    """The JSON that it prints has these members; a function judges the member's value."""
+
+    def tried(clone: Clone, command: str) -> None:
+        document = json.loads(clone.run(command))
+        for name, value in expected.items():
+            found = document.get(name)
+            assert value(found) if callable(value) else found == value, f"{command}: {name} is {found!r}"
+
+    return tried
+
+
+def named(key: str, *names: object) -> Callable[[Any], bool]:
+    """Whether the items are those with these names."""
+    return lambda items: [item[key] for item in items] == list(names)
+
+
+def events(clone: Clone, command: str) -> None:
+    """``--max-time`` ends the stream (exit code 28); the push of this page is in it."""
+    lines = clone.run(command, code=28).splitlines()
+    assert any(json.loads(line)["kind"] == "push" for line in lines if line.startswith("{"))
+
+
+def watch_directory(clone: Clone, command: str) -> None:
+    """A second server, on ports of its own; what is put into the directory is served."""
+    (clone.directory / "snapshots").mkdir()
+    http = f"{LOOPBACK}:{free_port()}"
+    server = clone.start("watching", f"{command} --grpc {LOOPBACK}:0 --http {http}")
+    server.wait_until(lambda: clone.fetches(f"http://{http}/readyz"), "ready")
+    clone.run("cp examples/hello/snapshot.yaml snapshots/edge.yaml")
+    server.wait_until(lambda: "edge" in clone.run(f"xds get groups -o name --server http://{http}").split(), "applied")

@@ -1,0 +1,43 @@
+"""docs/admin-api.md and docs/operations.md name what the server has: every path, and metrics that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import REPOSITORY
+from tests.support.server import ServerProcess
+
+PREFIX = "/api/v1"
+ROW = re.compile(r"^\| `(GET|PUT|POST|DELETE) (/\S+)` \|", re.MULTILINE)
+METRIC = re.compile(r"`(xds_server_\w+)`")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> ServerProcess:
+    return ServerProcess(tmp_path, ["--store", "memory"])
+
+
+def test_every_path_of_the_api_is_documented_and_no_other(server: ServerProcess) -> None:
+    documented = set(ROW.findall((REPOSITORY / "docs/admin-api.md").read_text()))
+    with server:
+        paths = server.get("/openapi.json")["paths"]
+    served = {
+        (method.upper(), path.removeprefix(PREFIX))
+        for path, methods in paths.items()
+        if path.startswith(PREFIX)
+        for method in methods
+    }
+    assert documented == served
+
+
+def test_metrics_that_are_named_exist(server: ServerProcess) -> None:
+    """In the families' declarations, for some have no sample before something happened."""
+    named = set(METRIC.findall((REPOSITORY / "docs/operations.md").read_text()))
+    with server:
+        text = server.request("GET", "/metrics").text
+    declared = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
+    assert named
+    assert not {name for name in named if name not in declared and name.removesuffix("_total") not in declared}

@@ -1,0 +1,72 @@
+"""docs/configuration.md lists every setting with its default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from tests.support.process import REPOSITORY
+from xds.control.settings import Settings, load_settings
+
+PAGE = REPOSITORY / "docs" / "configuration.md"
+
+
+def documented() -> dict[str, str]:
+    """Default by setting, as the page shows them."""
+    table = re.search(r"<!-- settings.*?-->\n(.*?)\n<!-- end of settings -->", PAGE.read_text(), re.DOTALL)
+    assert table is not None
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \|$", table[1], re.MULTILINE)
+    assert len(rows) == len(table[1].splitlines()) - 2, "a row is not of the form of the others"
+    return {setting: default.strip("`") for setting, default, _meaning in rows}
+
+
+def settings(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]]:
+    """Every setting below a section, with its default as the page spells it."""
+    for name, field in model.model_fields.items():
+        section = _section(field.annotation)
+        if section is None:
+            yield path + name, _default(field)
+        elif isinstance(field.default, tuple):
+            yield path + name, _default(field)
+            yield from settings(section, f"{path}{name}[].")
+        else:
+            yield from settings(section, f"{path}{name}.")
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    choices = get_args(annotation) or (annotation,)
+    return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if value is PydanticUndefined:
+        return "required"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return str(list(value))
+    if isinstance(value, int | float):
+        return f"{value:.12g}"
+    return "none" if value is None else str(value)
+
+
+def test_every_setting_is_listed_with_its_default() -> None:
+    assert documented() == dict(settings(Settings))
+
+
+def test_the_file_of_the_page_is_accepted(tmp_path: Path) -> None:
+    example = re.search(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert example is not None
+    file = tmp_path / "xds.yaml"
+    file.write_text(example[1])
+    loaded = load_settings(file)
+    assert str(loaded.server.grpc.host) == yaml.safe_load(example[1])["server"]["grpc"]["host"]
+    assert [token.name for token in loaded.auth.tokens] == ["ci"]
