@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.codec.shape_files import BOOTSTRAP, bootstrap_of, load_shape, make_files, shape_names, type_of
 from tests.support import resources as r
 from tests.support.bootstrap import static_bootstrap
+from tests.support.envoy import envoy_binary, validate
 from xds.codec.crosscheck import check_references
 from xds.codec.resources import decode_document
 from xds.control.bootstrap import BootstrapOptions
 from xds.control.conversion import Conversion, convert
+from xds.control.deep_check import check_with_envoy
 from xds.model.errors import MalformedError, ValidationError
 
 Json = dict[str, Any]
@@ -233,6 +237,20 @@ def test_what_cannot_be_pushed_is_told() -> None:
 def test_what_is_no_bootstrap_is_refused(document: Json) -> None:
     with pytest.raises(ValidationError):
         convert(document)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_every_shape_is_converted_to_what_envoy_takes(tmp_path: Path, split: bool) -> None:
+    make_files(tmp_path)
+    shapes = [one for name in shape_names() for one in load_shape(name, tmp_path)]
+    given = bootstrap_of(one for one in shapes if type_of(one) != BOOTSTRAP)
+    conversion = convert(given, split=split)
+    assert [note for note in conversion.notes if "cannot be pushed" in note] == []
+    assert validate(conversion.bootstrap, tmp_path) == ""
+    pushed = decode_document(json.dumps(conversion.snapshot)).resources
+    assert len(pushed) >= sum(map(len, given["static_resources"].values()))
+    assert [one for one in check_references(pushed) if one.severity == "error"] == []
+    assert check_with_envoy(pushed, envoy_binary()) == []
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.codec.shape_files import BOOTSTRAP, load_shape, make_files, shape_names, type_of
 from tests.support import resources as r
 from tests.support.envoy import envoy_binary
 from tests.support.pki import CertificateAuthority
@@ -60,6 +61,12 @@ async def test_a_set_of_all_types_is_fine(tmp_path: Path) -> None:
         )
         == []
     )
+
+
+async def test_every_shape_is_fine(tmp_path: Path) -> None:
+    make_files(tmp_path)
+    shapes = [one for name in shape_names() for one in load_shape(name, tmp_path) if type_of(one) != BOOTSTRAP]
+    assert await checked(*shapes) == []
 
 
 async def test_every_refused_resource_is_named() -> None:

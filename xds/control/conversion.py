@@ -133,8 +133,8 @@ class _Converter:
         if present is None:
             dynamic[fields[0]] = self.source
             return
-        kept = f" {len(self.pushed[kind])} static {kind} stay in the bootstrap" if self.pushed[kind] else ""
-        self.notes.append(f"dynamic_resources.{present} {_leads(value_of(dynamic, present))} and is kept.{kept}")
+        kept = f"; the static {kind} stay in the bootstrap" if self.pushed[kind] else ""
+        self.notes.append(f"dynamic_resources.{present} {_leads(value_of(dynamic, present))} and is kept{kept}")
         self.kept[kind], self.pushed[kind] = self.pushed[kind], []
 
     def _name_node(self, otherwise: Json) -> None:
