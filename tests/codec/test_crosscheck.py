@@ -98,6 +98,16 @@ def _aggregate(*names: str) -> Json:
 TCP = "/filter_chains/0/filters/0/typed_config"
 ROUTES = "/virtual_hosts/0/routes/0/route"
 WEIGHTED: Json = {"clusters": [{"name": "nope", "weight": 1}]}
+TRACED: Json = {
+    "provider": {
+        "name": "zipkin",
+        "typed_config": {
+            "@type": f"{r.TYPE}envoy.config.trace.v3.ZipkinConfig",
+            "collector_cluster": "nope",
+            "collector_endpoint": "/",
+        },
+    }
+}
 EXT_AUTHZ = f"{r.TYPE}envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"
 
 
@@ -120,6 +130,10 @@ EXT_AUTHZ = f"{r.TYPE}envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"
         (
             _http_filter("authz", {"@type": EXT_AUTHZ, **_grpc("nope")}),
             f"{TCP}/http_filters/0/typed_config/grpc_service/envoy_grpc/cluster_name",
+        ),
+        (
+            r.listener("l", {**r.inline_routes("r"), "tracing": TRACED}),
+            f"{TCP}/tracing/provider/typed_config/collector_cluster",
         ),
     ],
 )
@@ -172,6 +186,11 @@ def test_what_nobody_refers_to() -> None:
         ("unused", "routes/y", ""),
         ("unused", "secrets/z", ""),
     ]
+
+
+def test_a_place_in_a_wrapper() -> None:
+    wrapped = {"@type": f"{r.TYPE}envoy.service.discovery.v3.Resource", "name": "c", "ttl": "1s"}
+    assert told({**wrapped, "resource": r.eds_cluster("c")}) == [("missing_reference", "clusters/c", "/resource/name")]
 
 
 def test_a_set_without_those_who_could_refer_is_left_alone() -> None:

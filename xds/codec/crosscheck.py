@@ -53,6 +53,7 @@ _WORDS = {
     SECRET: ("secret", "no TLS connection can be made"),
     VIRTUAL_HOST: ("virtual host", "requests get 404"),
 }
+_BY_NAME_ALONE = "a name without sds_config means a static secret of the bootstrap"
 _REFER_TO_NOTHING = (ENDPOINT, SECRET)
 # What is of no use unless somebody refers to it, and who could.
 _REFERRERS: Mapping[str, tuple[str, ...]] = {
@@ -157,7 +158,8 @@ class _Check:
                 continue
             if used.isdisjoint((resource.type_url, alias) for alias in resource.aliases):
                 self._about(resource, index)
-                self.findings.warn("unused", f"no {_listed(referrers)} here refers to this {_WORDS[type_url][0]}")
+                detail = f"no {_listed(referrers)} here refers to this {_WORDS[type_url][0]}"
+                self.findings.warn("unused", detail, hint=_BY_NAME_ALONE if type_url == SECRET else "")
 
     def _has(self, resource: Resource, one: Reference) -> bool:
         if one.name == WILDCARD:
@@ -252,6 +254,7 @@ class _Check:
     def _about(self, resource: Resource, index: int) -> None:
         self.findings.resource = resource_label(resource.type_url, resource.name)
         self.findings.index = index if self._is_whole else -1
+        self.findings.base = () if resource.ttl_s is None else ("resource",)  # a TTL stands in a wrapper
 
 
 def _v3(type_url: str) -> str:

@@ -75,7 +75,7 @@ def _placed(message: Any, path: Path) -> Iterator[tuple[Path, Reference]]:
 # Fields that name a resource, or hold the message that does; the first that fits is meant.
 _NAMING = (
     *("eds_cluster_config", "rds", "service_name", "route_config_name", "route_configuration_name"),
-    *("cluster_name", "cluster", "clusters", "name"),
+    *("cluster_name", "collector_cluster", "cluster", "clusters", "name"),
 )
 
 
@@ -177,6 +177,10 @@ def _by_cluster(message: Any) -> Found:
     yield _mention(CLUSTER, message.cluster)
 
 
+def _by_collector(config: Any) -> Found:
+    yield _mention(CLUSTER, config.collector_cluster)
+
+
 def _by_name(message: Any) -> Found:
     yield _mention(CLUSTER, message.name)
 
@@ -191,6 +195,13 @@ _FINDERS: Mapping[str, Callable[[Any], Found]] = {
     "envoy.extensions.clusters.composite.v3.ClusterConfig.ClusterEntry": _by_name,
     "envoy.config.core.v3.GrpcService.EnvoyGrpc": _grpc_service,
     "envoy.config.core.v3.HttpUri": _by_cluster,
+    "envoy.config.trace.v3.DatadogConfig": _by_collector,
+    "envoy.config.trace.v3.ZipkinConfig": _by_collector,
+    "envoy.extensions.filters.network.redis_proxy.v3.RedisProxy.PrefixRoutes.Route": _by_cluster,
+    "envoy.extensions.filters.network.redis_proxy.v3.RedisProxy.PrefixRoutes.Route.RequestMirrorPolicy": _by_cluster,
+    "envoy.extensions.filters.network.thrift_proxy.v3.RouteAction": _by_cluster,
+    "envoy.extensions.filters.network.thrift_proxy.v3.RouteAction.RequestMirrorPolicy": _by_cluster,
+    "envoy.extensions.filters.network.thrift_proxy.v3.WeightedCluster.ClusterWeight": _by_name,
     "envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig": _by_cluster,
     "envoy.extensions.filters.udp.udp_proxy.v3.Route": _by_cluster,
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": _connection_manager,
