@@ -71,6 +71,8 @@ def shared(context: typer.Context) -> Shared:
 class Command(TyperCommand):
     """A command that takes the shared options and ends with the exit codes of the command line."""
 
+    is_client = True
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own parameters, and the shared ones that it does not have itself."""
         own = super().get_params(ctx)
@@ -110,9 +112,17 @@ class Command(TyperCommand):
         return [f"{word}={_BARE[word]}" if word in optional else word for word in args]
 
     def _shared(self, ctx: Any, own: list[Any]) -> list[Any]:
+        if not self.is_client:
+            return []
         taken = {option for param in own for option in param.opts}
         root = ctx.find_root().command.params
         return [param for param in root if param.name in Shared.__slots__ and not taken.intersection(param.opts)]
+
+
+class ServerCommand(Command):
+    """A command that is no client: the shared options mean nothing to it."""
+
+    is_client = False
 
 
 def _is_given(context: Any, name: str) -> bool:

@@ -44,8 +44,9 @@ def validate(
     """Check files without a server: form, values, references. All findings at once, each with its place; exits 3.
 
     \b
-    xds validate -f edge/
-    xds validate -f edge.yaml --envoy $(which envoy) --failure-threshold warning
+    Examples:
+      xds validate -f edge/
+      xds validate -f edge.yaml --envoy $(which envoy) --failure-threshold warning
     """
     from xds.cli.validation import SEVERITIES, Checks, check_files, show_findings
     from xds.cli.values import parse_duration
@@ -73,8 +74,9 @@ def convert(
     """Make a snapshot of the static resources of an existing Envoy configuration.
 
     \b
-    xds convert envoy.yaml --snapshot edge.yaml --bootstrap bootstrap.yaml
-    xds convert envoy.yaml | xds apply -g edge -f -
+    Examples:
+      xds convert envoy.yaml --snapshot edge.yaml --bootstrap bootstrap.yaml
+      xds convert envoy.yaml | xds apply -g edge -f -
     """
     from xds.cli.conversion import convert_file
 
@@ -106,9 +108,10 @@ def apply(
     Other groups stay as they are, unless --prune.
 
     \b
-    xds apply -g edge -f edge/ --wait
-    xds apply -f edge.yaml --dry-run
-    xds apply -f groups/edge.yaml -f groups/core.yaml --prune -m "as in git"
+    Examples:
+      xds apply -g edge -f edge/ --wait
+      xds apply -f edge.yaml --dry-run
+      xds apply -f groups/edge.yaml -f groups/core.yaml --prune -m "as in git"
     """
     from xds.cli.apply import ApplyOptions, DryRun
     from xds.cli.apply import apply as push
@@ -149,9 +152,10 @@ def diff(
     """Show what differs, resource by resource; exits 0 when nothing does, 1 when something does.
 
     \b
-    xds diff -g edge -f edge/
-    xds diff -g edge --from 41 --to 42
-    xds diff --node edge-1
+    Examples:
+      xds diff -g edge -f edge/
+      xds diff -g edge --from 41 --to 42
+      xds diff --node edge-1
     """
     from xds.cli.difference import between_revisions, of_files, of_node, show_differences
 

@@ -22,10 +22,11 @@ def get(
     """Show groups, snapshots and resources.
 
     \b
-    xds get groups
-    xds get clusters -g edge
-    xds get cluster web -g edge -o json
-    xds get snapshot -g edge
+    Examples:
+      xds get groups
+      xds get clusters -g edge
+      xds get cluster web -g edge -o json
+      xds get snapshot -g edge
     """
     from xds.cli.following import show_again
     from xds.cli.groups import Wanted, document, is_document, list_text
@@ -56,9 +57,10 @@ def describe(
     """Show all about a group, a node or a resource: state, history, what uses what.
 
     \b
-    xds describe group edge
-    xds describe node edge-1
-    xds describe cluster web -g edge
+    Examples:
+      xds describe group edge
+      xds describe node edge-1
+      xds describe cluster web -g edge
     """
     from xds.cli.description import describe as found
     from xds.cli.description import described_text
@@ -87,8 +89,9 @@ def delete(
     """Delete a group, or one resource of a group; on a terminal you are asked first.
 
     \b
-    xds delete edge
-    xds delete cluster old -g edge
+    Examples:
+      xds delete edge
+      xds delete cluster old -g edge
     """
     from xds.cli.deletion import delete_group, delete_resource
     from xds.cli.pushing import confirm, push_query, show_answer
@@ -116,8 +119,9 @@ def export(
     """Write a group's whole snapshot, secrets included, in the form that apply takes.
 
     \b
-    xds export edge > edge.yaml
-    xds export edge --revision 41 | xds apply -g edge -f -
+    Examples:
+      xds export edge > edge.yaml
+      xds export edge --revision 41 | xds apply -g edge -f -
     """
     from xds.cli.groups import require_document, snapshot
     from xds.cli.output import write_document

@@ -20,8 +20,9 @@ def check(
     """Check the server's health, point by point; exits 1 when one of them is bad.
 
     \b
-    xds check
-    xds check --wait --timeout 2m
+    Examples:
+      xds check
+      xds check --wait --timeout 2m
     """
     from xds.cli.health import CHECKS, FAILED, check_all, wait_until_ready
     from xds.cli.table import write_items
@@ -51,8 +52,9 @@ def watch(
     """Show what happens, as it happens, until interrupted; nothing is missed across reconnects.
 
     \b
-    xds watch
-    xds watch --kinds nack,push -g edge -o json
+    Examples:
+      xds watch
+      xds watch --kinds nack,push -g edge -o json
     """
     from xds.cli.following import read_events
     from xds.cli.output import Format, write, write_document

@@ -27,9 +27,10 @@ def nodes(
     """Show which proxy has what: the revision it runs, type by type.
 
     \b
-    xds nodes
-    xds nodes -g edge --state nacked,pending
-    xds nodes -l 'node.locality.zone == "1a"' -o wide
+    Examples:
+      xds nodes
+      xds nodes -g edge --state nacked,pending
+      xds nodes -l 'node.locality.zone == "1a"' -o wide
     """
     from xds.cli.following import show_again
     from xds.cli.nodes import NODES, counts, list_nodes
@@ -67,8 +68,9 @@ def nacks(
     """Show who refused what, and why, in the proxies' own words.
 
     \b
-    xds nacks
-    xds nacks -g edge --since 1h --state open
+    Examples:
+      xds nacks
+      xds nacks -g edge --since 1h --state open
     """
     from xds.cli.following import show_again
     from xds.cli.nodes import NACKS
@@ -101,9 +103,10 @@ def config(
     """Show what a node has, resource by resource, as far as its ACKs prove it.
 
     \b
-    xds config edge-1
-    xds config edge-1 clusters --name 'web-*'
-    xds config edge-1 --sent -o yaml
+    Examples:
+      xds config edge-1
+      xds config edge-1 clusters --name 'web-*'
+      xds config edge-1 --sent -o yaml
     """
     from xds.cli.groups import secrets_query
     from xds.cli.kinds import known_type
@@ -134,8 +137,9 @@ def explain(
     """Show what a node would be answered, and why: the group, the rule that found it, each resource.
 
     \b
-    xds explain edge-1 clusters web
-    xds explain --node-file node.json listeners
+    Examples:
+      xds explain edge-1 clusters web
+      xds explain --node-file node.json listeners
     """
     from xds.cli.explanation import explain_node, explanation_text, read_node
     from xds.cli.output import Format, write, write_document

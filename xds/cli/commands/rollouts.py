@@ -24,8 +24,9 @@ def status(context: typer.Context, group: GroupArgument, wait: WaitOption = "", 
     """Show how many nodes have what the group holds; exits 1 when one refuses it.
 
     \b
-    xds rollout status edge
-    xds rollout status edge --wait=90% --timeout 2m
+    Examples:
+      xds rollout status edge
+      xds rollout status edge --wait=90% --timeout 2m
     """
     from xds.cli.rollout import show_status, wait_until_done
     from xds.cli.values import parse_duration, parse_percent
@@ -44,8 +45,9 @@ def history(context: typer.Context, group: GroupArgument) -> None:
     """Show the group's revisions, the newest first.
 
     \b
-    xds rollout history edge
-    xds rollout history edge --limit 5 --timestamps
+    Examples:
+      xds rollout history edge
+      xds rollout history edge --limit 5 --timestamps
     """
     from xds.cli.client import group_path
     from xds.cli.rollout import HISTORY
@@ -68,8 +70,9 @@ def undo(
     """Make a new revision with the content of an earlier one.
 
     \b
-    xds rollout undo edge --wait
-    xds rollout undo edge --to 41 -m "502s since 42"
+    Examples:
+      xds rollout undo edge --wait
+      xds rollout undo edge --to 41 -m "502s since 42"
     """
     import time
 

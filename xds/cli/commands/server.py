@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from xds.cli.app import Command, app, shared
+from xds.cli.app import Command, ServerCommand, app, shared
 from xds.cli.failure import CommandError, Exit
 from xds.control.bootstrap import Mode
 
 DEV_DIRECTORY = "xds.d"
 
 
-@app.command(cls=Command)
+@app.command(cls=ServerCommand)
 def serve(
     grpc: Annotated[str, typer.Option(help="HOST:PORT for xDS clients (default 127.0.0.1:18000).")] = "",
     http: Annotated[str, typer.Option(help="HOST:PORT of the admin API and REST xDS (default 127.0.0.1:18080).")] = "",
@@ -36,10 +36,11 @@ def serve(
     """Run the server until SIGTERM or SIGINT.
 
     \b
-    xds serve
-    xds serve --dev
-    xds serve --store memory --watch ./snapshots
-    xds serve --grpc 0.0.0.0:18000 --config xds.yaml
+    Examples:
+      xds serve
+      xds serve --dev
+      xds serve --store memory --watch ./snapshots
+      xds serve --grpc 0.0.0.0:18000 --config xds.yaml
     """
     from xds.cli.flags import serve_flags
     from xds.control.settings import SettingsError, load_settings
@@ -81,8 +82,9 @@ def bootstrap(
     """Write a ready-to-run bootstrap for Envoy or a gRPC library; needs no server.
 
     \b
-    xds bootstrap --node-id edge-1 --cluster edge > envoy.yaml && envoy -c envoy.yaml
-    xds bootstrap --mode grpc -o json > bootstrap.json
+    Examples:
+      xds bootstrap --node-id edge-1 --cluster edge > envoy.yaml && envoy -c envoy.yaml
+      xds bootstrap --mode grpc -o json > bootstrap.json
     """
     from xds.cli.flags import parse_address
     from xds.cli.output import write_document
@@ -106,8 +108,9 @@ def version(context: typer.Context) -> None:
     """Show the version of this command, and of the server where one answers.
 
     \b
-    xds version
-    xds version -o json
+    Examples:
+      xds version
+      xds version -o json
     """
     from xds.cli.health import versions
     from xds.cli.output import Format, write, write_document
