@@ -105,6 +105,7 @@ TRACED: Json = {
             "@type": f"{r.TYPE}envoy.config.trace.v3.ZipkinConfig",
             "collector_cluster": "nope",
             "collector_endpoint": "/",
+            "collector_endpoint_version": "HTTP_JSON",
         },
     }
 }
