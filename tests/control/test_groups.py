@@ -171,6 +171,15 @@ async def test_wrong_settings_are_told_with_their_place(
     assert told in str(violation)
 
 
+async def test_the_place_in_a_selector_of_several_lines(plane: Plane) -> None:
+    with pytest.raises(ValidationError) as caught:
+        await plane.publisher.configure("blue", GroupSettings("node.id == x or\n  node.cluster = y"))
+    assert caught.value.violations[0].source == "selector:2:16"
+    with pytest.raises(ValidationError) as caught:
+        await plane.publisher.configure("blue", GroupSettings("node.id = x"))
+    assert caught.value.violations[0].source == "selector:1:9"
+
+
 @pytest.mark.parametrize(
     "document",
     [None, [], "x", {"selektor": ""}, {"selector": 1}, {"priority": "1"}, {"priority": 1.5}, {"priority": True}],

@@ -81,7 +81,8 @@ def check_settings(settings: GroupSettings) -> Filter:
         selector.check(NODE_SHAPE)
     except FilterError as error:
         detail = f"selector, column {error.column}: {error.detail}"
-        source = f"selector:1:{error.column}"
+        before = settings.selector[: error.column - 1]
+        source = f"selector:{before.count(chr(10)) + 1}:{error.column - before.rfind(chr(10)) - 1}"
         findings.append(
             Violation("invalid_selector", detail, pointer="/selector", source=source, hint=_selector_hint(error))
         )
@@ -125,7 +126,8 @@ class GroupTable:
 
         A selector that this release cannot read is left out, logged, and kept in the store.
         """
-        await asyncio.to_thread(compile_filter, "node.id is not empty")  # the first one is slow: not amid the traffic
+        # The first filter loads the grammar: beside the start, not amid the traffic.
+        asyncio.get_running_loop().run_in_executor(None, compile_filter, "node.id is not empty")
         for doc in await self._store.docs(KIND):
             try:
                 settings = read_settings(json.loads(doc.body))
