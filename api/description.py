@@ -14,6 +14,8 @@ from fastapi.openapi.utils import get_openapi
 
 from api.answers import JSON_TYPE, YAML_TYPE
 from api.problem import MEDIA_TYPE
+from api.revisions import RollbackRequest
+from api.transactions import TransactionRequest
 
 Json = dict[str, Any]
 
@@ -54,13 +56,26 @@ _PUSH: Json = {
     "required": ["resources"],
 }
 _NODE: Json = {"type": "object", "description": "A node as Envoy names itself", "properties": {"id": _TEXT}}
+_SETTINGS: Json = {
+    "type": "object",
+    "properties": {
+        "selector": _TEXT,
+        "priority": {"type": "integer"},
+        "on_nack": {"enum": ["", "hold", "proceed"]},
+    },
+    "additionalProperties": False,
+}
 _BODIES: Mapping[str, Json] = {
+    "put_group": _SETTINGS,
+    "transact": {"$ref": "#/components/schemas/TransactionRequest"},
+    "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
     "put_snapshot": _PUSH,
     "validate": _PUSH,
     "put_resource": _RESOURCE,
     "explain_document": _NODE,
 }
 _WITH_PROTOBUF = frozenset({"put_snapshot", "validate", "put_resource"})
+_JSON_ONLY = frozenset({"rollback"})
 _CONDITIONAL = frozenset({"get_snapshot", "get_resource", "get_revision"})
 _IN_YAML = _CONDITIONAL | {"get_bootstrap"}
 
@@ -83,6 +98,10 @@ def _completed(app: FastAPI, api_prefix: str) -> Json:
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas["Problem"], schemas["Finding"] = _PROBLEM, _FINDING
+    for model in (TransactionRequest, RollbackRequest):
+        own = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(own.pop("$defs", {}))
+        schemas[model.__name__] = own
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{}, {"token": []}]
     for path, method, operation in _operations(document):
@@ -102,7 +121,8 @@ def _operations(document: Json) -> Iterator[tuple[str, str, Json]]:
 def _add_body(operation: Json) -> None:
     name = operation["operationId"]
     if name in _BODIES:
-        content: Json = {media_type: {"schema": _BODIES[name]} for media_type in (JSON_TYPE, YAML_TYPE)}
+        media_types = (JSON_TYPE,) if name in _JSON_ONLY else (JSON_TYPE, YAML_TYPE)
+        content: Json = {media_type: {"schema": _BODIES[name]} for media_type in media_types}
         if name in _WITH_PROTOBUF:
             content[PROTOBUF_TYPE] = {"schema": {"type": "string", "format": "binary"}}
         operation["requestBody"] = {"required": True, "content": content}

@@ -30,7 +30,7 @@ RETRY_AFTER_S = 1
 ERRORS_SHOWN = 1000
 # Every legal name fits; an answer does not carry back megabytes of what was pushed.
 TEXT_LIMIT = 5_000
-_NO_PUSH = ("/validate", "/explain")
+_PUSHED_AT = ("/snapshot", "/transactions")
 TOO_LARGE = "too_large"  # the codec's code for a name, a resource or a text beyond its limit
 
 
@@ -131,7 +131,8 @@ def placed(violation: Violation, change: int, part: str = "/snapshot/resources")
 
 
 def _violations(request: Request, error: ValidationError) -> Response:
-    if request.method != "GET" and not request.url.path.endswith(_NO_PUSH):
+    path = request.url.path
+    if request.method != "GET" and (path.endswith(_PUSHED_AT) or "/resources/" in path):
         services(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
     status = HTTPStatus.BAD_REQUEST if isinstance(error, MalformedError) else HTTPStatus.UNPROCESSABLE_ENTITY
     found = [finding_item(violation) for violation in error.violations[:ERRORS_SHOWN]]

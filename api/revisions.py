@@ -42,11 +42,6 @@ class RollbackRequest(pydantic.BaseModel):
     to: int
 
 
-_ROLLBACK_BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": RollbackRequest.model_json_schema()}}}
-}
-
-
 @router.get("/revisions", response_model=RevisionPage)
 async def list_revisions(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
     """All revisions, the newest first."""
@@ -84,7 +79,7 @@ async def get_rollout(here: Here, group: Segment) -> Response:
     return JSONResponse(rollout_item(await here.publisher.rollout(group)))
 
 
-@router.post("/rollback", response_model=PushAnswer, openapi_extra=_ROLLBACK_BODY)
+@router.post("/rollback", response_model=PushAnswer)
 async def rollback(pushing: Pushing, group: Segment, body: Body) -> Response:
     """Make a new revision with the content of an earlier one."""
     try:

@@ -78,16 +78,6 @@ class TransactionRequest(_Part):
     changes: Annotated[list[GroupChange], pydantic.Field(min_length=1, max_length=CHANGES_LIMIT)]
 
 
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": TransactionRequest.model_json_schema(ref_template="#/$defs/{model}")}
-        },
-    }
-}
-
-
 @dataclass(frozen=True, slots=True)
 class _Decoded:
     """A change with its resources read; ``deleted`` are keys."""
@@ -102,7 +92,7 @@ def transaction_context(here: Here, options: SharedOptions, wait_s: Wait) -> Pus
     return PushContext(here, options, wait_s)
 
 
-@router.post("/transactions", response_model=TransactionAnswer, openapi_extra={**needs(ANY), **_BODY})
+@router.post("/transactions", response_model=TransactionAnswer, openapi_extra=needs(ANY))
 async def transact(
     pushing: Annotated[PushContext, Depends(transaction_context)],
     request: Request,

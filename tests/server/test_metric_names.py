@@ -63,8 +63,8 @@ async def lived_through(server: Harness) -> None:
     """Let everything happen that a metric counts."""
     journal = Journal(EventLog())
     server.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
-    journal.committed("default", 1, FullSet((), {}), Meta("ann"), {}, new=True)
-    journal.committed("default", 2, Rollback(1), NO_META, {}, new=False)
+    journal.committed("default", 1, FullSet((), {}), Meta("ann"), {}, 2, new=True)
+    journal.committed("default", 2, Rollback(1), NO_META, {}, 2, new=False)
     with pytest.raises(ConflictError):
         journal.refused("default", ConflictError("moved on", 2), NO_META)
     taking, refusing, leaving = await server.stream(), await server.stream(), await server.stream()

@@ -29,7 +29,15 @@ class Journal:
         self._events = events
 
     def committed(
-        self, group: str, revision: int, change: GroupChange, meta: Meta, difference: Mapping[str, Change], *, new: bool
+        self,
+        group: str,
+        revision: int,
+        change: GroupChange,
+        meta: Meta,
+        difference: Mapping[str, Change],
+        resources_n: int,
+        *,
+        new: bool,
     ) -> None:
         """A push is durable; ``difference`` by type label, ``new`` when it made the group."""
         self.commits["committed"] += 1
@@ -39,11 +47,17 @@ class Journal:
             "changed": sum(len(each.changed) for each in difference.values()),
             "removed": sum(len(each.removed) for each in difference.values()),
         }
-        _log.info("snapshot.committed", group=group, revision=revision, actor=meta.author, **counts)
+        about = {"group": group, "revision": revision, "actor": meta.author}
+        _log.info("snapshot.committed", resources_n=resources_n, **about, **counts)
         if isinstance(change, Rollback):
             self.rollbacks["manual"] += 1
-            _log.info("rollback", group=group, revision=revision, actor=meta.author, to=change.to)
+            _log.info("rollback", to=change.to, **about)
         self._tell(group, revision, change, meta, new, counts)
+
+    def configured(self, group: str, now: float) -> None:
+        """The settings of a group changed: its nodes may be others now."""
+        self.triggers["settings"] += 1
+        self._events.record(Kind.GROUP, "configured", now, group=group)
 
     def unchanged(self) -> None:
         """A push changed nothing and made no revision."""

@@ -230,7 +230,10 @@ class Publisher:
             )
         if dry_run:
             return self.settings.get(group) != settings
-        return await self._finish(self.settings.put(group, settings, selector))
+        changed = await self._finish(self.settings.put(group, settings, selector))
+        if changed:
+            self.journal.configured(group, time.time())
+        return changed
 
     async def transaction(self, drafts: Sequence[Draft], options: PushOptions = DEFAULT_OPTIONS) -> list[PushResult]:
         """Change several groups, all of them or none; a result for each, in the given order.
@@ -338,7 +341,8 @@ class Publisher:
             return outcome(content, {}, changed=False)
         difference = step.difference()
         shown, change = labelled(difference), step.draft.change
-        self.journal.committed(commit.group, commit.revision, change, meta, shown, new=step.held is None)
+        size = len(step.blob_ids)
+        self.journal.committed(commit.group, commit.revision, change, meta, shown, size, new=step.held is None)
         if isinstance(change, Drop) or content is None:
             self._withdraw(commit.group)
             return PushResult(commit.group, commit.revision, "", {}, shown)
