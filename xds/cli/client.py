@@ -38,6 +38,7 @@ _EXITS = {
     401: Exit.AUTH,
     403: Exit.AUTH,
     404: Exit.NOT_FOUND,
+    410: Exit.NOT_FOUND,
     409: Exit.CONFLICT,
     412: Exit.CONFLICT,
     413: Exit.INVALID,
