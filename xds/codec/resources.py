@@ -5,7 +5,7 @@ Sources: spec/resource_codec.md, DESIGN 4.3; wrappers and aliases: spec/real_cli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -75,18 +75,25 @@ def decode_document(
         return _response(body, reader, findings)
     document = parse_document(body, media, source)
     reader.is_suspicious = may_be_redacted(body)
-    return _placed(document.layout, lambda: _document(document, reader, findings))
+    return _placed(document.layout, lambda: _document(document, reader, findings, _consumed(document.resources)))
 
 
 def decode_values(value: object, *, resource_limit: int = RESOURCE_LIMIT) -> Pushed:
     """Read a push that is a part of something larger, from plain values. Raises as ``decode_document``."""
-    findings = Findings()
-    return _document(document_of(value), _Reader(findings, resource_limit), findings)
+    findings, document = Findings(), document_of(value)
+    return _document(document, _Reader(findings, resource_limit), findings, document.resources)
 
 
-def _document(document: Document, reader: _Reader, findings: Findings) -> Pushed:
-    read = reader.read_all(document.resources, reader.value)
+def _document(document: Document, reader: _Reader, findings: Findings, values: Iterable[object]) -> Pushed:
+    read = reader.read_all(values, reader.value)
     return _checked(read, findings, document.label, document.labels)
+
+
+def _consumed(values: list[object]) -> Iterator[object]:
+    """The values one by one, each let go of behind it: all at once would hold up every other thread for long."""
+    for index, value in enumerate(values):
+        values[index] = None
+        yield value
 
 
 def _response(body: bytes | str, reader: _Reader, findings: Findings) -> Pushed:
@@ -214,7 +221,7 @@ class _Reader:
         self._limit = resource_limit
         self._messages = MessageReader(findings)
 
-    def read_all(self, items: Sequence[Any], read: Callable[[Any], Resource | None]) -> dict[int, Resource]:
+    def read_all(self, items: Iterable[Any], read: Callable[[Any], Resource | None]) -> dict[int, Resource]:
         """Read items in order, by position; those with findings are left out."""
         resources = {}
         for index, item in enumerate(items):
