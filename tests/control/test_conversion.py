@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.codec.shape_files import BOOTSTRAP, bootstrap_of, load_shape, make_files, shape_names, type_of
 from tests.support import resources as r
@@ -191,6 +192,11 @@ def test_listeners_get_names_that_last() -> None:
     listeners = [{**r.listener("x", r.inline_routes("r"), port), "name": ""} for port in (80, 80, 81)]
     conversion = convert(static_bootstrap([], listeners))
     assert list(of(conversion, r.LISTENER_TYPE)) == ["127.0.0.1_80", "127.0.0.1_80_2", "127.0.0.1_81"]
+
+
+def test_nothing_is_shared_so_that_yaml_needs_no_anchors() -> None:
+    conversion = convert(bootstrap(), split=True)
+    assert "&" not in yaml.safe_dump([conversion.snapshot, conversion.bootstrap])
 
 
 def test_api_listeners_stay() -> None:

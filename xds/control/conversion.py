@@ -131,7 +131,7 @@ class _Converter:
         """Ask the server for a kind; where the bootstrap has a source of its own, what is static of it stays so."""
         present = next((name for name in fields if value_of(dynamic, name) is not None), None)
         if present is None:
-            dynamic[fields[0]] = self.source
+            dynamic[fields[0]] = copy.deepcopy(self.source)
             return
         kept = f"; the static {kind} stay in the bootstrap" if self.pushed[kind] else ""
         self.notes.append(f"dynamic_resources.{present} {_leads(value_of(dynamic, present))} and is kept{kept}")
@@ -178,11 +178,12 @@ class _Converter:
     def _name_listeners(self) -> None:
         """Envoy would make up another name at every start; by discovery a listener needs one that stays."""
         taken = {one.get("name") for one in (*self.pushed["listeners"], *self.kept["listeners"])}
-        for listener in self.pushed["listeners"]:
+        for index, listener in enumerate(self.pushed["listeners"]):
             if not listener.get("name"):
-                listener["name"] = free_name(_address_name(value_of(listener, "address")), taken)
-                taken.add(listener["name"])
-                self.notes.append(f"a listener without a name is called {listener['name']!r} now")
+                name = free_name(_address_name(value_of(listener, "address")), taken)
+                taken.add(name)
+                self.pushed["listeners"][index] = {"name": name, **_without(listener, "name")}
+                self.notes.append(f"a listener without a name is called {name!r} now")
 
     def _discover_secrets(self) -> None:
         """Static secrets are found by name alone; those that are pushed by name and source."""
@@ -191,7 +192,7 @@ class _Converter:
         by_kept += _static_references(_BOOTSTRAP, self._own_parts())
         for reference in by_pushed:
             if reference["name"] in secrets:
-                reference["sds_config"] = self.source
+                reference["sds_config"] = copy.deepcopy(self.source)
         discovered = {reference["name"] for reference in by_pushed}
         for name in dict.fromkeys(reference["name"] for reference in by_kept):
             if name not in secrets:
@@ -225,6 +226,10 @@ class _Converter:
 def _listed(value: Any) -> list[Any]:
     """Envoy takes a single value where a list is expected."""
     return [] if value is None else list(value) if isinstance(value, list) else [value]
+
+
+def _without(value: Json, name: str) -> Json:
+    return {key: below for key, below in value.items() if key != name}
 
 
 def _leads(source: Any) -> str:

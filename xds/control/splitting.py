@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -34,7 +35,7 @@ def split_endpoints(resources: Iterable[Json], source: Json, notes: list[str]) -
 def _assignment(cluster: Json, source: Json) -> Json:
     assignment = cluster.pop(spelled(cluster, "load_assignment"))
     cluster["type"] = "EDS"
-    cluster["eds_cluster_config"] = {"eds_config": source}
+    cluster["eds_cluster_config"] = {"eds_config": copy.deepcopy(source)}
     rest = {key: value for key, value in assignment.items() if key != spelled(assignment, "cluster_name")}
     return {"@type": ENDPOINT, "cluster_name": cluster["name"], **rest}
 
@@ -50,7 +51,7 @@ def split_routes(resources: Iterable[Json], source: Json) -> Iterator[Json]:
             if type_name == _MANAGER and isinstance(value_of(manager, "route_config"), dict):
                 routes = manager.pop(spelled(manager, "route_config"))
                 name = _named(routes, f"{listener.get('name')}/{value_of(manager, 'stat_prefix')}", taken)
-                manager["rds"] = {"route_config_name": name, "config_source": source}
+                manager["rds"] = {"route_config_name": name, "config_source": copy.deepcopy(source)}
     for name, routes in taken.items():
         yield {"@type": ROUTE, "name": name, **{key: value for key, value in routes.items() if key != "name"}}
 
