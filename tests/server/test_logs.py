@@ -10,7 +10,14 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from tests.server.conftest import Start, until
+from xds.control import journal as journal_module
+from xds.control.journal import Journal
+from xds.fleet.event_log import EventLog
+from xds.model.errors import ConflictError
+from xds.server import observation
 from xds.server.logs import ERROR_TEXT_LIMIT, configure_logging, get_logger
+from xds.store.base import Meta, Rollback
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +46,7 @@ def test_json_lines_have_the_fixed_fields() -> None:
         "n1",
     )
     assert str(line["ts"]).endswith("Z")
+    assert list(line)[:4] == ["ts", "level", "event", "logger"]
 
 
 def test_long_error_text_is_cut() -> None:
@@ -75,3 +83,58 @@ def test_a_terminal_gets_words() -> None:
     get_logger("xds.test").info("stream.opened", node_id="n1")
     assert "stream.opened" in out.getvalue()
     assert not out.getvalue().startswith("{")
+
+
+async def test_a_conversation_in_lines(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of events and fields as in spec/operator_surface.md 2.5; ACKs and responses only when debugging."""
+    out = io.StringIO()
+    configure_logging("debug", stream=out)
+    # Loggers keep what they were first used with.
+    monkeypatch.setattr(observation, "_log", get_logger("xds.server.discovery"))
+    server = await start()
+    server.push({"c1": "a"})
+    stream = await server.stream()
+    await stream.request()
+    await stream.ack(await stream.receive())
+    server.push({"c1": "b"})
+    await stream.ack(await stream.receive(), error="no good")
+    await until(lambda: server.metrics.nacks)
+    stream.call.cancel()
+    await until(server.metrics.closed.total)
+    told = {str(line["event"]): line for line in lines(out)}
+    who = {"node_id", "node_cluster", "group", "stream_id"}
+    exchange = {*who, "type", "nonce"}
+    for event, level, fields in (
+        ("stream.opened", "info", {*who, "peer", "service", "variant"}),
+        ("request.received", "debug", exchange - {"group"}),
+        ("response.sent", "debug", {*exchange, "version_sent", "resources_n", "bytes"}),
+        ("ack", "debug", {*exchange, "version_acked"}),
+        ("nack", "info", {*exchange, "version_sent", "error_code", "error_message"}),
+        ("stream.closed", "info", {*who, "peer", "duration_ms", "error_code", "error_message"}),
+    ):
+        assert told[event]["level"] == level, event
+        assert fields <= set(told[event]), (event, fields - set(told[event]))
+
+
+async def test_pushes_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    configure_logging("info", stream=out)
+    monkeypatch.setattr(journal_module, "_log", get_logger("xds.control.publisher"))
+    journal = Journal(EventLog())
+    journal.committed("edge", 2, Rollback(1), Meta("ann"), {}, 3, new=False)
+    with pytest.raises(ConflictError):
+        journal.refused("edge", ConflictError("moved on", 2), Meta("ann"))
+    committed, rollback, rejected = lines(out)
+    assert [line["event"] for line in (committed, rollback, rejected)] == [
+        "snapshot.committed",
+        "rollback",
+        "snapshot.rejected",
+    ]
+    assert (committed["group"], committed["revision"], committed["resources_n"], committed["actor"]) == (
+        "edge",
+        2,
+        3,
+        "ann",
+    )
+    assert rollback["to"] == 1
+    assert (rejected["error_code"], rejected["error_message"]) == ("conflict", "moved on")

@@ -2,8 +2,8 @@
 
 Field names: ``ts level event logger``, then ``node_id node_cluster group stream_id peer type version_sent
 version_acked nonce revision resources_n bytes duration_ms error_code error_message request_id actor``. Event names are
-fixed dotted words: ``stream.opened stream.closed request.received response.sent ack nack ...``. One INFO line per
-stream open, close, NACK and commit; the rest is DEBUG.
+fixed dotted words: ``stream.opened stream.closed request.received response.sent ack nack snapshot.committed
+snapshot.rejected rollback ...``. One INFO line per stream open, close, NACK and commit; the rest is DEBUG.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+HEAD = ("ts", "level", "event", "logger")
 ERROR_TEXT_LIMIT = 2000  # Envoy's messages embed whole protos; the NACK record has the full text
 
 
@@ -56,8 +57,13 @@ def shorten(text: str) -> str:
 
 def _rendering(as_json: bool) -> Sequence[Processor]:
     if as_json:
-        return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
+        return (structlog.processors.format_exc_info, _head_first, structlog.processors.JSONRenderer())
     return (structlog.dev.ConsoleRenderer(timestamp_key="ts"),)
+
+
+def _head_first(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Every line begins alike, for the eye."""
+    return {**{name: event[name] for name in HEAD if name in event}, **event}
 
 
 def _bounded_error(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
