@@ -102,7 +102,7 @@ def test_tls_sds(clone: Clone, background: Background, running: ExitStack) -> No
 
 def _grpc_server(clone: Clone, command: str) -> None:
     server = clone.start("greeter", command)
-    server.wait_until(lambda: "greeter-server" in clone.run("xds nodes -o name").split(), "the server is connected")
+    server.wait_until(lambda: clone.knows("greeter-server"), "the server is connected")
 
 
 GRPC: Walk = [
@@ -125,7 +125,7 @@ def test_grpc(clone: Clone) -> None:
 
 def _consumer(clone: Clone, command: str) -> None:
     consumer = clone.start("consumer", command)
-    consumer.wait_until(lambda: "flags-1" in clone.run("xds nodes -o name").split(), "the consumer is connected")
+    consumer.wait_until(lambda: clone.knows("flags-1"), "the consumer is connected")
 
 
 def _printed(*lines: str) -> Row:
@@ -155,6 +155,10 @@ CUSTOM: Walk = [
 ]
 
 
+def test_custom_type(clone: Clone) -> None:
+    try_page(EXAMPLES / "custom-type/README.md", CUSTOM, clone)
+
+
 def test_custom_type_is_served_as_bytes_by_a_server_that_does_not_know_it(clone: Clone) -> None:
     for command, row in CUSTOM[:1]:
         row(clone, command)
@@ -164,7 +168,7 @@ def test_custom_type_is_served_as_bytes_by_a_server_that_does_not_know_it(clone:
 
 
 BY_SERVER = "xds apply -g default -f examples/broken/refused-by-server.yaml"
-PLACE = r"^examples/broken/refused-by-server\.yaml:"
+PLACE = r"examples/broken/refused-by-server\.yaml:"
 
 BROKEN: Walk = [
     ("xds serve", SERVE),
@@ -174,10 +178,10 @@ BROKEN: Walk = [
         BY_SERVER,
         fails(
             3,
-            PLACE + r"7:5\b.*conect_timeout",
+            PLACE + r"6:5\b.*conect_timeout",
             r'did you mean "connect_timeout"\?',
-            PLACE + r"12:22\b.*connect_timeout",
-            PLACE + r"19:\d+\b.*port_value",
+            PLACE + r"11:5\b.*connect_timeout",
+            PLACE + r"18:59\b.*port_value",
         ),
     ),
     (
@@ -189,6 +193,10 @@ BROKEN: Walk = [
     ("curl http://127.0.0.1:10000/user/42", says("^a user$")),
     ("xds nacks --state open", says(r"\A.*MESSAGE.*\n\Z")),
 ]
+
+
+def test_broken(clone: Clone) -> None:
+    try_page(EXAMPLES / "broken/README.md", BROKEN, clone)
 
 
 def test_every_example_is_tried_here() -> None:

@@ -77,6 +77,10 @@ class Clone:
         done = subprocess.run(["curl", "-sf", "--noproxy", "*", "-o", "/dev/null", url], check=False)
         return done.returncode == 0
 
+    def knows(self, node: str) -> bool:
+        """True once the server has heard of a node."""
+        return self.fetches(self.url(HTTP, f"/api/v1/nodes/{node}"))
+
     def _line(self, command: str) -> str:
         return f"cd {self.directory} && {ON_PATH} && {self.adapted(command)}"
 
@@ -145,6 +149,6 @@ def envoy(node: str) -> Row:
 
     def tried(clone: Clone, command: str) -> None:
         started = clone.start(node, " ".join([command, *ENVOY_FLAGS]))  # beside other Envoys on this machine
-        started.wait_until(lambda: node in clone.run("xds nodes -o name").split(), f"{node} is connected")
+        started.wait_until(lambda: clone.knows(node), f"{node} is connected")
 
     return tried
