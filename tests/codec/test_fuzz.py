@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +15,7 @@ from xds.codec.downgrade import downgrade
 from xds.codec.record import dump_record, load_record
 from xds.codec.render import render_resource
 from xds.codec.resources import decode_document, decode_resource, resource_from_bytes
-from xds.model.errors import ValidationError
+from xds.model.errors import ValidationError, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import V3_TYPES
 
@@ -71,25 +72,56 @@ def test_damaged_resources(value: object) -> None:
         _check(decode_resource(value))
 
 
+def _is_placed(body: bytes | str, violation: Violation) -> bool:
+    """A line and a column that the text has; the end of it included."""
+    found = re.fullmatch(r"([0-9]+):([0-9]+)", violation.source)
+    text = body if isinstance(body, str) else body.decode("utf-8-sig", "replace")
+    lines = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", text)
+    return found is not None and 1 <= int(found[1]) <= len(lines) + 1 and 1 <= int(found[2]) <= max(map(len, lines)) + 2
+
+
+def _decode(body: bytes | str, media: Any) -> None:
+    """What is wrong with a text has a place in it, unless there is nothing in it at all."""
+    try:
+        decode_document(body, media)
+    except ValidationError as error:
+        assert media == "protobuf" or all(
+            _is_placed(body, one) or one.detail == "empty document" for one in error.violations
+        ), error.violations
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60) | st.text(max_size=60), st.sampled_from(["json", "yaml", "auto", "protobuf"]))
 def test_random_documents(body: bytes | str, media: Any) -> None:
-    with suppress(ValidationError):
-        decode_document(body, media)
+    _decode(body, media)
 
 
 @settings(max_examples=200, deadline=None)
-@given(JSON)
-def test_random_json_documents(value: object) -> None:
-    with suppress(ValidationError):
-        decode_document(json.dumps({"resources": value}))
+@given(JSON, st.sampled_from(["json", "yaml", "auto"]))
+def test_random_json_documents(value: object, media: Any) -> None:
+    _decode(json.dumps({"resources": value}), media)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(damaged_resources(), max_size=3), st.sampled_from(["json", "yaml", "auto"]), st.sampled_from([None, 1]))
+def test_damaged_documents(values: list[object], media: Any, indent: int | None) -> None:
+    _decode(json.dumps({"resources": values}, indent=indent), media)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet=" \n:-[]{}&*!|>'\"#%@,?ab01~<=.", max_size=60))
 def test_random_yaml(text: str) -> None:
-    with suppress(ValidationError):
-        decode_document(text, "yaml")
+    _decode(text, "yaml")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(sorted(CASES)), st.data())
+def test_damaged_text(name: str, data: st.DataObject) -> None:
+    text = json.dumps([CASES[name]], indent=1)
+    at = data.draw(st.integers(0, len(text)))
+    _decode(
+        text[:at] + data.draw(st.sampled_from(['"', "}", "[", ",", "NaN", "1e999", "\x00", "\\"])) + text[at:], "json"
+    )
 
 
 @settings(max_examples=300, deadline=None)
