@@ -70,13 +70,16 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
         (403, Exit.AUTH),
         (404, Exit.NOT_FOUND),
         (409, Exit.CONFLICT),
+        (410, Exit.NOT_FOUND),
         (412, Exit.CONFLICT),
         (413, Exit.INVALID),
         (415, Exit.INVALID),
         (422, Exit.INVALID),
+        (428, Exit.CONFLICT),
         (429, Exit.UNREACHABLE),
         (500, Exit.UNREACHABLE),
         (503, Exit.UNREACHABLE),
+        (507, Exit.UNREACHABLE),
     ],
 )
 def test_what_a_status_means(peer: Peer, status: int, code: Exit) -> None:

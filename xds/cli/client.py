@@ -44,6 +44,7 @@ _EXITS = {
     413: Exit.INVALID,
     415: Exit.INVALID,
     422: Exit.INVALID,
+    428: Exit.CONFLICT,
 }
 
 

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xds.cli.failure import CommandError, Exit
 from xds.cli.output import Format, say, to_yaml, write_document
 
+if TYPE_CHECKING:
+    from xds.control.bootstrap import BootstrapOptions
+
 Json = dict[str, Any]
 
 
-def convert_file(file: Path, split: bool, snapshot: Path | None, bootstrap: Path | None, format: Format) -> None:
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where the two documents go: the snapshot without a file to standard output, the bootstrap nowhere."""
+
+    snapshot: Path | None
+    bootstrap: Path | None
+    format: Format
+
+
+def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Outputs) -> None:
     """Write the snapshot, and what is left of the configuration. Raises ``CommandError``."""
     from xds.control.conversion import convert
     from xds.model.errors import ValidationError
 
     document = _read(file)
     try:
-        found = convert(document, split=split)
+        found = convert(document, options=options, split=split)
     except ValidationError as error:
         raise CommandError(Exit.INVALID, "\n".join(f"{file}: {violation}" for violation in error.violations)) from None
     for note in found.notes:
         say(f"note: {note}")
-    if bootstrap is not None:
-        _write(bootstrap, found.bootstrap, format)
-    if snapshot is not None:
-        _write(snapshot, found.snapshot, format)
+    if outputs.bootstrap is not None:
+        _write(outputs.bootstrap, found.bootstrap, outputs.format)
+    if outputs.snapshot is not None:
+        _write(outputs.snapshot, found.snapshot, outputs.format)
     else:
-        write_document(found.snapshot, format)
+        write_document(found.snapshot, outputs.format)
 
 
 def _read(file: Path) -> Json:
@@ -51,8 +65,6 @@ def _read(file: Path) -> Json:
 
 
 def _write(file: Path, document: Json, format: Format) -> None:
-    import json
-
     text = to_yaml(document) if format is Format.YAML else json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     try:
         file.write_text(text, encoding="utf-8")

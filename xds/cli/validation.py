@@ -178,13 +178,13 @@ def _asked(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list
 def _add_descriptors(files: Sequence[Path]) -> None:
     if not files:
         return
-    from xds.codec.descriptor_sets import DescriptorSetError
     from xds.codec.schema import add_descriptor_sets
+    from xds.model.errors import XdsError
 
     try:
         add_descriptor_sets(files)
-    except DescriptorSetError as error:
-        raise CommandError(Exit.USAGE, f"--descriptor-set {error}") from None
+    except XdsError as error:
+        raise CommandError(Exit.USAGE, str(error)) from None
 
 
 def _named(finding: Violation, name: str) -> Violation:

@@ -70,6 +70,9 @@ def convert(
     ] = False,
     snapshot: Annotated[Path | None, typer.Option(help="Write the snapshot here, not to standard output.")] = None,
     bootstrap: Annotated[Path | None, typer.Option(help="Write the bootstrap that is left of it here.")] = None,
+    node_id: Annotated[str, typer.Option(help="The node's id where the file names none.")] = "envoy-1",
+    cluster: Annotated[str, typer.Option(help="Its cluster likewise.")] = "default",
+    xds_addr: Annotated[str, typer.Option(help="HOST:PORT of the server, for the bootstrap.")] = "",
 ) -> None:
     """Make a snapshot of the static resources of an existing Envoy configuration.
 
@@ -78,9 +81,14 @@ def convert(
       xds convert envoy.yaml --snapshot edge.yaml --bootstrap bootstrap.yaml
       xds convert envoy.yaml | xds apply -g edge -f -
     """
-    from xds.cli.conversion import convert_file
+    from xds.cli.conversion import Outputs, convert_file
+    from xds.cli.flags import parse_address
+    from xds.control.bootstrap import BootstrapOptions
+    from xds.control.settings import GRPC_PORT, LOOPBACK
 
-    convert_file(file, split, snapshot, bootstrap, shared(context).document_format())
+    host, port = parse_address(xds_addr) if xds_addr else (LOOPBACK, GRPC_PORT)
+    outputs = Outputs(snapshot, bootstrap, shared(context).document_format())
+    convert_file(file, BootstrapOptions(node_id, cluster, host, port), split, outputs)
 
 
 @app.command(cls=Command)
