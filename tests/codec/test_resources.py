@@ -220,6 +220,19 @@ def test_nothing_too_deep_for_a_parser_gets_in() -> None:
     }
 
 
+@pytest.mark.parametrize("depth", [101, 150, 240])
+@pytest.mark.parametrize("is_list", [False, True])
+def test_what_is_too_deep_is_refused_with_its_place(depth: int, is_list: bool) -> None:
+    opened, closed = ("[", "]") if is_list else ('{"a":', "}")
+    nested = opened * depth + ("" if is_list else "1") + closed * depth
+    text = f'[{{"@type": "{CLUSTER}", "name": "c1",\n "metadata": {{"filter_metadata": {{"x": {{"k": {nested}}}}}}}}}]'
+    with pytest.raises(ValidationError) as caught:
+        decode_document(text, "json")
+    assert {one.code for one in caught.value.violations} == {"too_deep"}
+    # Parsers of bytes count other levels than ours do: what only they refuse stands at the resource.
+    assert all(one.source.startswith(("2:", "1:2")) for one in caught.value.violations)
+
+
 def test_duplicate_names_and_aliases() -> None:
     hosts = [{**CASES["virtual host"], "name": name} for name in ("r1/a", "r1/b")]
     with pytest.raises(ValidationError) as caught:

@@ -93,8 +93,8 @@ class MessageReader:
         try:
             self._message(message, value, ignored)
         except RecursionError:
-            self._path.clear()
             self._note("too_deep", "nested too deeply")
+            self._path.clear()
 
     def pack(self, message: Message) -> bytes:
         """Canonical bytes of a message; empty after a finding, such as a message too deep for any parser."""
