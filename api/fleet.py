@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
@@ -22,6 +24,9 @@ from api.selection import Selector
 from api.services import Here, Services
 from api.shapes import DisconnectedItem, NackPage, NodeItem, NodePage, nack_item, node_item
 from xds.control.bootstrap import BootstrapOptions, ClientTls, Mode, bootstrap
+from xds.filter.errors import EvaluationError, FilterSyntaxError
+from xds.filter.filter import compile_filter
+from xds.filter.node import NODE_SHAPE, node_record
 from xds.fleet.state import NackState, NodeState, Sync
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality
@@ -30,6 +35,7 @@ router = APIRouter(tags=["fleet"])
 
 _log = structlog.get_logger(logger_name="api.fleet")
 
+SELECTOR_LIMIT = 4096
 _AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -42,16 +48,37 @@ async def list_nodes(
     selects: Selector,
     group: Annotated[str | None, Query()] = None,
     state: Annotated[Sync | None, Query(description="Nodes with a type in this state")] = None,
+    selector: Annotated[
+        str, Query(max_length=SELECTOR_LIMIT, description='As of groups: `node.metadata.role == "edge"`')
+    ] = "",
 ) -> Response:
     """Nodes by id: those that are connected, and those that left not long ago."""
-    found = (
-        node
-        for node in here.fleet.nodes(group)
-        if node.id > paging.after
-        and (state is None or any(type.state is state for type in node.types))
-        and selects(here.fleet.identity(node.id))
-    )
-    return await paging.answer(request, found, lambda node: node.id, lambda node: _item(here, node))
+    selected = await _selection(here, selector)
+
+    def wanted(node: NodeState) -> bool:
+        return (state is None or any(type.state is state for type in node.types)) and selected(node)
+
+    found = here.fleet.nodes(group, paging.after)
+    return await paging.answer(request, found, lambda node: node.id, lambda node: _item(here, node), wanted)
+
+
+async def _selection(here: Services, selector: str) -> Callable[[NodeState], bool]:
+    """Which nodes a selector chooses. Raises ``RequestError`` for one that is none."""
+    try:
+        compiled = await asyncio.to_thread(compile_filter, selector)
+        compiled.check(NODE_SHAPE)
+    except (FilterSyntaxError, EvaluationError) as error:
+        detail = f"selector, column {error.column}: {error.detail}"
+        raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
+
+    def is_selected(state: NodeState) -> bool:
+        node = here.fleet.identity(state.id)
+        try:
+            return node is not None and compiled.matches(node_record(node))
+        except EvaluationError:
+            return False  # it has not what is asked about
+
+    return is_selected if selector.strip() else lambda state: True
 
 
 @router.get("/nodes/{id:path}", response_model=NodeItem)

@@ -40,19 +40,27 @@ class Page:
         return answer
 
     async def answer(
-        self, request: Request, items: Iterable[T], key: Callable[[T], str], render: Callable[[T], Any]
+        self,
+        request: Request,
+        items: Iterable[T],
+        key: Callable[[T], str],
+        render: Callable[[T], Any],
+        wanted: Callable[[T], bool] = lambda item: True,
     ) -> Response:
-        """As ``of``, as a response; the streams are let in between the items."""
-        found = list(islice(items, self.limit + 1))
+        """As ``of`` for those ``wanted``, as a response; the streams are let in between the items."""
         rendered: list[Any] = []
-        for item in found[: self.limit]:
-            rendered.append(render(item))
-            if len(rendered) % ITEMS_AT_ONCE == 0:
+        last = ""
+        for seen, item in enumerate(items, start=1):
+            if seen % ITEMS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        document: dict[str, Any] = {"items": rendered}
-        if len(found) > self.limit:
-            document["next_page_token"] = urlsafe_b64encode(key(found[self.limit - 1]).encode()).decode()
-        return await answer_json(request, document)
+            if not wanted(item):
+                continue
+            if len(rendered) == self.limit:
+                token = urlsafe_b64encode(last.encode()).decode()
+                return await answer_json(request, {"items": rendered, "next_page_token": token})
+            rendered.append(render(item))
+            last = key(item)
+        return await answer_json(request, {"items": rendered})
 
 
 def page(

@@ -135,3 +135,30 @@ async def test_a_node_is_disconnected(api: Api) -> None:
     assert answer.json() == {"node": "a/b", "streams": 1}
     assert (await api.client.delete("/api/v1/nodes/n2")).status_code == 404
     assert ended == ["a/b", "n2"]
+
+
+async def test_nodes_by_selector(api: Api) -> None:
+    Client(api.plane.fleet, Node("n1", "edge", metadata={"role": "a"}), "default")
+    Client(api.plane.fleet, Node("n2", "core"), "default")
+    Client(api.plane.fleet, Node("n3", "edge"), "default")
+
+    async def ids(selector: str) -> list[str]:
+        answer = await api.client.get("/api/v1/nodes", params={"selector": selector})
+        return [item["id"] for item in answer.json()["items"]]
+
+    assert await ids('node.cluster == "edge"') == ["n1", "n3"]
+    assert await ids('node.metadata.role == "a"') == ["n1"]
+    assert await ids("") == ["n1", "n2", "n3"]
+    wrong = await api.client.get("/api/v1/nodes", params={"selector": "node.cluster ="})
+    assert (wrong.status_code, "column" in wrong.json()["detail"]) == (400, True)
+
+
+async def test_pages_of_a_selection(api: Api) -> None:
+    for number in range(7):
+        Client(api.plane.fleet, Node(f"n{number}", "edge" if number % 2 else "core"), "default")
+    query = {"selector": 'node.cluster == "core"', "limit": "2"}
+    first = (await api.client.get("/api/v1/nodes", params=query)).json()
+    assert [item["id"] for item in first["items"]] == ["n0", "n2"]
+    rest = (await api.client.get("/api/v1/nodes", params={**query, "page_token": first["next_page_token"]})).json()
+    assert [item["id"] for item in rest["items"]] == ["n4", "n6"]
+    assert "next_page_token" not in rest

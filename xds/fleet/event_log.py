@@ -18,7 +18,7 @@ from heapq import merge
 from types import MappingProxyType
 
 RARE_LIMIT = 5_000
-FREQUENT_LIMIT = 20_000
+FREQUENT_LIMIT = 10_000
 MESSAGE_LIMIT = 1_000
 
 

@@ -106,9 +106,9 @@ class Fleet:
 
     # Reading
 
-    def nodes(self, group: str | None = None) -> Iterator[NodeState]:
-        """Nodes in the order of their ids, connected or gone not long ago; built one by one."""
-        for node_id in sorted(self._nodes):
+    def nodes(self, group: str | None = None, after: str = "") -> Iterator[NodeState]:
+        """Nodes in the order of their ids, behind ``after``; connected or gone not long ago; built one by one."""
+        for node_id in sorted(node_id for node_id in self._nodes if node_id > after):
             track = self._nodes.get(node_id)
             if track is not None and group in (None, track.group):
                 yield track.state(self._revisions)
