@@ -15,7 +15,7 @@ import pytest
 import xds as ours
 from tests.cli.conftest import xds
 from tests.cli.proxy import Proxy
-from tests.support.process import LOOPBACK, free_port
+from tests.support.process import LOOPBACK, ChildProcess, free_port
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 
@@ -128,3 +128,17 @@ def test_watching_nothing_is_refused(tmp_path: Path) -> None:
         "serve", "--store", "memory", "--watch", tmp_path / "absent", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"
     )
     assert (refused.code, "absent" in refused.err) == (1, True)
+
+
+def test_trying_things_keeps_nothing_and_watches_a_directory(tmp_path: Path, running: ExitStack) -> None:
+    (tmp_path / "xds.d").mkdir()
+    (tmp_path / "xds.d" / "edge.json").write_text(json.dumps({"resources": [A]}))
+    port = free_port()
+    command = (
+        f"cd {tmp_path} && exec {sys.executable} -m xds.cli.main serve --dev --grpc {LOOPBACK}:0 --http {LOOPBACK}:"
+    )
+    server = running.enter_context(ChildProcess("dev", ["bash", "-c", f"{command}{port}"], tmp_path))
+    server.wait_until(lambda: "xds nodes" in server.log(), "welcome")
+    groups = xds("get", "groups", "-o", "name", environment={"XDS_ADDR": f"{LOOPBACK}:{port}"})
+    assert groups.out == "edge\n"
+    assert not (tmp_path / "xds-data").exists()

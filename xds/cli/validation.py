@@ -61,7 +61,7 @@ class Checked:
 
 def check_files(paths: Iterable[Path], group: str, checks: Checks) -> list[Checked]:
     """Check files, group by group. Raises ``CommandError`` for a file that cannot be read."""
-    _add_descriptors(checks.descriptor_sets)
+    add_descriptors(checks.descriptor_sets)
     return [_check(name, files, checks) for name, files in files_by_group(paths, group).items()]
 
 
@@ -175,7 +175,8 @@ def _asked(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list
         raise CommandError(Exit.USAGE, f"{envoy}: {error.strerror or error}") from None
 
 
-def _add_descriptors(files: Sequence[Path]) -> None:
+def add_descriptors(files: Sequence[Path]) -> None:
+    """Make types of the user's own known. Raises ``CommandError``."""
     if not files:
         return
     from xds.codec.schema import add_descriptor_sets

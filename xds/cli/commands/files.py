@@ -156,6 +156,7 @@ def diff(
     from_revision: Annotated[int, typer.Option("--from", help="This revision; 0: the one before --to.", min=0)] = 0,
     to_revision: Annotated[int, typer.Option("--to", help="Up to this one; 0: what is served now.", min=0)] = 0,
     node: Annotated[str, typer.Option(help="What this node has against what is served.")] = "",
+    descriptor_set: DescriptorsOption = None,
 ) -> None:
     """Show what differs, resource by resource; exits 0 when nothing does, 1 when something does.
 
@@ -166,11 +167,13 @@ def diff(
       xds diff --node edge-1
     """
     from xds.cli.difference import between_revisions, of_files, of_node, show_differences
+    from xds.cli.validation import add_descriptors
 
     options = shared(context)
     is_history = bool(from_revision or to_revision)
     if bool(file) + is_history + bool(node) != 1:
         raise CommandError(Exit.USAGE, "either files (-f), revisions (--from, --to) or a node (--node)")
+    add_descriptors(descriptor_set or ())
     client = options.connect()
     if file:
         found = of_files(client, file, group)
