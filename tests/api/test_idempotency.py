@@ -129,3 +129,15 @@ async def test_a_deleted_group_can_be_rolled_back(edge: Api) -> None:
     back = await edge.client.post(f"{EDGE}/rollback", json={"to": 2})
     assert (back.status_code, back.json()["revision"]) == (200, 4)
     assert (await edge.client.post(f"{EDGE}/rollback", json={"to": 3})).status_code == 404
+
+
+async def test_a_repeated_deletion_leaves_later_settings_alone(edge: Api) -> None:
+    key = {"idempotency-key": "k"}
+    await edge.client.put(EDGE, json={"selector": "node.id == x", "priority": 1})
+    first = await send(edge, "DELETE group", headers=key)
+    assert (await edge.client.get(EDGE)).status_code == 404
+    assert await edge.plane.store.docs("group") == []
+    await edge.put("edge", A)
+    await edge.client.put(EDGE, json={"selector": "node.id == x", "priority": 2})
+    assert (await send(edge, "DELETE group", headers=key)).json() == first.json()
+    assert (await edge.client.get(EDGE)).json()["priority"] == 2

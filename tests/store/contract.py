@@ -677,3 +677,21 @@ class StoreContract:
         ]
         for head in await store.groups():
             assert await contents(store, await store.manifest(head.group))
+
+    async def test_documents_go_with_their_group(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        for id in ("g", "h"):
+            await store.put_doc("settings", id, b"1")
+        watch = store.watch()
+        await start(watch)
+        drop = Drop(docs=(("settings", "g"), ("settings", "none")))
+        for expect in (7, None):
+            with suppress(ConflictError):
+                await push(store, drop, push_id="p", expect=expect)
+            assert [doc.id for doc in await store.docs("settings")] == (["g", "h"] if expect else ["h"])
+        first, second = await take(watch, 2)
+        assert isinstance(first, Changed) and first.head == Head("g", 2, live=False)
+        assert second == DocChanged("settings", "g", None, second.cursor)
+        await store.put_doc("settings", "g", b"2")
+        assert (await push(store, drop, push_id="p")).replayed
+        assert [doc.id for doc in await store.docs("settings")] == ["g", "h"]

@@ -161,11 +161,15 @@ class GroupTable:
                 return False
             with suppress(NotFoundError):  # what matters is that it is gone
                 await self._store.put_doc(KIND, group, None)
-            del self._settings[group]
-            self._selectors.pop(group, None)
-            self._put_in_force()
+            self.dropped(group)
             self._wake((group,))
             return True
+
+    def dropped(self, group: str) -> None:
+        """The store let the settings go with the group."""
+        if self._settings.pop(group, None) is not None:
+            self._selectors.pop(group, None)
+            self._put_in_force()
 
     def _is_full(self) -> bool:
         return len(self._selectors) >= SELECTORS_LIMIT

@@ -17,6 +17,7 @@ from xds.control.archive import Archive
 from xds.control.assembly import assemble
 from xds.control.content import BlobIds, Content, Key, changes
 from xds.control.explain import EVERYTHING_ASKED, Asked, Explanation, Situation, explain
+from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, GroupTable, check_settings
 from xds.control.journal import Journal
 from xds.control.off_loop import off_loop
@@ -249,13 +250,14 @@ class Publisher:
         return await self._finish(self._transact(drafts, options))
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
-        if group in self._contents or group not in self.settings or options.expect or options.etag:
-            result = await self._push(Draft(group, Drop()), options)
-        else:
-            result = PushResult(group, 0, "", {}, {})
-        if not options.dry_run:
-            await self.settings.forget(group)
-        return result
+        draft = Draft(group, Drop(docs=((SETTINGS_KIND, group),)))
+        if group in self.settings and group not in self._contents and not (options.expect or options.etag):
+            pushes = [GroupPush(group, draft.change)]
+            if not options.push_id or await self._store.committed(pushes, options.push_id) is None:
+                if not options.dry_run:
+                    await self.settings.forget(group)
+                return PushResult(group, 0, "", {}, {})
+        return await self._push(draft, options)
 
     # One push
 
@@ -345,6 +347,7 @@ class Publisher:
         self.journal.committed(commit.group, commit.revision, change, meta, shown, size, new=step.held is None)
         if isinstance(change, Drop) or content is None:
             self._withdraw(commit.group)
+            self.settings.dropped(commit.group)
             return PushResult(commit.group, commit.revision, "", {}, shown)
         self._publish(content, frozenset(difference))
         return outcome(content, difference)
@@ -418,6 +421,7 @@ class Publisher:
             self._publish(content, frozenset(difference))
         else:
             self._withdraw(group)
+            self.settings.dropped(group)
         self._wake((group,))
 
     # Running

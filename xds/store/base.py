@@ -84,7 +84,12 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Delete the group. Its revision counter goes on, so that a group made again never repeats a revision."""
+    """Delete the group. Its revision counter goes on, so that a group made again never repeats a revision.
+
+    ``docs`` are documents, by kind and id, that go with it where they are there.
+    """
+
+    docs: tuple[tuple[str, str], ...] = ()
 
 
 GroupChange = FullSet | Delta | Rollback | Drop

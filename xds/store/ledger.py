@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from typing import NamedTuple
@@ -94,6 +95,7 @@ def commit_all(connection: Connection, push: Push) -> tuple[list[Commit], list[C
         _keep_push(connection, group, push, digest, result)
         commits.append(result)
         events += [event] if event is not None else []
+        events += _drop_docs(connection, one.change)
     _prune_pushes(connection, push.now_s, _PRUNED_PER_PUSH * len(commits))
     return commits, events
 
@@ -222,6 +224,14 @@ def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[Group,
     if group.head.live and not edit and not isinstance(push.change, Drop):
         return group, Commit(push.group, group.head.revision, changed=False, versions=group.versions), None
     return group, *_advance(connection, group, push, meta, edit=edit, before=before)
+
+
+def _drop_docs(connection: Connection, change: GroupChange) -> list[ChangeItem]:
+    events: list[ChangeItem] = []
+    for kind, name in change.docs if isinstance(change, Drop) else ():
+        with suppress(NotFoundError):
+            events += put_doc(connection, kind, name, None, None)[1]
+    return events
 
 
 def _before(connection: Connection, group: Group, change: GroupChange) -> dict[Key, Held]:

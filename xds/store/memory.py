@@ -103,6 +103,9 @@ class MemoryStore:
         commits: list[Commit] = []
         for push, (state, edit) in zip(pushes, staged, strict=True):
             commits.append(self._apply(state, push.change, edit, meta))
+            for key in push.change.docs if isinstance(push.change, Drop) else ():
+                if self._docs.get(key, (0, None))[1] is not None:
+                    await self.put_doc(*key, None)
             self._groups[push.group] = state
             self._pushes[push.group, push_id] = _Push(commits[-1], digest, now_s)
         self._forget_pushes(now_s)
