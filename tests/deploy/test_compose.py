@@ -105,7 +105,9 @@ def test_the_path_works_as_a_whole(tmp_path: Path, running: ExitStack) -> None:
     # The kernel chooses an Envoy for each connection; the load generator makes two, so here are some more.
     wait_until(lambda: get(listener).status_code == 200 and all(_served(native)), "both Envoys serve")
 
-    scrape = yaml.safe_load((REPOSITORY / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"][0]
+    prometheus = yaml.safe_load((REPOSITORY / "deploy/prometheus/prometheus.yml").read_text())
+    scrape = prometheus["scrape_configs"][0]
+    assert all((REPOSITORY / "deploy/prometheus" / name).is_file() for name in prometheus["rule_files"])
     assert scrape["static_configs"][0]["targets"] == ["xds:18080"]
     metrics = httpx.get(f"{admin}{scrape['metrics_path']}", trust_env=False).text
     assert "xds_server_nodes" in metrics

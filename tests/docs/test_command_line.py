@@ -1,0 +1,37 @@
+"""docs/command-line.md names every command and every exit code."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from typer.main import get_command
+
+import xds.cli.commands  # noqa: F401 - registers them
+from tests.support.process import REPOSITORY
+from xds.cli.app import app
+from xds.cli.failure import Exit
+
+ROOT: Any = get_command(app)
+PAGE = (REPOSITORY / "docs" / "command-line.md").read_text()
+
+
+def section(heading: str) -> str:
+    """What stands below a heading; of the page itself, what stands above the first."""
+    return re.split(r"^## ", PAGE, flags=re.MULTILINE)[0] if not heading else PAGE.split(f"## {heading}\n")[1]
+
+
+def test_every_command_is_named() -> None:
+    rows = re.findall(r"^\| (`.+?) \|", section(""), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named == set(ROOT.commands)
+
+
+def test_every_shared_option_is_named() -> None:
+    named = set(re.findall(r"(--[a-z][a-z-]*)", section("Options that all commands have").split("\n## ")[0]))
+    options = {option for param in ROOT.params for option in param.opts if option.startswith("--")}
+    assert named == options - {"--version", "--install-completion", "--show-completion"}
+
+
+def test_every_exit_code_is_named() -> None:
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", section("Exit codes"), re.MULTILINE)] == list(Exit)
