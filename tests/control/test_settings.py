@@ -150,3 +150,11 @@ def test_the_envoy_to_ask_must_run(tmp_path: Path) -> None:
             load_settings(None, {"codec": {"envoy": str(envoy)}})
     envoy.chmod(0o755)
     assert load_settings(None, {"codec": {"envoy": str(envoy)}}).codec.envoy == envoy
+
+
+def test_a_token_given_in_clear_is_not_repeated(tmp_path: Path) -> None:
+    file = config(tmp_path, "auth: {token_sha256: [hunter2-secret]}")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(file)
+    assert "auth.token_sha256" in str(caught.value)
+    assert "hunter2" not in str(caught.value)

@@ -347,7 +347,9 @@ def _explain(detail: Mapping[str, Any]) -> str:
     path = [str(part) for part in detail["loc"]]
     where = ".".join(path)
     if detail["type"] != "extra_forbidden":
-        return f"{where}: {detail['msg']} (got {detail['input']!r})"
+        # What stands where a hash belongs may be the token itself.
+        shown = "" if path[0] == "auth" else f" (got {detail['input']!r})"
+        return f"{where}: {detail['msg']}{shown}"
     return f"{where}: no such setting{_hint(path[-1], _fields_at(path[:-1]))}"
 
 
