@@ -94,7 +94,7 @@ ADMIN_API: Walk = [
         f"curl -sf -T examples/weighted-split/snapshot.yaml {AS_YAML} '{GROUP}/snapshot?dry_run=true'",
         answers(dry_run=True, changed=True),
     ),
-    (f"curl -sf {HELLO} -H 'Prefer: wait=30' {GROUP}/snapshot", answers(revision=3)),
+    (f"curl -sf {HELLO} -H 'Prefer: wait=30' {GROUP}/snapshot", answers(progress=lambda found: found["synced"] == 1)),
     (f"curl -sf {sent(BOTH)} {API}/transactions", answers(results=named("group", "blue", "green"))),
     (f"curl -sf {API}/groups", answers(items=named("group", "blue", "default", "green"))),
     (f"curl -sf -X PUT {sent(EDGE)} {API}/groups/blue", answers(group="blue", priority=10)),

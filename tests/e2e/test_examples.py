@@ -189,6 +189,10 @@ BROKEN: Walk = [
         fails(1, "edge-1 rejected routes: .*missing \\)"),
     ),
     ("xds nacks", says("edge-1 .* routes .*missing \\)")),
+    (
+        "xds validate -f examples/broken/refused-by-envoy.yaml --envoy .venv/bin/envoy",
+        fails(3, r"refused-by-envoy\.yaml:\d+:\d+: .*missing \)"),
+    ),
     ("xds apply -g default -f examples/broken/fixed.yaml --wait", says("1 of 1 nodes have revision 2")),
     ("curl http://127.0.0.1:10000/user/42", says("^a user$")),
     ("xds nacks --state open", says(r"\A.*MESSAGE.*\n\Z")),
