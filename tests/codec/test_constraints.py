@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from tests.codec.cases import CASES, HCM, T
-from tests.codec.wrong_shapes import cluster, endpoint, http_filter, manager, route
+from tests.codec.wrong_shapes import cluster, endpoint, http_filter, manager, resolved_by, route
 from xds.codec import schema
 from xds.codec.constraints import check_constraints
 from xds.codec.findings import Findings
@@ -170,6 +170,13 @@ def test_deprecated_field_is_a_warning() -> None:
     (warning,) = found.warnings
     assert (warning.code, warning.pointer) == ("deprecated_field", "/dns_refresh_rate")
     assert warning.hint == "see cluster_type, DnsCluster"
+
+
+def test_what_envoy_does_not_hold_against_its_rules_is_warned_of() -> None:
+    resolver = resolved_by("cares.v3.CaresDnsResolverConfig", query_tries=0)
+    (warning,) = decode_document(json.dumps({"resources": [resolver]}), "json").warnings
+    assert (warning.code, warning.severity) == ("out_of_range", "warning")
+    assert warning.pointer == "/typed_dns_resolver_config/typed_config/query_tries"
 
 
 def test_disallowed_fields_are_errors_in_v3_and_warnings_in_v2() -> None:

@@ -91,6 +91,11 @@ def api_source(**fields: object) -> Json:
     )
 
 
+def resolved_by(kind: str, **fields: object) -> Json:
+    config = {"@type": f"{T}envoy.extensions.network.dns_resolver.{kind}", **fields}
+    return cluster(type="STRICT_DNS", typed_dns_resolver_config={"name": kind, "typed_config": config})
+
+
 def tls(**fields: object) -> Json:
     config = {"@type": f"{TLS}.UpstreamTlsContext", **fields}
     return cluster(transport_socket={"name": "envoy.transport_sockets.tls", "typed_config": config})
@@ -354,5 +359,7 @@ ACCEPTED: dict[str, Json] = {
     "deprecated field": cluster(name="old", type="STRICT_DNS", dns_refresh_rate="5s"),
     "wrapper that is not set": cluster(name="wrapper", outlier_detection={}),
     "zero where only an upper bound is": cluster(name="zero", outlier_detection={"max_ejection_percent": 0}),
+    "DNS resolver beyond its rules": resolved_by("cares.v3.CaresDnsResolverConfig", edns0_max_payload_size=1),
+    "threads of a DNS resolver": resolved_by("hickory.v3.HickoryDnsResolverConfig", num_resolver_threads=99),
     "empty submessage without required fields": cluster(name="empty", common_lb_config={"healthy_panic_threshold": {}}),
 }

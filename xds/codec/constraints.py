@@ -24,6 +24,7 @@ from xds.proto import options
 from xds.proto.options import Deprecation, Rules
 
 _MISSING = "missing_field"
+_DEPRECATED = ("deprecated_field", "deprecated_value")
 _DURATION = "google.protobuf.Duration"
 _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
@@ -31,6 +32,11 @@ _WRAPPERS = frozenset(
 )
 # API v2 was frozen years ago and is spoken by clients of its age, which still take what later releases refused.
 _REFUSING = ".v3."
+# What Envoy reads without holding it against its rules, wherever it is packed: breaches of these are warnings.
+_DNS_RESOLVER = "envoy.extensions.network.dns_resolver"
+_UNCHECKED = frozenset(
+    (f"{_DNS_RESOLVER}.cares.v3.CaresDnsResolverConfig", f"{_DNS_RESOLVER}.hickory.v3.HickoryDnsResolverConfig")
+)
 _LISTENERS = frozenset(("envoy.config.listener.v3.Listener", "envoy.api.v2.Listener"))
 
 
@@ -53,8 +59,8 @@ def check_constraints(message: Message, findings: Findings, *, is_partial: bool 
     """Note every rule that ``message`` breaks, with its place, as an error; deprecated fields and values as warnings.
 
     What Envoy refuses of the deprecated (``disallowed_by_default``) is an error; nothing that is wrong with an API
-    listener is. A place that has a finding already gets no other. ``is_partial``: the message was read with errors, so
-    that nothing can be said of what it lacks.
+    listener is, and no broken rule of what Envoy does not hold against its rules. A place that has a finding already
+    gets no other. ``is_partial``: the message was read with errors, so that nothing can be said of what it lacks.
     """
     try:
         problems = _plan(message.DESCRIPTOR).check(message)
@@ -310,8 +316,20 @@ def _payload(type_url: str) -> tuple[type[Message], _Check, str] | None:
 @cache
 def _known_payload(descriptor: Descriptor) -> tuple[type[Message], _Check, str] | None:
     check = _chain(_descend(descriptor))
+    if check is not None and descriptor.full_name in _UNCHECKED:
+        check = _mild(check)
     prefix = "value" if descriptor.full_name == ANY else ""
     return None if check is None else (message_factory.GetMessageClass(descriptor), check, prefix)
+
+
+def _mild(check: _Check) -> _Check:
+    """Use of what is deprecated and disallowed is found by another pass of Envoy's, which leaves nothing out."""
+
+    def mild(value: Any) -> _Problems:
+        problems = check(value)
+        return problems and [one if one.code in _DEPRECATED else one._replace(is_warning=True) for one in problems]
+
+    return mild
 
 
 def _of_absence(field: FieldDescriptor, rules: Rules) -> _Problem | None:
