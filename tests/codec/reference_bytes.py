@@ -1,7 +1,8 @@
 """Documents to bytes as google.protobuf's json_format makes them over the classes of xds-protos.
 
 Runs where xds-protos is installed (`xds.proto.reference`): a JSON list of documents with ``@type`` on standard input,
-a JSON list of base64 texts on standard output.
+a JSON list on standard output: base64 texts, null where json_format refuses the document. `body_of` does the same over
+the types of any pool.
 """
 
 from __future__ import annotations
@@ -25,14 +26,13 @@ def load_types() -> None:
             importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
-def order_maps(message: Any) -> None:
+def order_maps(message: Any, pool: Any) -> None:
     """json_format leaves maps within an ``Any`` as they were written; sort them like all others."""
     if message.DESCRIPTOR.full_name == "google.protobuf.Any":
-        pool = importlib.import_module("google.protobuf.descriptor_pool").Default()
         message_factory = importlib.import_module("google.protobuf.message_factory")
         kind = pool.FindMessageTypeByName(message.type_url.rpartition("/")[2])
         inner = message_factory.GetMessageClass(kind).FromString(message.value)
-        order_maps(inner)
+        order_maps(inner, pool)
         message.value = inner.SerializeToString(deterministic=True)
         return
     for field, value in message.ListFields():
@@ -43,28 +43,29 @@ def order_maps(message: Any) -> None:
         else:
             items = value if field.is_repeated else (value,)
         for item in items:
-            order_maps(item)
+            order_maps(item, pool)
 
 
-def body_of(document: dict[str, Any]) -> bytes:
-    """The bytes of one document."""
+def body_of(document: dict[str, Any], pool: Any) -> bytes | None:
+    """The bytes of one document; None when json_format cannot read it with the types of ``pool``."""
     json_format = importlib.import_module("google.protobuf.json_format")
     message_factory = importlib.import_module("google.protobuf.message_factory")
-    pool = importlib.import_module("google.protobuf.descriptor_pool").Default()
-    type_url = document.pop("@type")
-    message = message_factory.GetMessageClass(pool.FindMessageTypeByName(type_url.rpartition("/")[2]))()
+    content = {key: value for key, value in document.items() if key != "@type"}
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName(document["@type"].rpartition("/")[2]))()
     try:
-        json_format.ParseDict(document, message)
-    except json_format.ParseError as error:
-        raise SystemExit(f"{type_url} {document.get('name')}: {error}") from error
-    order_maps(message)
+        json_format.ParseDict(content, message, descriptor_pool=pool)
+    except json_format.ParseError:
+        return None
+    order_maps(message, pool)
     return bytes(message.SerializeToString(deterministic=True))
 
 
 def main() -> None:
     """Read, convert, print."""
     load_types()
-    json.dump([base64.b64encode(body_of(document)).decode() for document in json.load(sys.stdin)], sys.stdout)
+    pool = importlib.import_module("google.protobuf.descriptor_pool").Default()
+    bodies = [body_of(document, pool) for document in json.load(sys.stdin)]
+    json.dump([body and base64.b64encode(body).decode() for body in bodies], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The shapes under ``shapes/``: configurations that use one of Envoy's extensions or options each.
 
-``@FILES@`` in a shape is a directory with certificates and files of resources, see `make_files`.
+Those under ``shapes/newer/`` (`NEWER`) use what Envoy has and xds-protos lacks. ``@FILES@`` in a shape is a directory
+with certificates and files of resources, see `make_files`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ Json = dict[str, Any]
 
 FOLDER = Path(__file__).parent / "shapes"
 FILES = "@FILES@"
+NEWER = "newer/"
 BOOTSTRAP = "envoy.config.bootstrap.v3.Bootstrap"
 
 # Resources that stand in a bootstrap as they are, by their type.
@@ -29,7 +31,7 @@ _STATIC = {
 
 def shape_names() -> list[str]:
     """All shapes, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return sorted(str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.rglob("*.yaml"))
 
 
 def load_shape(name: str, files: Path | None = None) -> list[Json]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.codec.cases import ADS, CASES, HCM, ROUTER, TLS, T
+from tests.codec.shape_files import load_shape
 from xds.codec.resources import decode_resource
 from xds.model.resource import Reference
 from xds.model.resource_type import (
@@ -150,6 +151,11 @@ def test_routes_name_clusters_once() -> None:
 def test_weighted_and_mirrored_clusters() -> None:
     names = [one.name for one in _references(CASES["route with weights"])]
     assert sorted(names) == ["c1", "c2", "shadow"]
+
+
+def test_clusters_of_priority_groups() -> None:
+    listener, *_ = load_shape("newer/priority-groups")
+    assert _references(listener) == [Reference(CLUSTER, "grouped-near"), Reference(CLUSTER, "grouped-far")]
 
 
 def test_aggregate_clusters() -> None:

@@ -38,8 +38,11 @@ ENVOYS_OWN = (
     "xds.type.v3.Int64Range",
     "xds.type.v3.TypedStruct",
 )
-# google.protobuf brings its own; the others only describe .proto files.
-NO_API = ("google.protobuf.", "pb.", "envoy.annotations.", "udpa.annotations.", "xds.annotations.")
+# google.protobuf brings its own; others only describe .proto files, or are what telemetry collectors are sent.
+NO_API = (
+    *("google.protobuf.", "pb.", "envoy.annotations.", "udpa.annotations.", "xds.annotations."),
+    *(f"opentelemetry.proto.{package}." for package in ("collector", "logs", "metrics", "resource", "trace")),
+)
 
 
 def _types(files: Iterable[FileDescriptorProto]) -> Types:

@@ -140,8 +140,8 @@ def _aggregate(config: Any) -> Found:
         yield _mention(CLUSTER, name)
 
 
-def _grpc_service(service: Any) -> Found:
-    yield _mention(CLUSTER, service.cluster_name)
+def _by_cluster_name(message: Any) -> Found:
+    yield _mention(CLUSTER, message.cluster_name)
 
 
 def _secret(config: Any) -> Found:
@@ -193,7 +193,8 @@ _FINDERS: Mapping[str, Callable[[Any], Found]] = {
     "envoy.extensions.transport_sockets.tls.v3.SdsSecretConfig": _secret,
     "envoy.api.v2.auth.SdsSecretConfig": _secret,
     "envoy.extensions.clusters.composite.v3.ClusterConfig.ClusterEntry": _by_name,
-    "envoy.config.core.v3.GrpcService.EnvoyGrpc": _grpc_service,
+    "envoy.config.core.v3.GrpcService.EnvoyGrpc": _by_cluster_name,
+    "envoy.extensions.router.cluster_specifiers.priority_group.v3.ClusterWeight": _by_cluster_name,
     "envoy.config.core.v3.HttpUri": _by_cluster,
     "envoy.config.trace.v3.DatadogConfig": _by_collector,
     "envoy.config.trace.v3.ZipkinConfig": _by_collector,

@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 # FileDescriptorProto begins with field 1, its name; field 2, the package, follows.
-_START = re.compile(rb"\n([\x08-\x7f])((?:envoy|xds|udpa|google|cel|io)/[\x20-\x7e]*?\.proto)(?=\x12)")
+_START = re.compile(rb"\n([\x08-\x7f])((?:envoy|xds|udpa|google|cel|io|opentelemetry)/[\x20-\x7e]*?\.proto)(?=\x12)")
 # (number, wire type) of its fields; 12 (syntax) is the last that Envoy's files have.
 _FIELDS = {(1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 2), (7, 2), (8, 2), (9, 2), (10, 0), (11, 0), (12, 2)}
 _SYNTAX = 12

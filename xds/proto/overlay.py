@@ -7,6 +7,7 @@ Envoy is right: it is what reads the bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from xds.proto.describe import LEFT_OUT, Type, add_synthetic_oneofs, oneof_index
+
+# What Envoy sends to telemetry collectors; no configuration holds any of it.
+_SENT = re.compile(r"opentelemetry\.proto\.(collector|logs|metrics|resource|trace)\.")
 
 
 class _Placed(NamedTuple):
@@ -61,7 +65,7 @@ def _top_level(files: Iterable[FileDescriptorProto]) -> dict[str, Type]:
     for file in files:
         everything |= {f"{file.package}.{message.name}": message for message in file.message_type}
         everything |= {f"{file.package}.{enum.name}": enum for enum in file.enum_type}
-    return {name: everything[name] for name in sorted(everything) if not LEFT_OUT.match(name)}
+    return {name: everything[name] for name in sorted(everything) if not (LEFT_OUT.match(name) or _SENT.match(name))}
 
 
 def _lay_message(name: str, mine: DescriptorProto, theirs: DescriptorProto) -> Iterator[str]:
