@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 
 from api import (
     about,
+    comparison,
     events,
     explain,
     fleet,
@@ -48,6 +49,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         group_settings.router,
         transactions.router,
         revisions.router,
+        comparison.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may hold anything
         fleet.router,

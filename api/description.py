@@ -77,7 +77,7 @@ _BODIES: Mapping[str, Json] = {
 _WITH_PROTOBUF = frozenset({"put_snapshot", "validate", "put_resource"})
 _JSON_ONLY = frozenset({"rollback"})
 _CONDITIONAL = frozenset({"get_snapshot", "get_resource", "get_revision"})
-_IN_YAML = _CONDITIONAL | {"get_bootstrap"}
+_IN_YAML = _CONDITIONAL | {"get_bootstrap", "get_difference"}
 
 
 def describe(app: FastAPI, api_prefix: str) -> None:

@@ -29,7 +29,8 @@ from api.shapes import (
 )
 from xds.model.errors import NotFoundError
 
-Revision = Annotated[int, Path(ge=1, le=(1 << 63) - 1)]
+REVISION_LIMIT = (1 << 63) - 2  # stores ask for what is below the next one, in 64 bits
+Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
 
 router = APIRouter(prefix="/groups/{group}", tags=["revisions"])
 

@@ -15,6 +15,7 @@ from xds.control.translation import Unexpressed
 from xds.control.waiting import verdict
 from xds.fleet.event_log import FleetEvent
 from xds.fleet.state import Convergence, NackRecord, NodeState, StreamState, Sync, TypeState
+from xds.model.snapshot import Change
 from xds.store.base import Meta, RevisionInfo
 
 Json = dict[str, Any]
@@ -287,12 +288,17 @@ def push_answer(result: PushResult) -> PushAnswer:
         "revision": result.revision,
         "etag": result.etag,
         "versions": dict(result.versions),
-        "changes": {
-            label: {"added": list(change.added), "changed": list(change.changed), "removed": list(change.removed)}
-            for label, change in result.changes.items()
-        },
+        "changes": change_items(result.changes),
         "changed": result.changed,
         "warnings": [],
+    }
+
+
+def change_items(changes: Mapping[str, Change]) -> dict[str, ChangeItem]:
+    """Changes by type alias."""
+    return {
+        label: {"added": list(change.added), "changed": list(change.changed), "removed": list(change.removed)}
+        for label, change in changes.items()
     }
 
 

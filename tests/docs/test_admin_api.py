@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,15 +15,15 @@ ROW = re.compile(r"^\| `(GET|PUT|POST|DELETE) (/\S+)` \|", re.MULTILINE)
 METRIC = re.compile(r"`(xds_server_\w+)`")
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> ServerProcess:
-    return ServerProcess(tmp_path, ["--store", "memory"])
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server"), ["--store", "memory"]) as started:
+        yield started
 
 
 def test_every_path_of_the_api_is_documented_and_no_other(server: ServerProcess) -> None:
     documented = set(ROW.findall((REPOSITORY / "docs/admin-api.md").read_text()))
-    with server:
-        paths = server.get("/openapi.json")["paths"]
+    paths = server.get("/openapi.json")["paths"]
     served = {
         (method.upper(), path.removeprefix(PREFIX))
         for path, methods in paths.items()
@@ -36,8 +36,7 @@ def test_every_path_of_the_api_is_documented_and_no_other(server: ServerProcess)
 def test_metrics_that_are_named_exist(server: ServerProcess) -> None:
     """In the families' declarations, for some have no sample before something happened."""
     named = set(METRIC.findall((REPOSITORY / "docs/operations.md").read_text()))
-    with server:
-        text = server.request("GET", "/metrics").text
+    text = server.request("GET", "/metrics").text
     declared = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
     assert named
     assert not {name for name in named if name not in declared and name.removesuffix("_total") not in declared}

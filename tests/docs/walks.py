@@ -103,6 +103,7 @@ ADMIN_API: Walk = [
     (f"curl -sf -X DELETE {API}/groups/green", answers(group="green")),
     (f"curl -sf {GROUP}/revisions", answers(items=named("revision", 3, 2, 1))),
     (f"curl -sf {GROUP}/revisions/1", answers(revision=1)),
+    (f"curl -sf '{GROUP}/revisions/3/diff?from=2'", answers(resources=named("name", "spare"))),
     (f"curl -sf {sent(TO_1)} '{GROUP}/rollback?message=as+before'", answers(revision=3)),
     (f"curl -sf {API}/nodes", answers(items=named("id", "edge-1"))),
     (f"curl -sf {API}/nodes/edge-1", answers(id="edge-1", group="default")),

@@ -15,6 +15,7 @@ import structlog
 
 from xds.control.archive import Archive
 from xds.control.assembly import assemble
+from xds.control.comparison import Comparison, Sides, compare, read
 from xds.control.content import BlobIds, Content, Key, changes
 from xds.control.explain import EVERYTHING_ASKED, Asked, Explanation, Situation, explain
 from xds.control.groups import KIND as SETTINGS_KIND
@@ -137,6 +138,17 @@ class Publisher:
         if held is not None and held.revision == revision:
             return held
         return await self._archive.content(group, revision, held)
+
+    async def compare(self, group: str, old: int, new: int) -> Comparison:
+        """What leads from one revision to another; 0 is the one before the first.
+
+        Raises ``NotFoundError``, ``StoreError``.
+        """
+        return await compare(self._store, group, old, new)
+
+    async def sides(self, comparison: Comparison, keys: Collection[Key]) -> Sides:
+        """The contents of what differs, before and after. Raises ``StoreError``."""
+        return await read(self._store, comparison, keys)
 
     async def history(self, group: str, before: int | None = None, limit: int = 50) -> list[RevisionInfo]:
         """A group's revisions, newest first. Raises ``NotFoundError``, ``StoreError``."""
