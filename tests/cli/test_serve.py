@@ -78,6 +78,13 @@ def test_wrong_usage(flags: list[str], message: str, tmp_path: Path) -> None:
     assert message in refused.err
 
 
+def test_a_variable_that_cannot_be_read_is_wrong_usage() -> None:
+    refused = xds("serve", "--store", "memory", environment={"XDS_AUTH__TOKEN_SHA256": "abc"})
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith("xds: XDS_AUTH__TOKEN_SHA256: ")
+    assert "Traceback" not in refused.err
+
+
 def test_taken_port_and_taken_store(tmp_path: Path, running: ExitStack) -> None:
     server = running.enter_context(ServerProcess(tmp_path))
     http = ["--http", f"{LOOPBACK}:{server.http_port}"]

@@ -158,3 +158,30 @@ def test_a_token_given_in_clear_is_not_repeated(tmp_path: Path) -> None:
         load_settings(file)
     assert "auth.token_sha256" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("XDS_AUTH__TOKEN_SHA256", "hunter2"),
+        ("XDS_AUTH__TOKENS", '[{"name": hunter2'),
+        ("XDS_AUTH", "hunter2"),
+        ("XDS_SERVER__GRPC", "127.0.0.1:18000"),
+        ("xds_codec__descriptor_sets", "types.pb"),
+    ],
+)
+def test_a_variable_that_cannot_be_read_is_named(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDS_SERVER__DRAIN_S", "1")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert str(caught.value).startswith(f"{name.upper()}: not the JSON")
+    assert value not in str(caught.value)
+    assert "DRAIN" not in str(caught.value)
+
+
+def test_all_variables_that_cannot_be_read_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDS_AUTH__TOKENS", "XDS_SERVER__HTTP"):
+        monkeypatch.setenv(name, "[")
+    with pytest.raises(SettingsError, match=r"XDS_AUTH__TOKENS: .*\nXDS_SERVER__HTTP: |XDS_SERVER__HTTP: .*\nXDS_AUTH"):
+        load_settings()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
+import pydantic_settings
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
@@ -207,10 +208,14 @@ class WatchSettings(_Section):
 
 
 class MetricsSettings(_Section):
-    """``per_node`` serves a series per node and type as well, for the first ``per_node_limit`` nodes."""
+    """``per_node`` serves a series per node and type as well, for the first ``per_node_limit`` nodes.
+
+    A rendered text serves further scrapes for ``kept_s`` seconds.
+    """
 
     per_node: bool = False
     per_node_limit: int = Field(1_000, gt=0, le=20_000)
+    kept_s: float = Field(1.0, ge=0, le=60)
 
 
 class LogSettings(_Section):
@@ -318,7 +323,22 @@ def _from_variables() -> Json:
     source = EnvSettingsSource(Settings)
     suffix = _FILE_SUFFIX.lower()
     source.env_vars = {name: value for name, value in source.env_vars.items() if not name.lower().endswith(suffix)}
-    return source()
+    try:
+        return source()
+    except pydantic_settings.SettingsError as error:  # names the section only
+        raise SettingsError(_unreadable(source) or str(error)) from None
+
+
+def _unreadable(source: EnvSettingsSource) -> str:
+    """The variables that are no JSON where a list or a section is expected; without the value, which may be secret."""
+    found: list[str] = []
+    for name, value in dict(source.env_vars).items():
+        source.env_vars = {name: value}
+        try:
+            source()
+        except pydantic_settings.SettingsError as error:
+            found.append(f"{name.upper()}: not the JSON of a list or a section: {error.__cause__}")
+    return "\n".join(found)
 
 
 def _from_files(environment: Mapping[str, str]) -> Json:
