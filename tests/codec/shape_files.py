@@ -101,7 +101,7 @@ def _listener(name: str, routes: Json, *filters: Json) -> Json:
     """An HTTP listener on an internal address: those clash with nobody's."""
     package = "type.googleapis.com/envoy.extensions.filters"
     router = {"name": "router", "typed_config": {"@type": f"{package}.http.router.v3.Router"}}
-    kept = [one for one in filters if one["typed_config"]["@type"] != router["typed_config"]["@type"]]  # type: ignore[index]
+    kept = [one for one in filters if not _is_router(one)]
     connections = {
         "@type": f"{package}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": name,
@@ -113,3 +113,8 @@ def _listener(name: str, routes: Json, *filters: Json) -> Json:
         "internal_listener": {},
         "filter_chains": [{"filters": [{"name": "connections", "typed_config": connections}]}],
     }
+
+
+def _is_router(extension: Json) -> bool:
+    config = extension.get("typed_config")
+    return isinstance(config, dict) and str(config.get("@type", "")).endswith(".http.router.v3.Router")
