@@ -41,7 +41,8 @@ class ServerProcess:
         self._directory = directory
         self._flags = tuple(flags)
         self._prefix = tuple(prefix)
-        self._environment = environment
+        # Tests compare counters before and after; scrapes that follow each other may not share a text.
+        self._environment = {"XDS_METRICS__KEPT_S": "0", **(environment or {})}
         self._process: ChildProcess | None = None
         self._client = httpx.Client(
             base_url=f"{'https' if tls else 'http'}://{LOOPBACK}:{self.http_port}",

@@ -95,7 +95,7 @@ class Server:
         self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
         # Numbers grow across restarts: a reader of events can come back with the last one it saw.
         self.fleet = Fleet(events=EventLog(first_id=time_ns() // 1_000_000))
-        self.metrics = Metrics()
+        self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = SnapshotCache(
             f"xds-server/{xds.__version__}",
             nonce_prefix=secrets.token_hex(NONCE_PREFIX_BYTES),

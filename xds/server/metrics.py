@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
+from math import inf
 from threading import Lock
 from time import monotonic, time
 from typing import TypeVar
@@ -32,7 +33,7 @@ _TYPE_LABELS = frozenset(rule.alias for rule in V3_TYPES)
 _SIZE_BOUNDS = (1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7)
 _TIME_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _BUILD_BOUNDS = (0.00001, 0.00005, 0.0001, 0.00025, 0.0005, *_TIME_BOUNDS)
-KEPT_S = 1.0
+KEPT_S = 1.0  # how long a rendered text serves further scrapes
 KINDS = ("initial", "ack", "nack", "subscribe", "repeat", "stale", "poll")
 
 
@@ -77,7 +78,7 @@ class TypeCounters:
 class Metrics:
     """All counters of one server, and the registry that renders them."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_s: float = KEPT_S) -> None:
         self.streams: Counter[tuple[str, str]] = Counter()  # (protocol, service)
         self.closed: Counter[str] = Counter()  # gRPC status code name
         self.nacks: Counter[tuple[str, str]] = Counter()  # (type, group)
@@ -96,7 +97,8 @@ class Metrics:
         self.convergence: dict[str, Distribution] = {}  # group label
         self.loop_lag_s = 0.0
         self._text = b""
-        self._text_at = -KEPT_S
+        self._text_at = -inf
+        self._kept_s = kept_s
         self._rendering = Lock()
         self.registry = CollectorRegistry(auto_describe=False)
         self._types: dict[str, TypeCounters] = {}
@@ -155,9 +157,9 @@ class Metrics:
         return generate_latest(self.registry)
 
     def text(self) -> bytes:
-        """As ``render``, at most once a second however many ask. For a thread: 10,000 series take 100 ms."""
+        """As ``render``, at most once in ``kept_s`` however many ask. For a thread: 10,000 series take 100 ms."""
         with self._rendering:
-            if monotonic() - self._text_at >= KEPT_S:
+            if monotonic() - self._text_at >= self._kept_s:
                 self._text = self.render()
                 self._text_at = monotonic()
             return self._text
