@@ -54,7 +54,7 @@ def _others(value: Any) -> tuple[Any, ...]:
         return (not value,)
     if isinstance(value, int | float):
         return NUMBERS
-    return ({}, "", []) if isinstance(value, dict) else ([], value * 2, {})
+    return ([], value * 2, {}) if isinstance(value, list) else ({}, "", [])
 
 
 def _refusal(resource: Json) -> str:
