@@ -11,7 +11,7 @@ def test_tune_gc() -> None:
     thresholds = gc.get_threshold()
     try:
         tune_gc()
-        assert gc.get_threshold()[0] == 50_000
+        assert gc.get_threshold()[0] == 5_000
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
