@@ -78,13 +78,12 @@ def serve(grpc_port: int, http_port: int, folder: Path) -> None:
     from xds.cli import serve as command
     from xds.control.settings import load_settings
 
-    started = command.Server.start
+    class ProbedServer(command.Server):
+        async def start(self) -> None:
+            await super().start()
+            self.probe = asyncio.create_task(Probe(folder / "late.json").run())
 
-    async def start(server: command.Server) -> None:
-        await started(server)
-        server.probe = asyncio.create_task(Probe(folder / "late.json").run())  # type: ignore[attr-defined]
-
-    command.Server.start = start  # type: ignore[method-assign]
+    command.Server = ProbedServer  # type: ignore[misc]
     flags = {
         "server": {"grpc": {"port": grpc_port}, "http": {"port": http_port}},
         "store": {"kind": "sqlite", "data": folder / "data"},
@@ -176,13 +175,13 @@ class Followers:
 
     def _request(self, type_url: str, node: bytes = b"", nonce: str = "", subscribe: bool = False) -> bytes:
         """SotW states its names with every request, Delta once."""
-        message = wire_pb2.DiscoveryRequest() if self._sotw else wire_pb2.DeltaDiscoveryRequest()
-        message.type_url, message.node, message.response_nonce = type_url, node, nonce
-        if self._sotw and type_url == ENDPOINT:
-            message.resource_names.extend(self._names)
-        elif subscribe:
-            message.resource_names_subscribe.extend(self._names)
-        return bytes(message.SerializeToString())
+        if self._sotw:
+            asked = wire_pb2.DiscoveryRequest(type_url=type_url, node=node, response_nonce=nonce)
+            asked.resource_names.extend(self._names if type_url == ENDPOINT else ())
+            return bytes(asked.SerializeToString())
+        delta = wire_pb2.DeltaDiscoveryRequest(type_url=type_url, node=node, response_nonce=nonce)
+        delta.resource_names_subscribe.extend(self._names if subscribe else ())
+        return bytes(delta.SerializeToString())
 
 
 async def connected(admin: httpx.AsyncClient, streams: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import Any
 
 from tests.support.sansio import Client, Content, Response, Server, make_resource, names_of
 from xds.model.resource import Reference
@@ -36,7 +37,7 @@ def push(server: Server, content: Content, group: str = "default") -> None:
 class Persona(Client, ABC):
     """A client that reads its inbox one response at a time. ``lost`` says when traffic had nowhere to go."""
 
-    def __init__(self, server: Server, variant: Variant, node_id: str = "node", **fields: str) -> None:
+    def __init__(self, server: Server, variant: Variant, node_id: str = "node", **fields: Any) -> None:
         self.lost: list[str] = []
         super().__init__(server, variant, node_id, **fields)
 
@@ -68,7 +69,7 @@ class Persona(Client, ABC):
 class EnvoyLike(Persona):
     """Wildcard clusters and listeners; withholds the answer to CDS while a cluster warms; drains nothing."""
 
-    def __init__(self, server: Server, variant: Variant, node_id: str = "node", **fields: str) -> None:
+    def __init__(self, server: Server, variant: Variant, node_id: str = "node", **fields: Any) -> None:
         self.active: set[str] = set()
         self.warming: set[str] = set()
         self.routes: dict[str, str] = {}
@@ -172,7 +173,7 @@ class EnvoyLike(Persona):
 class GrpcLike(Persona):
     """Names everything; ACKs first and asks for the next type then; moves over when the new clusters are ready."""
 
-    def __init__(self, server: Server, node_id: str = "node", **fields: str) -> None:
+    def __init__(self, server: Server, node_id: str = "node", **fields: Any) -> None:
         self.in_use: set[str] = set()
         self.wanted: set[str] = set()  # what the last route configuration leads to
         super().__init__(server, Variant.SOTW, node_id, **fields)
