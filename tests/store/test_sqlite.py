@@ -46,6 +46,7 @@ from xds.store.base import (
     Store,
     UnavailableError,
 )
+from xds.store.database import SETTLED_ROWS
 from xds.store.directory import file_system
 from xds.store.engines import open_store
 from xds.store.memory import MemoryStore
@@ -179,6 +180,26 @@ async def test_closing_finishes_what_is_pending(opened: Open) -> None:
     await store.close()
     assert [commit.revision for commit in await asyncio.gather(*pending)] == list(range(1, 21))
     assert await (await opened()).head("g") == Head("g", 20)
+
+
+async def test_the_log_is_brought_into_the_file_behind_a_large_push(opened: Open, path: Path) -> None:
+    store = await opened()
+    await push(store, full(*(cluster(f"c{n}", b"%1000d" % n) for n in range(SETTLED_ROWS))))
+    await store.groups()  # behind the checkpoint, which is done between two calls
+    assert path.stat().st_size > 1000 * SETTLED_ROWS
+
+
+async def test_all_and_some_of_a_group_replaced_can_both_be_read_back(opened: Open) -> None:
+    store = await opened()
+    contents_by_revision = [b"one", b"two", b"three", b"three"]
+    for body in contents_by_revision[:3]:  # every row is replaced
+        await push(store, full(cluster("a", body), cluster("b", body)))
+    await push(store, full(cluster("b", b"three"), cluster("c", b"three")))  # one goes, one comes, one stays
+    await push(store, full(cluster("d", b"five")))  # all go, another comes
+    for revision, body in enumerate(contents_by_revision, 1):
+        names = ["b", "c"] if revision == 4 else ["a", "b"]
+        held = await contents(store, await store.manifest("g", revision))
+        assert held == [(CDS, name, body) for name in names]
 
 
 async def test_more_calls_than_may_wait_are_refused() -> None:

@@ -2,7 +2,7 @@
 
 ``trim`` drops rows of ``past``, and puts the blobs they named into ``doomed`` within the same transaction. Then
 everything that is named is struck off that list: first all of ``entry``, then all of ``past``, in the order in which
-rows move from the one to the other, while ``striking``, a trigger of this connection, strikes off what pushes name
+rows move from the one to the other, while ``striking``, triggers of this connection, strike off what pushes name
 anew. What is left then is named nowhere, and ``sweep`` deletes it. A crash between two steps costs nothing: ``doomed``
 is a table like the others, and the next collection starts the striking over.
 
@@ -28,6 +28,11 @@ SPARE_SHARE = 16  # one in so many pages is left free, for the pushes to come
 SPARE_PAGES = 256
 
 _TABLES = {"entry": ("grp", "type", "name"), "past": ("grp", "died", "type", "name")}
+_STRIKE = "BEGIN DELETE FROM doomed WHERE h = new.h; END"
+_TRIGGERS = {  # a row that is written over is updated, not inserted
+    "striking": f"CREATE TEMP TRIGGER IF NOT EXISTS striking AFTER INSERT ON main.entry {_STRIKE}",
+    "striking_over": f"CREATE TEMP TRIGGER IF NOT EXISTS striking_over AFTER UPDATE ON main.entry {_STRIKE}",
+}
 
 
 class Place(NamedTuple):
@@ -95,10 +100,8 @@ def trim_push_ids(connection: Connection, now_s: float) -> Collected:
 
 def begin_striking(connection: Connection) -> Place | None:
     """Watch what pushes name from now on; None when no blob is doomed."""
-    connection.execute(
-        "CREATE TEMP TRIGGER IF NOT EXISTS striking AFTER INSERT ON main.entry"
-        " BEGIN DELETE FROM doomed WHERE h = new.h; END"
-    )
+    for trigger in _TRIGGERS.values():
+        connection.execute(trigger)
     return Place() if connection.execute("SELECT 1 FROM doomed LIMIT 1").fetchone() is not None else None
 
 
@@ -138,7 +141,8 @@ def sweep(connection: Connection) -> Collected:
 
 def end_striking(connection: Connection) -> None:
     """Stop watching."""
-    connection.execute("DROP TRIGGER IF EXISTS temp.striking")
+    for trigger in _TRIGGERS:
+        connection.execute(f"DROP TRIGGER IF EXISTS temp.{trigger}")
 
 
 def shrink(connection: Connection) -> int:
@@ -169,6 +173,6 @@ def stats(connection: Connection) -> Stats:
 
 def _check_watched(connection: Connection) -> None:
     """The trigger goes with its connection, and after that nothing that was struck off can be relied upon."""
-    found = connection.execute("SELECT 1 FROM temp.sqlite_master WHERE name = 'striking'").fetchone()
-    if found is None:
+    found = {name for (name,) in connection.execute("SELECT name FROM temp.sqlite_master WHERE type = 'trigger'")}
+    if not found >= _TRIGGERS.keys():
         raise UnavailableError("the database was opened anew amid a collection; the next one begins afresh")

@@ -26,6 +26,10 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _UNWRITABLE = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
 
 
+# Rows written between checkpoints: about as many pages, as a commit to one resource writes 8 of either.
+SETTLED_ROWS = 1000
+
+
 class Database:
     """``max_bytes`` bounds the file: beyond it, as on a full disk, writing raises ``OutOfSpaceError``.
 
@@ -39,6 +43,7 @@ class Database:
         self._reopened = reopened
         self._connection: sqlite3.Connection | None = None
         self._broke = False
+        self._settled = 0  # rows written by the last checkpoint
 
     def open(self) -> None:
         """Open and lock the file, made if missing. Raises as ``Store.open`` does."""
@@ -76,6 +81,20 @@ class Database:
             raise
         return result
 
+    def settle(self) -> None:
+        """Bring what was committed from the write-ahead log into the file, where enough has gathered.
+
+        Nothing depends on it; done between two jobs, no push waits for it.
+        """
+        connection = self._connection
+        if connection is None or connection.total_changes - self._settled < SETTLED_ROWS:
+            return
+        self._settled = connection.total_changes
+        try:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.DatabaseError as error:
+            self._failure(error)
+
     def log_bytes(self) -> int:
         """The size of the write-ahead log; from any thread."""
         try:
@@ -89,7 +108,7 @@ class Database:
             if not self._path.exists():
                 raise UnavailableError(f"{self._path} is gone")
             try:
-                self._connection = _connect(self._path, self._max_bytes)
+                self._connection, self._settled = _connect(self._path, self._max_bytes), 0
             except sqlite3.DatabaseError as error:
                 raise self._failure(error) from error
             sync_directory(self._path.parent)

@@ -262,7 +262,7 @@ def _advance(
     head = Head(push.group, group.head.revision + 1, live=not isinstance(push.change, Drop))
     _keep_blobs(connection, edit, revisions.given_blobs(edit, push.change))
     ranks = entries.edited_ranks(edit, before, group.last_rank)
-    entries.write(connection, group.id, head.revision, edit=edit, ranks=ranks, before=before)
+    entries.write(connection, group.id, head.revision, edit=edit, ranks=ranks, before=before, resources=group.resources)
     connection.execute(
         "UPDATE grp SET revision = ?, live = ?, last_rank = ? WHERE id = ?",
         (head.revision, head.live, max(group.last_rank, *ranks.values(), 0), group.id),

@@ -6,7 +6,7 @@ An engine looks up what it holds, asks for the ``Edit``, and when that changes s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -126,27 +126,27 @@ def check_repeat(push_id: str, known: Sequence[bytes | None], digest: bytes) -> 
 
 def push_digest(pushes: Iterable[GroupPush]) -> bytes:
     """Identifies what a push asks for: equal digests, equal changes to the same groups."""
-    digest = blake2b(digest_size=DIGEST_BYTES)
-    for push in pushes:
-        for part in (push.group, *_parts(push.change)):
-            digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
-    return digest.digest()
+    told = "".join([_sized(push.group) + _told(push.change) for push in pushes])
+    return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
-def _parts(change: GroupChange) -> Iterator[str]:
-    yield type(change).__name__
+def _told(change: GroupChange) -> str:
+    """All that a change says, each part with its length."""
+    parts = [type(change).__name__]
     if isinstance(change, Rollback):
-        yield str(change.to)
+        parts.append(str(change.to))
     if isinstance(change, FullSet | Delta):
         entries = change.entries if isinstance(change, FullSet) else change.put
-        yield from (change.label, str(len(change.labels)), str(len(entries)))
-        for url, label in sorted(change.labels.items()):
-            yield from (url, label)
-        for entry in entries:
-            yield from (entry.type_url, entry.name, entry.blob_id)
+        parts += (change.label, str(len(change.labels)), str(len(entries)))
+        parts += (part for label in sorted(change.labels.items()) for part in label)
+        parts += (part for one in entries for part in (one.type_url, one.name, one.blob_id))
     if isinstance(change, Delta):
-        for key in change.delete:
-            yield from key
+        parts += (part for key in change.delete for part in key)
+    return "".join([_sized(part) for part in parts])
+
+
+def _sized(part: str) -> str:
+    return f"{len(part)}:{part}"
 
 
 def given_blobs(edit: Edit, change: GroupChange) -> dict[str, bytes]:

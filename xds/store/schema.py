@@ -120,6 +120,8 @@ def configure(connection: sqlite3.Connection, max_bytes: int | None) -> None:
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute(f"PRAGMA cache_size={-CACHE_KIB}")
     connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
+    # ``Database.settle`` checkpoints long before, while nobody waits; a commit does so itself only at the limit.
+    connection.execute(f"PRAGMA wal_autocheckpoint={WAL_LIMIT_BYTES // PAGE_BYTES}")
     if max_bytes is not None:
         connection.execute(f"PRAGMA max_page_count={max(1, max_bytes // PAGE_BYTES)}")
 

@@ -66,7 +66,7 @@ class SqliteStore:
         if self._worker is not None:
             return
         self._loop = asyncio.get_running_loop()
-        worker = Worker("xds-store")
+        worker = Worker("xds-store", self._database.settle)
         try:
             await worker.submit(self._database.open)
         except BaseException:

@@ -19,10 +19,12 @@ T = TypeVar("T")
 class Worker:
     """Jobs are never dropped: one whose caller went away still runs, and its result is thrown away.
 
-    The thread is a daemon: a process that ends without ``stop`` is to the store what kill -9 is, and as harmless.
+    ``after`` runs behind every job, when that is answered already. The thread is a daemon: a process that ends without
+    ``stop`` is to the store what kill -9 is, and as harmless.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, after: Callable[[], None] = lambda: None) -> None:
+        self._after = after
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -48,6 +50,7 @@ class Worker:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            self._after()
 
 
 def _answer(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], job: Callable[[], T]) -> None:
