@@ -25,6 +25,7 @@ STALLED_S = 60.0
 READERS_LIMIT = 100
 SSE_TYPE = "text/event-stream"
 NDJSON_TYPE = "application/x-ndjson"
+POSITION_HEADER = "Last-Event-ID"
 
 _KINDS = frozenset(kind.value for kind in Kind)
 
@@ -38,6 +39,12 @@ _STREAMS: dict[int | str, dict[str, Any]] = {
         "content": {
             SSE_TYPE: {"schema": {"type": "string"}},
             NDJSON_TYPE: {"schema": {"type": "string"}},
+        },
+        "headers": {
+            POSITION_HEADER: {
+                "description": "Where it begins: come back with it when the connection ends before the first event",
+                "schema": {"type": "string"},
+            }
         },
     }
 }
@@ -61,8 +68,9 @@ async def get_events(
 ) -> Response:
     """Events from now on, or from the one after ``Last-Event-ID``.
 
-    ``event: lagged`` says that some are missing: they are forgotten, or this reader was too slow. ACKs are recorded
-    while a reader asks for them.
+    Where it begins is in the answer's ``Last-Event-ID``, and in the first ``id`` of server-sent events: who loses the
+    connection before the first event misses none. ``event: lagged`` says that some are missing: they are forgotten, or
+    this reader was too slow. ACKs are recorded while a reader asks for them.
     """
     if here.event_readers >= READERS_LIMIT:
         here.limit_hits["event_readers"] += 1
@@ -73,8 +81,10 @@ async def get_events(
     cursor = last_event_id if last_event_id is not None else _number(last_seen)
     in_lines = NDJSON_TYPE in request.headers.get("accept", "")
     encode, media_type = (ndjson, NDJSON_TYPE) if in_lines else (server_sent, SSE_TYPE)
-    feed = _feed(here, log.newest if cursor is None else cursor, wanted, encode)
-    return EventStream(feed, media_type=media_type, headers={"X-Accel-Buffering": "no"})
+    start = log.newest if cursor is None else cursor
+    head = "" if in_lines else f"id: {start}\n"
+    headers = {"X-Accel-Buffering": "no", POSITION_HEADER: str(start)}
+    return EventStream(_feed(here, start, wanted, encode, head), media_type=media_type, headers=headers)
 
 
 class EventStream(StreamingResponse):
@@ -87,10 +97,10 @@ class EventStream(StreamingResponse):
         await super().__call__(scope, receive, send_in_time)
 
 
-async def _feed(here: Services, cursor: int, wanted: EventFilter, encode: Encode) -> AsyncIterator[str]:
+async def _feed(here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "") -> AsyncIterator[str]:
     here.event_readers += 1
     try:
-        yield encode(None)  # the answer's head goes out at once
+        yield head + encode(None)  # the answer's head goes out at once
         if here.phase() is Phase.DRAINING:
             return
         async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S):

@@ -60,7 +60,7 @@ async def test_rollback_and_deletion_are_told(api: Api) -> None:
 async def test_server_sent_form(api: Api) -> None:
     await api.put("edge", A)
     text = await read(api, headers={"last-event-id": "1"})
-    assert text.startswith(": keep-alive\nretry: ")
+    assert text.startswith("id: 1\n: keep-alive\nretry: ")
     [block] = [part for part in text.split("\n\n") if "data:" in part]
     fields = dict(line.split(": ", 1) for line in block.splitlines())
     assert (fields["id"], fields["event"]) == ("2", "push")
@@ -70,6 +70,19 @@ async def test_server_sent_form(api: Api) -> None:
 async def test_without_a_number_only_news_are_told(api: Api) -> None:
     await api.put("edge", A)
     assert items(await read(api, headers=NDJSON)) == []
+
+
+async def test_where_it_begins_is_told_before_any_event(api: Api) -> None:
+    await api.put("edge", A)
+    newest = str(api.plane.fleet.events.newest)
+    api.plane.fleet.events.close()
+    for form in ({}, NDJSON):
+        answer = await api.client.get(EVENTS, headers=form)
+        assert answer.headers["last-event-id"] == newest
+        again = await api.client.get(EVENTS, headers={**form, "last-event-id": "1"})
+        assert again.headers["last-event-id"] == "1"
+    assert f"id: {newest}\n" in (await api.client.get(EVENTS)).text
+    assert items((await api.client.get(EVENTS, headers=NDJSON)).text) == []
 
 
 async def test_what_was_missed_is_told_first(api: Api) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -131,10 +131,18 @@ class Client:
             if not token:
                 return
 
-    def lines(self, path: str, query: Mapping[str, str], headers: Mapping[str, str], quiet_s: float) -> Iterator[str]:
+    def lines(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        quiet_s: float,
+        begun: Callable[[Mapping[str, str]], None],
+    ) -> Iterator[str]:
         """The lines of an endless answer, as they come; ends when the server ends it.
 
-        Raises ``CommandError``, also when nothing comes for ``quiet_s`` seconds.
+        ``begun`` is called with the answer's headers, names in lower case. Raises ``CommandError``, also when nothing
+        comes for ``quiet_s`` seconds.
         """
         connection = self._connect()
         try:
@@ -143,6 +151,7 @@ class Client:
                 if response.status != 200:
                     raise _refused(response.status, response.reason, response.read())
                 _set_timeout(connection, quiet_s)
+                begun(_headers(response))
                 while line := response.readline():
                     yield line.decode("utf-8", "replace").rstrip("\r\n")
         finally:
@@ -168,7 +177,7 @@ class Client:
                 response, content = self._exchange(method, path, query, headers, body)
         if not 200 <= response.status < 300:
             raise _refused(response.status, response.reason, content)
-        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
+        return Answer(response.status, _headers(response), content)
 
     def _exchange(
         self, method: str, path: str, query: Mapping[str, str] | None, headers: Mapping[str, str] | None, body: object
@@ -238,6 +247,10 @@ class Client:
             self.close()
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise CommandError(Exit.UNREACHABLE, f"cannot reach {self.server}: {reason}") from None
+
+
+def _headers(response: HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.getheaders()}
 
 
 def _set_timeout(connection: HTTPConnection, timeout_s: float) -> None:

@@ -23,20 +23,28 @@ RENDER_S = 1.0  # at most one rendering in so many seconds
 REFRESH_S = 10.0  # ages change without any event
 OLDEST = "0"
 _FEED = {"Accept": "application/x-ndjson"}
+_POSITION = "last-event-id"
 _CLEAR = "\x1b[H\x1b[2J"
 
 
 def read_events(client: Client, query: Mapping[str, str], since: str = "") -> Iterator[Json]:
     """Events without end, across restarts of the server; what was missed meanwhile comes first.
 
+    Also when the connection was lost before the first event: the server says where it begins.
+
     Where some are forgotten, a message says so; not when all that is known is asked for (``since`` 0). Raises
     ``CommandError`` for what coming back does not mend, and when the server cannot be reached at first.
     """
     seen, is_first, delay_s = since, True, RETRY_S
+
+    def begun(headers: Mapping[str, str]) -> None:
+        nonlocal seen
+        seen = seen or headers.get(_POSITION, "")
+
     while True:
         position = {"last_event_id": seen} if seen else {}
         try:
-            for line in client.lines("/events", {**query, **position}, _FEED, KEEP_ALIVE_LIMIT_S):
+            for line in client.lines("/events", {**query, **position}, _FEED, KEEP_ALIVE_LIMIT_S, begun):
                 is_first, delay_s = False, RETRY_S
                 event: Json = json.loads(line or "{}")
                 if "id" in event:
