@@ -14,6 +14,8 @@ from tests.support.grpc_client import GrpcBackend, GrpcClient, XdsGrpcServer, ol
 from tests.support.process import free_port
 from tests.support.server import ServerProcess
 
+# A gRPC client doubles its wait before it connects again, and an old one takes seconds more to ACK.
+RECONNECT_S = 80.0
 GROUP = "test"
 TARGET = "xds:///svc"
 OTHER = r.api_listener("other", r.rds("other"))
@@ -120,7 +122,7 @@ def test_server_restart_does_not_disturb_calls(
     server.kill()
     assert client.call(TARGET).body == "a"
     server.start()
-    server.wait_synced(GROUP, "grpc-1")
+    server.wait_synced(GROUP, "grpc-1", RECONNECT_S)
     assert client.call(TARGET).body == "a"
     server.push(GROUP, service("c1", b.port))
     client.wait_body(TARGET, "b")

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOOPBACK = "127.0.0.1"
-DEADLINE_S = 20.0
+DEADLINE_S = 40.0
 POLL_INTERVAL_S = 0.01
 STOP_TIMEOUT_S = 10.0
 LOG_TAIL_BYTES = 4_000
