@@ -16,7 +16,7 @@ from tests.support.process import DEADLINE_S, LOOPBACK, ChildProcess, free_port,
 Json = dict[str, Any]
 
 SERVE = [sys.executable, "-m", "xds.cli.main", "serve"]
-REQUEST_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = 30.0
 
 
 class ServerProcess:
