@@ -390,3 +390,9 @@ def test_references_do_not_depend_on_the_form() -> None:
     value = CASES["api listener"]
     resource = decode_resource(value)
     assert resource_from_bytes(resource.type_url, resource.body).references == resource.references
+
+
+def test_half_a_surrogate_pair_is_no_enum_value() -> None:
+    with pytest.raises(ValidationError) as caught:
+        decode_resource({"@type": CLUSTER, "name": "c", "type": "\ud800"})
+    assert [(one.code, one.pointer) for one in caught.value.violations] == [("unknown_enum_value", "/type")]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from google.protobuf import message_factory
@@ -51,6 +52,7 @@ class _Problem(NamedTuple):
     is_absence: bool = False
 
 
+_FIELD: Callable[[Any], Any] = itemgetter(0)  # of what ``ListFields`` tells
 _Problems = list[_Problem] | None
 _Check = Callable[[Any], _Problems]
 
@@ -96,6 +98,7 @@ class _Tests:
 
     fields: Mapping[FieldDescriptor, _Check]
     absent: Mapping[FieldDescriptor, _Problem]
+    needed: frozenset[FieldDescriptor]  # those of ``absent``
     oneofs: tuple[tuple[str, _Problem], ...]
 
 
@@ -119,7 +122,8 @@ class _Plan:
         for field, value in present:
             if field in checks and (problems := checks[field](value)) is not None:
                 found = _within(field.name, problems, found)
-        if tests.absent and (missing := tests.absent.keys() - {field for field, _ in present}):
+        if not tests.needed.issubset(map(_FIELD, present)):
+            missing = tests.needed - {field for field, _ in present}
             found = [*(found or ()), *(problem for field, problem in tests.absent.items() if field in missing)]
         for oneof, problem in tests.oneofs:
             if message.WhichOneof(oneof) is None:
@@ -153,7 +157,7 @@ def _compile(descriptor: Descriptor) -> _Tests:
         if (problem := _of_absence(field, own)) is not None:
             absent[field] = problem
     oneofs = (name for name in options.required_oneofs(descriptor.full_name) if name in descriptor.oneofs_by_name)
-    return _Tests(fields, absent, tuple((name, _of_oneof(descriptor, name)) for name in oneofs))
+    return _Tests(fields, absent, frozenset(absent), tuple((name, _of_oneof(descriptor, name)) for name in oneofs))
 
 
 def _of_oneof(descriptor: Descriptor, name: str) -> _Problem:

@@ -21,14 +21,14 @@ from xds.codec import schema
 from xds.codec.findings import Findings, shown
 from xds.codec.hints import duration_hint, field_hint, type_hint
 from xds.codec.scalar import Converter, Lax, ScalarError, converter, number, octets, text, wrong_type
+from xds.codec.straight import TYPE_KEY, VALUE_KEY, read_straight
 from xds.model.resource_type import TYPE_PREFIX
 
-TYPE_KEY = "@type"
-VALUE_KEY = "@value_base64"
 LAX = "lax_input"
 
 # Protobuf parsers stop at 100 messages within each other; a list index is a step of the path too.
 _PATH_LIMIT = 200
+_TYPE_ONLY = frozenset((TYPE_KEY,))
 _VALUE = "google.protobuf.Value"
 _DURATION = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,9})?s")
 
@@ -89,7 +89,13 @@ class MessageReader:
         self._path: list[str | int] = []
 
     def read(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
-        """Fill ``message`` from ``value``; keys in ``ignored`` are those of the envelope."""
+        """Fill ``message``, an empty one, from ``value``; keys in ``ignored`` are those of the envelope."""
+        if ignored != _TYPE_ONLY or not read_straight(message, value):
+            message.Clear()
+            self.read_fully(message, value, ignored)
+
+    def read_fully(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
+        """As ``read``, noting whatever is to be said of ``value``."""
         try:
             self._message(message, value, ignored)
         except RecursionError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from xds.model.name import XDSTP
 from xds.model.resource_type import ENDPOINT, V2_URLS, VIRTUAL_HOST
@@ -21,10 +22,14 @@ def name_field(type_url: str) -> str:
 
 def name_of(type_url: str, message: Any) -> str | None:
     """The name a message gives itself; None for a type without such a field."""
-    field = message.DESCRIPTOR.fields_by_name.get(name_field(type_url))
-    if field is None or field.type != FieldDescriptor.TYPE_STRING or field.is_repeated:
-        return None
-    return str(getattr(message, field.name))
+    field = name_field(type_url)
+    return str(getattr(message, field)) if _has_text(message.DESCRIPTOR, field) else None
+
+
+@cache
+def _has_text(descriptor: Descriptor, name: str) -> bool:
+    field = descriptor.fields_by_name.get(name)
+    return field is not None and field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated
 
 
 def is_named_outside(type_url: str) -> bool:

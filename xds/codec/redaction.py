@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from xds.codec import schema
-from xds.codec.message import TYPE_KEY, VALUE_KEY
+from xds.codec.straight import TYPE_KEY, VALUE_KEY
 from xds.codec.walk import ANY, reachable, submessages, unpack
 from xds.proto import options
 

@@ -67,9 +67,8 @@ def _placed(message: Any, path: Path) -> Iterator[tuple[Path, Reference]]:
     finder = _finder(message.DESCRIPTOR)
     for one in finder(message) if finder is not None else ():
         yield (*path, *_naming(message, one.name)), one
-    for step, submessage in placed_submessages(message, _WANTED):
-        if submessage.DESCRIPTOR.full_name not in _PASSED_BY:
-            yield from _placed(submessage, (*path, *step))
+    for step, submessage in placed_submessages(message, _WANTED, _PASSED_BY):
+        yield from _placed(submessage, (*path, *step))
 
 
 # Fields that name a resource, or hold the message that does; the first that fits is meant.
@@ -105,9 +104,8 @@ def _walk(message: Any) -> Found:
     finder = _finder(descriptor)
     if finder is not None:
         yield from finder(message)
-    for submessage in submessages(message, _WANTED):
-        if submessage.DESCRIPTOR.full_name not in _PASSED_BY:
-            yield from _walk(submessage)
+    for submessage in submessages(message, _WANTED, _PASSED_BY):
+        yield from _walk(submessage)
 
 
 @cache

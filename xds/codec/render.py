@@ -17,9 +17,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xds.codec import schema
-from xds.codec.message import TYPE_KEY, VALUE_KEY
 from xds.codec.name import aliases_of, name_of
 from xds.codec.resources import NAME_KEY
+from xds.codec.straight import TYPE_KEY, VALUE_KEY
 from xds.codec.ttl import duration_text
 from xds.codec.walk import ANY
 from xds.model.name import canonical_name

@@ -17,11 +17,12 @@ from xds.codec.check import RESOURCE_LIMIT, check_size, check_unique, resource_l
 from xds.codec.constraints import check_constraints
 from xds.codec.document import TEXT_LIMIT, Document, document_of, malformed, parse_document, read_values
 from xds.codec.findings import Findings
-from xds.codec.message import TYPE_KEY, VALUE_KEY, MessageReader, is_type_url
+from xds.codec.message import MessageReader, is_type_url
 from xds.codec.name import aliases_of, is_named_outside, name_field, name_of
 from xds.codec.places import Layout, locate
 from xds.codec.redacted import check_not_redacted, may_be_redacted
 from xds.codec.references import references_of
+from xds.codec.straight import TYPE_KEY, VALUE_KEY
 from xds.codec.ttl import duration, seconds
 from xds.codec.walk import make_canonical
 from xds.model.errors import MalformedError, ValidationError, Violation
@@ -59,6 +60,9 @@ class _Outside:
     aliases: tuple[str, ...] = ()
     ttl_s: float | None = None
     base: tuple[str, ...] = ()
+
+
+_NOTHING = _Outside()
 
 
 def decode_document(
@@ -273,7 +277,8 @@ class _Reader:
             check_constraints(message, self._findings, is_partial=True)
             return None
         own = name_of(type_url, message)
-        return self._resource(_canonical_url(type_url, message), body, message, _Outside("" if own else name))
+        outside = _Outside(name) if name and not own else _NOTHING
+        return self._resource(_canonical_url(type_url, message), body, message, outside)
 
     def _opaque_value(self, type_url: str, value: dict[str, object], name: str) -> Resource | None:
         before = len(self._findings)
@@ -344,7 +349,7 @@ class _Reader:
         if len(self._findings) > before:
             return None
         derived = () if message is None else aliases_of(type_url, name, message)
-        aliases = tuple(dict.fromkeys((*derived, *outside.aliases)))
+        aliases = tuple(dict.fromkeys((*derived, *outside.aliases))) if derived or outside.aliases else ()
         return Resource(
             type_url=type_url,
             name=name,

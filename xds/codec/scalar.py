@@ -11,7 +11,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, partial
@@ -173,6 +173,12 @@ def octets(value: object) -> bytes:
 
 
 @cache
+def _enum_numbers(enum: EnumDescriptor) -> dict[str, int]:
+    """The values of a type by name: its own table stumbles over half a surrogate pair."""
+    return {value.name: value.number for value in enum.values}
+
+
+@cache
 def _enum_names(enum: EnumDescriptor) -> dict[str, str]:
     """The names of a type's values by these in lower case; of two alike, the first."""
     return {name.lower(): name for name in reversed([value.name for value in enum.values])}
@@ -182,9 +188,9 @@ def _enum(value: object, enum: EnumDescriptor) -> object:
     """An enum value by name or number, known or not; names in another case and quoted numbers are ``Lax``."""
     if not isinstance(value, str):
         return _integer(value, _ENUM_RANGE)
-    found = enum.values_by_name.get(value)
+    found = _enum_numbers(enum).get(value)
     if found is not None:
-        return found.number
+        return found
     name = _enum_names(enum).get(value.lower())
     if name is not None:
         return Lax(enum.values_by_name[name].number, f"{shown(value)} is read as {name}", f"write {name}")
@@ -228,3 +234,36 @@ def converter(field: FieldDescriptor) -> Converter:
     if field.enum_type is not None:
         return partial(_enum, enum=field.enum_type)
     return _CONVERTERS[field.type]
+
+
+def strict_converter(field: FieldDescriptor) -> Converter:
+    """As ``converter``, and what would be ``Lax`` raises ``ScalarError`` too.
+
+    What the field itself would refuse when it is set may pass: a number out of its range, half a surrogate pair.
+    """
+    convert = converter(field)
+    if field.enum_type is not None:
+        numbers = _enum_numbers(field.enum_type)
+        return lambda value: numbers[value] if type(value) is str and value in numbers else _strict(convert, value)
+    plain = _PLAIN.get(field.cpp_type) if field.type != FieldDescriptor.TYPE_BYTES else None
+    if plain is None:
+        return partial(_strict, convert)
+    return lambda value: value if type(value) is plain else _strict(convert, value)
+
+
+# The types of JSON values that a field takes as they are.
+_PLAIN: Mapping[int, type] = {
+    FieldDescriptor.CPPTYPE_STRING: str,
+    FieldDescriptor.CPPTYPE_BOOL: bool,
+    FieldDescriptor.CPPTYPE_INT32: int,
+    FieldDescriptor.CPPTYPE_INT64: int,
+    FieldDescriptor.CPPTYPE_UINT32: int,
+    FieldDescriptor.CPPTYPE_UINT64: int,
+}
+
+
+def _strict(convert: Converter, value: object) -> object:
+    converted = convert(value)
+    if isinstance(converted, Lax):
+        raise ScalarError("lax", converted.detail, converted.hint)
+    return converted

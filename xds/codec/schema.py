@@ -7,7 +7,7 @@ The pool is private so that other people's Envoy protos may live in the same pro
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
 
@@ -43,7 +43,7 @@ _WELL_KNOWN = (
     wrappers_pb2,
 )
 
-
+_REMEMBERED = 1024  # type URLs that were looked up, whoever made them up
 _BUILDING = Lock()
 _USER_NAMES: list[str] = []
 
@@ -79,10 +79,16 @@ def add_descriptor_sets(paths: Iterable[Path]) -> None:
     with _BUILDING:
         _USER_NAMES.extend(add_sets(held, paths))
     message_names.cache_clear()
+    _found.cache_clear()
 
 
 def descriptor(type_url: str) -> Descriptor | None:
     """The descriptor for a type URL or a full message name; None for a type that is not in the schema."""
+    return _found(type_url)
+
+
+@lru_cache(_REMEMBERED)
+def _found(type_url: str) -> Descriptor | None:
     try:
         found = pool().FindMessageTypeByName(type_url.rpartition("/")[2])
     except (KeyError, TypeError):  # TypeError: lone surrogates

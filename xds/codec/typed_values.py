@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from xds.codec import schema
-from xds.codec.message import TYPE_KEY
+from xds.codec.straight import TYPE_KEY
 from xds.codec.walk import ANY
 
 _WELL_KNOWN = "google.protobuf."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from xds.codec import schema
@@ -14,50 +15,79 @@ from xds.codec import schema
 ANY = "google.protobuf.Any"
 
 
+class _Holder(NamedTuple):
+    """A field that can lead to a wanted type; ``place`` is the one among those of its type."""
+
+    place: int
+    name: str
+    is_repeated: bool
+    is_map: bool
+
+
+_NOTHING: frozenset[str] = frozenset()
+
+
 @cache
-def reachable(descriptor: Descriptor) -> frozenset[str]:
-    """Full names of all message types that a message of this type can hold, itself included."""
-    found: set[str] = set()
+def reachable(descriptor: Descriptor, barred: frozenset[str] = _NOTHING) -> frozenset[str]:
+    """Full names of all message types that a message of this type can hold, itself included.
+
+    Types of ``barred`` are not looked into, nor named.
+    """
+    found: set[str] = set(barred)
     waiting = [descriptor]
     while waiting:
         current = waiting.pop()
         if current.full_name not in found:
             found.add(current.full_name)
             waiting += [field.message_type for field in current.fields if field.message_type is not None]
-    return frozenset(found)
+    return frozenset(found - barred)
 
 
 @cache
-def _holders(descriptor: Descriptor, wanted: frozenset[str]) -> tuple[tuple[str, bool, bool], ...]:
-    """The fields that can lead to a wanted type: name, is it repeated, is it a map."""
-    holders = []
-    for field in descriptor.fields:
-        if field.message_type is not None and not wanted.isdisjoint(reachable(field.message_type)):
+def _holders(
+    descriptor: Descriptor, wanted: frozenset[str], barred: frozenset[str]
+) -> Mapping[FieldDescriptor, _Holder]:
+    """The fields that can lead to a wanted type."""
+    holders = {}
+    for place, field in enumerate(descriptor.fields):
+        if field.message_type is not None and not wanted.isdisjoint(reachable(field.message_type, barred)):
             is_map = bool(field.message_type.GetOptions().map_entry)
-            holders.append((field.name, field.is_repeated and not is_map, is_map))
-    return tuple(holders)
+            holders[field] = _Holder(place, field.name, field.is_repeated and not is_map, is_map)
+    return holders
 
 
-def submessages(message: Any, wanted: frozenset[str]) -> Iterator[Any]:
-    """The messages set in ``message``'s own fields that can hold a type of ``wanted``."""
-    for name, is_repeated, is_map in _holders(message.DESCRIPTOR, wanted):
+def _held(message: Any, wanted: frozenset[str], barred: frozenset[str]) -> list[tuple[_Holder, Any]]:
+    """What is set of these fields, in the order in which the type names them."""
+    holders = _holders(message.DESCRIPTOR, wanted, barred)
+    if not holders:
+        return []
+    found = [(holders[field], value) for field, value in message.ListFields() if field in holders]
+    if len(found) > 1:
+        found.sort(key=itemgetter(0))
+    return found
+
+
+def submessages(message: Any, wanted: frozenset[str], barred: frozenset[str] = _NOTHING) -> Iterator[Any]:
+    """The messages set in ``message``'s own fields that can hold a type of ``wanted``, not by way of ``barred``."""
+    for (_, _, is_repeated, is_map), value in _held(message, wanted, barred):
         if is_map:
-            yield from getattr(message, name).values()
+            yield from value.values()
         elif is_repeated:
-            yield from getattr(message, name)
-        elif message.HasField(name):
-            yield getattr(message, name)
+            yield from value
+        else:
+            yield value
 
 
-def placed_submessages(message: Any, wanted: frozenset[str]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def placed_submessages(
+    message: Any, wanted: frozenset[str], barred: frozenset[str] = _NOTHING
+) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """As ``submessages``, each with the path to it: field, then index or map key."""
-    for name, is_repeated, is_map in _holders(message.DESCRIPTOR, wanted):
-        value = getattr(message, name)
+    for (_, name, is_repeated, is_map), value in _held(message, wanted, barred):
         if is_map:
             yield from (((name, str(key)), one) for key, one in value.items())
         elif is_repeated:
             yield from (((name, index), one) for index, one in enumerate(value))
-        elif message.HasField(name):
+        else:
             yield (name,), value
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from xds.codec import schema
 from xds.codec.findings import Findings
-from xds.codec.message import VALUE_KEY, MessageReader
+from xds.codec.message import MessageReader
 from xds.codec.render import render_resource
+from xds.codec.straight import VALUE_KEY
 from xds.codec.typed_values import typed_values
 from xds.model.resource import Resource
 from xds.model.resource_type import (
