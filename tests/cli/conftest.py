@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment
+from tests.support.commands import COMMANDS, Ran, address, xds
+from tests.support.process import ChildProcess
 from tests.support.server import ServerProcess
 
-COMMAND_TIMEOUT_S = 60
-
-
-@dataclass(frozen=True)
-class Ran:
-    """One finished command."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-def xds(*arguments: str | Path, stdin: str = "", environment: dict[str, str] | None = None) -> Ran:
-    """Run the command line in a process of its own."""
-    command: Sequence[str | Path] = [sys.executable, "-m", "xds.cli.main", *arguments]
-    done = subprocess.run(
-        command,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_TIMEOUT_S,
-        env=child_environment(environment),
-        cwd=REPOSITORY,
-        check=False,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+_SERVERS = frozenset({"remote", "guarded"})
 
 
 @dataclass(frozen=True)
@@ -54,13 +24,25 @@ class Remote:
     server: ServerProcess
 
     def xds(self, *arguments: str | Path, stdin: str = "") -> Ran:
-        address = f"http://{LOOPBACK}:{self.server.http_port}"
-        return xds(*arguments, stdin=stdin, environment={"XDS_ADDR": address})
+        return xds(*arguments, stdin=stdin, environment=address(self.server.http_port))
 
     def start(self, directory: Path, *arguments: str) -> ChildProcess:
-        """A command that runs on; what it writes is in the child's log."""
+        """A command that runs on, started from nothing; what it writes is in the child's log."""
         command = [sys.executable, "-m", "xds.cli.main", *arguments]
-        return ChildProcess("command", command, directory, {"XDS_ADDR": f"http://{LOOPBACK}:{self.server.http_port}"})
+        return ChildProcess("command", command, directory, address(self.server.http_port))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of one module that share a server run in one worker, so that it is started once."""
+    if _SERVERS.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands() -> Iterator[None]:
+    """Ends what commands are run by."""
+    yield
+    COMMANDS.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Remote, xds
+from tests.cli.conftest import Remote
+from tests.support.commands import xds
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 GOOD = f"""\

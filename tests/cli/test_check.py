@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from tests.cli.conftest import Remote, xds
+from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
+from tests.support.commands import xds
 from tests.support.process import LOOPBACK, REPOSITORY
 from tests.support.resources import static_cluster
 from xds.cli.health import _CHECKS, GUIDE

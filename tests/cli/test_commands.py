@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.conftest import Ran, Remote, xds
+from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
+from tests.support.commands import Ran, xds
 from tests.support.resources import CLUSTER_TYPE, cluster_load_assignment, eds_cluster, static_cluster
 
 

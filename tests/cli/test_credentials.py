@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Ran, xds
+from tests.support.commands import Ran, xds
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK
 from tests.support.resources import static_cluster

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Remote, xds
+from tests.cli.conftest import Remote
+from tests.support.commands import xds
 from tests.support.process import LOOPBACK
 from tests.support.server import ServerProcess
 

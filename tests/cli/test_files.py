@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.conftest import Remote, xds
+from tests.cli.conftest import Remote
+from tests.support.commands import xds
 from tests.support.envoy import envoy_binary
 from tests.support.process import REPOSITORY
 from tests.support.resources import (

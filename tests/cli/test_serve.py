@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 import xds as ours
-from tests.cli.conftest import xds
 from tests.cli.proxy import Proxy
+from tests.support.commands import xds
 from tests.support.process import LOOPBACK, ChildProcess, free_port
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess

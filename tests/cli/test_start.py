@@ -1,4 +1,4 @@
-"""What a command costs before it does anything: the modules it imports."""
+"""What a command costs before it does anything: the modules it imports. And how its process ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.support.commands import Ran, xds
 from tests.support.process import LOOPBACK, REPOSITORY, child_environment
 
 HEAVY = ("grpc", "fastapi", "starlette", "uvicorn", "uvloop", "betterproto2", "envoy_data_plane", "httpx", "rich")
@@ -20,6 +21,20 @@ try:
 finally:
     sys.stderr.write("\\nIMPORTED " + " ".join(sys.modules) + "\\n")
 """
+
+
+def run(arguments: list[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """The interpreter from nothing, as people start it."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=child_environment({"XDS_ADDR": NOBODY}),
+        cwd=REPOSITORY,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,15 +55,25 @@ finally:
     ids=" ".join,
 )
 def test_light_commands_import_nothing_heavy(command: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *command],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=child_environment({"XDS_ADDR": NOBODY}),
-        cwd=REPOSITORY,
-        check=False,
-    )
+    done = run(["-c", PROGRAM, *command])
     imported = done.stderr.rpartition("IMPORTED ")[2].split()
     assert "typer" in imported, done.stderr
     assert not [module for module in imported if module.partition(".")[0] in (*HEAVY, "google")]
+
+
+@pytest.mark.parametrize(
+    ("command", "stdin", "code", "out", "err"),
+    [
+        (["--version"], "", 0, "xds-server ", ""),
+        (["get", "nonsense"], "", 2, "", "xds: "),
+        (["convert", "-"], "- 1", 3, "", "xds: "),
+        (["nodes"], "", 7, "", "xds: cannot reach "),
+        (["--nonsense"], "", 2, "", "Usage: "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_process_ends_as_its_command(command: list[str], stdin: str, code: int, out: str, err: str) -> None:
+    """Both where it starts from nothing, and where the other tests of commands run it."""
+    done = run(["-m", "xds.cli.main", *command], stdin)
+    assert (done.returncode, done.stdout[: len(out)], done.stderr[: len(err)]) == (code, out, err)
+    assert xds(*command, stdin=stdin, environment={"XDS_ADDR": NOBODY}) == Ran(code, done.stdout, done.stderr)

@@ -1,0 +1,195 @@
+"""The command line, run often and cheaply: one process has it imported and forks for every command.
+
+So a command is a process of its own, with its environment, streams and exit code; it only does not pay for imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment
+
+COMMAND_TIMEOUT_S = 60
+_BACKLOG = 16
+_READY = "ready"
+# They would bring threads, which do not survive a fork.
+_NOT_IMPORTED = ("xds.cli.serve",)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One finished command."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Commands:
+    """Runs commands; from several threads, too."""
+
+    def __init__(self) -> None:
+        self._starting = threading.Lock()
+        self._running = ExitStack()
+        self._socket: Path | None = None
+
+    def run(self, arguments: Sequence[str], stdin: str = "", environment: Mapping[str, str] | None = None) -> Ran:
+        """One command, to its end. Raises ``TimeoutError``, and ``AssertionError`` when it ends without a code."""
+        with ExitStack() as stack:
+            streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+            streams[0].write(stdin.encode())
+            for stream in streams:
+                stream.seek(0)
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.settimeout(COMMAND_TIMEOUT_S)
+            connection.connect(str(self._started()))
+            socket.send_fds(connection, [b"\n"], [stream.fileno() for stream in streams])
+            request = {"arguments": list(arguments), "environment": child_environment(environment)}
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            answer = stack.enter_context(connection.makefile("r")).readline()
+            out, err = (_content(stream.fileno()) for stream in streams[1:])
+        assert answer, f"xds {' '.join(arguments)} ended without an exit code\n{err}"
+        return Ran(int(answer), out, err)
+
+    def close(self) -> None:
+        """End what was started; the next command starts it again."""
+        self._running.close()
+        self._socket = None
+
+    def _started(self) -> Path:
+        with self._starting:
+            if self._socket is None:
+                # Not pytest's directory: the path of a socket is short.
+                directory = Path(self._running.enter_context(tempfile.TemporaryDirectory(prefix="xds-")))
+                path = directory / "commands"
+                program = [sys.executable, "-m", "tests.support.commands", str(path)]
+                child = self._running.enter_context(ChildProcess("commands", program, directory))
+                child.wait_until(lambda: _READY in child.log(), "the command line is imported", COMMAND_TIMEOUT_S)
+                self._socket = path
+            return self._socket
+
+
+COMMANDS = Commands()
+
+
+def xds(*arguments: str | Path, stdin: str = "", environment: Mapping[str, str] | None = None) -> Ran:
+    """Run the command line."""
+    return COMMANDS.run([str(argument) for argument in arguments], stdin, environment)
+
+
+def address(http_port: int) -> dict[str, str]:
+    """The environment of commands for a server."""
+    return {"XDS_ADDR": f"http://{LOOPBACK}:{http_port}"}
+
+
+def _content(descriptor: int) -> str:
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, size, 0).decode("utf-8", "replace")
+
+
+# The process that forks
+
+
+def serve(path: str) -> None:
+    """Fork for every connection; never returns."""
+    _import_all()
+    os.setpgrp()
+    signal.signal(signal.SIGTERM, _end_all)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    listening.listen(_BACKLOG)
+    sys.stderr.write(f"{_READY}\n")
+    while True:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            _answer(connection)
+        connection.close()
+        _forget_ended()
+
+
+def _forget_ended() -> None:
+    """Of the forks; their codes come over the connections."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return
+
+
+def _import_all() -> None:
+    import xds.cli
+    from xds.codec.resources import decode_resource
+
+    for module in pkgutil.walk_packages(xds.cli.__path__, "xds.cli."):
+        if module.name not in _NOT_IMPORTED:
+            importlib.import_module(module.name)
+    for name in ("xds.codec.crosscheck", "xds.codec.json_schema", "xds.control.settings", "yaml"):
+        importlib.import_module(name)
+    decode_resource({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "STATIC"})
+    assert "grpc" not in sys.modules
+    assert threading.active_count() == 1
+
+
+def _end_all(number: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.killpg(0, signal.SIGTERM)
+
+
+def _answer(connection: socket.socket) -> None:
+    """In the fork: run one command and end."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
+    request = json.loads(connection.makefile("r").readline())
+    for descriptor, target in zip(descriptors, (0, 1, 2), strict=True):
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    sys.stdin, sys.stdout = open(0, encoding="utf-8"), open(1, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(REPOSITORY)
+    code = _run(request["arguments"])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    connection.sendall(f"{code}\n".encode())
+    os._exit(0)
+
+
+def _run(arguments: list[str]) -> int:
+    """The exit code, as the interpreter would end with it."""
+    from xds.cli.main import main
+
+    sys.argv = ["xds", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
