@@ -14,6 +14,10 @@ RUN_TIMEOUT_S = 100
 BENCHES = {
     "bench.engine": (["--streams", "2", "--rounds", "1"], ("sotw", "delta")),
     "bench.fanout": (["--streams", "3", "--clusters", "2", "--rounds", "1"], ("sotw", "delta")),
+    "bench.codec": (
+        ["--resources", "20", "--endpoints", "10", "--rounds", "1"],
+        ("cluster", "listener", "assignment", "document"),
+    ),
 }
 
 

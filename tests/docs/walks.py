@@ -32,6 +32,7 @@ README: Walk = [
     ("make format", dry),
     ("python -m bench.engine", benched),
     ("python -m bench.fanout", benched),
+    ("python -m bench.codec", benched),
 ]
 
 
