@@ -3,10 +3,11 @@
     python -m bench.pushes [--resources 10000] [--streams 200] [--rate 50] [--seconds 60] [--variant delta]
 
 Runs ``xds serve`` (SQLite) in a process of its own with a probe on its event loop, half the resources clusters and half
-their assignments, and N ADS streams that hold them all. Prints, for the first push (of all), a second one (all
-assignments changed) and the steady pushes (one assignment each): how long an answer takes, how long until every stream
-is in step, and the longest the loop was late: ``late`` on the clock, ``own`` as far as the process itself was at work
-meanwhile (on a busy machine others hold the core).
+their assignments, and N ADS streams that hold them all. Three steps: a push of all, one that changes all assignments,
+and pushes of one assignment each at the rate. Prints for each, in milliseconds: the median and the slowest answer, how
+long from the last answer until every stream is in step, and the longest the event loop was late: by the clock, and as
+far as the process itself was at work meanwhile (on a busy machine others hold the core), and how often that was more
+than 20 ms; at last the CPU per push, all streams included.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -201,6 +202,14 @@ async def in_step(admin: httpx.AsyncClient, revision: int, streams: int) -> None
     raise SystemExit(f"not in step after {IN_STEP_TIMEOUT_S:g} s: {answer}")
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Seconds: each answer's, ascending, and from the last one until every stream was in step."""
+
+    answers_s: list[float]
+    in_step_s: float
+
+
 @dataclass(slots=True)
 class Bench:
     server: Server
@@ -208,18 +217,18 @@ class Bench:
     folder: Path
     arguments: argparse.Namespace
 
-    async def push_all(self, edition: int) -> tuple[float, float]:
-        """Seconds until the answer, and from there until every stream is in step."""
+    async def push_all(self, edition: int) -> Taken:
+        """Push everything."""
         body = snapshot(self.arguments.resources, edition)
         started = time.perf_counter()
         answer = await self.admin.put(f"{GROUP}/snapshot", content=body, headers={"Content-Type": "application/json"})
         answer.raise_for_status()
         answered = time.perf_counter()
         await in_step(self.admin, answer.json()["revision"], self.arguments.streams)
-        return answered - started, time.perf_counter() - answered
+        return Taken([answered - started], time.perf_counter() - answered)
 
-    async def push_singles(self) -> tuple[list[float], float]:
-        """Push at the rate, whatever the answers take; the seconds each took, and those until all are in step."""
+    async def push_singles(self) -> Taken:
+        """Push at the rate, however long the answers take."""
         pushes = int(self.arguments.rate * self.arguments.seconds)
         started, tasks = time.perf_counter(), []
         for number in range(pushes):
@@ -228,7 +237,7 @@ class Bench:
         answers = await asyncio.gather(*tasks)
         ended = time.perf_counter()
         await in_step(self.admin, max(revision for _, revision in answers), self.arguments.streams)
-        return sorted(seconds for seconds, _ in answers), time.perf_counter() - ended
+        return Taken(sorted(seconds for seconds, _ in answers), time.perf_counter() - ended)
 
     async def _push_single(self, number: int) -> tuple[float, int]:
         index = number % (self.arguments.resources // 2)
@@ -238,18 +247,21 @@ class Bench:
         answer.raise_for_status()
         return time.perf_counter() - started, int(answer.json()["revision"])
 
-    async def report(self, step: str, answer_s: float, in_step_s: float) -> None:
+    async def report(self, step: str, push: Callable[[], Awaitable[Taken]]) -> None:
+        await lateness(self.server, self.folder)
+        cpu_s = self.server.cpu_s()
+        taken = await push()
+        cpu_ms = (self.server.cpu_s() - cpu_s) / len(taken.answers_s) * 1e3
         found = await lateness(self.server, self.folder)
-        print(
-            f"{step:24} {answer_s * 1e3:10.0f} {in_step_s * 1e3:11.0f} {found.late_ms:8.0f} {found.own_ms:8.0f}"
-            f" {found.over_20_ms:8}",
-            flush=True,
-        )
+        median_ms, slowest_ms = taken.answers_s[len(taken.answers_s) // 2] * 1e3, taken.answers_s[-1] * 1e3
+        figures = (median_ms, slowest_ms, taken.in_step_s * 1e3, found.late_ms, found.own_ms, found.over_20_ms)
+        print(f"{step:20}" + "".join(f"{figure:9.0f}" for figure in figures) + f"{cpu_ms:9.1f}", flush=True)
 
 
 async def measure(arguments: argparse.Namespace, folder: Path) -> None:
     print(f"{arguments.resources} resources, {arguments.streams} {arguments.variant} streams")
-    print(f"{'step':24} {'answer_ms':>10} {'in_step_ms':>11} {'late_ms':>8} {'own_ms':>8} {'over_20':>8}")
+    columns = ("answer", "slowest", "in_step", "late", "own", "over_20", "cpu")
+    print(f"{'step':20}" + "".join(f"{column:>9}" for column in columns))
     with running_server(folder) as server:
         async with httpx.AsyncClient(base_url=server.http, timeout=IN_STEP_TIMEOUT_S) as admin:
             bench = Bench(server, admin, folder, arguments)
@@ -257,16 +269,9 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> None:
             (await admin.put(f"{GROUP}/snapshot", json={"resources": [cluster(0)]})).raise_for_status()
             followers = Followers(server.grpc, arguments.variant, arguments.streams, names)
             await connected(admin, arguments.streams)
-            await lateness(server, folder)
-            await bench.report("all new", *await bench.push_all(0))
-            await bench.report("all assignments changed", *await bench.push_all(1))
-            cpu_s = server.cpu_s()
-            answers, in_step_s = await bench.push_singles()
-            cpu_s = server.cpu_s() - cpu_s
-            await bench.report("single, median", answers[len(answers) // 2], in_step_s)
-            p99_ms, slowest_ms = answers[len(answers) * 99 // 100] * 1e3, answers[-1] * 1e3
-            print(f"answers to single pushes: p99 {p99_ms:.0f} ms, slowest {slowest_ms:.0f} ms")
-            print(f"server CPU per single push {cpu_s / len(answers) * 1e3:.2f} ms, all streams included")
+            await bench.report("all-new", lambda: bench.push_all(0))
+            await bench.report("assignments-changed", lambda: bench.push_all(1))
+            await bench.report("single", bench.push_singles)
             await followers.stop()
 
 

@@ -33,6 +33,7 @@ README: Walk = [
     ("python -m bench.engine", benched),
     ("python -m bench.fanout", benched),
     ("python -m bench.codec", benched),
+    ("python -m bench.pushes", benched),
 ]
 
 
