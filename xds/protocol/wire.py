@@ -18,24 +18,60 @@ from xds.model.name import canonical_name, canonical_names
 from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.proto import wire_pb2
+from xds.protocol import restated as restated_names
 from xds.protocol.events import DeltaRequest, ErrorDetail, SotwRequest
+from xds.protocol.memo import Memo
 
+KNOWN_NAMES_ENTRIES = 256
+KNOWN_NAMES_BYTES = 64 << 20
+NO_NAMES: frozenset[str] = frozenset()
 _NANOS = 1_000_000_000
 
 
 def decode_sotw(data: bytes) -> SotwRequest:
     """A DiscoveryRequest. Raises ``RemoteProtocolError`` for bytes that are none."""
     message = wire_pb2.DiscoveryRequest()
-    _parse(message, data)
-    names = message.resource_names
+    restated = _restated_names(data) if len(data) >= restated_names.WORTHWHILE_BYTES else None
+    names, rest = restated if restated is not None else (None, data)
+    _parse(message, rest)
+    if message.resource_names:
+        # Where names stand on both sides of the cut, they are those of the whole message.
+        names = canonical_names(message.resource_names) | (names or NO_NAMES)
     return SotwRequest(
         type_url=message.type_url,
-        names=canonical_names(names) if names else _locator_names(message.resource_locators),
+        names=names if names is not None else _locator_names(message.resource_locators),
         version_info=message.version_info,
         nonce=message.response_nonce,
         error=_error(message),
         node=message.node,
     )
+
+
+def _restated_names(data: bytes) -> tuple[frozenset[str], bytes] | None:
+    """The names of a long request, and its bytes without them; None where they must be read with the rest."""
+    parts = restated_names.split(data)
+    if parts is None:
+        return None
+    region, rest = parts
+    names = _known_names.get(region, lambda: _names_alone(region))
+    return (names, rest) if names is not None else None
+
+
+def _names_alone(region: bytes) -> frozenset[str] | None:
+    """The names in bytes that hold nothing else."""
+    message = wire_pb2.DiscoveryRequest()
+    try:
+        message.ParseFromString(region)
+    except DecodeError:
+        return None
+    only_names = wire_pb2.DiscoveryRequest(resource_names=message.resource_names)
+    return canonical_names(message.resource_names) if only_names.SerializeToString() == region else None
+
+
+# By their bytes: all streams that ask for the same thousands of names share one set of them.
+_known_names: Memo[bytes, frozenset[str] | None] = Memo(
+    KNOWN_NAMES_ENTRIES, KNOWN_NAMES_BYTES, lambda region, names: 4 * len(region)
+)
 
 
 def decode_delta(data: bytes) -> DeltaRequest:

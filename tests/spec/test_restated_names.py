@@ -1,0 +1,78 @@
+"""A request whose names are looked up by their bytes says the same as one that is read whole."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xds.model.errors import RemoteProtocolError
+from xds.model.name import canonical_names
+from xds.proto import wire_pb2
+from xds.protocol.events import ErrorDetail, SotwRequest
+from xds.protocol.restated import WORTHWHILE_BYTES, split
+from xds.protocol.wire import decode_sotw
+
+TYPE_URL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+# Names and texts that look like the field behind the names.
+TRAPS = [TYPE_URL, '"\x45' + TYPE_URL, '"', "*", "xdstp://a/t/n?b=1&a=2", "ü", ""]
+TEXTS = st.one_of(st.sampled_from(TRAPS), st.text(max_size=8))
+FILLER = [f"cluster-{index}" for index in range(500)]
+
+
+def whole(data: bytes) -> SotwRequest:
+    """The request as protobuf alone reads it."""
+    message = wire_pb2.DiscoveryRequest.FromString(data)
+    error = ErrorDetail(message.error_detail.code, message.error_detail.message)
+    return SotwRequest(
+        type_url=message.type_url,
+        names=canonical_names(message.resource_names),
+        version_info=message.version_info,
+        nonce=message.response_nonce,
+        error=error if message.HasField("error_detail") else None,
+        node=message.node,
+    )
+
+
+@given(
+    names=st.lists(TEXTS, max_size=6),
+    type_url=st.sampled_from([TYPE_URL, ""]),
+    version=TEXTS,
+    nonce=TEXTS,
+    node=st.binary(max_size=200),
+    refusal=st.one_of(st.none(), TEXTS),
+)
+def test_restated_names_are_those_of_the_request(
+    names: list[str], type_url: str, version: str, nonce: str, node: bytes, refusal: str | None
+) -> None:
+    message = wire_pb2.DiscoveryRequest(
+        type_url=type_url, version_info=version, response_nonce=nonce, node=node, resource_names=[*FILLER, *names]
+    )
+    if refusal is not None:
+        message.error_detail.message = refusal
+    data = message.SerializeToString()
+    assert len(data) > WORTHWHILE_BYTES
+    for _ in range(2):  # read, then known
+        assert decode_sotw(data) == whole(data)
+
+
+@given(cut=st.integers(0, 6000), junk=st.binary(max_size=6))
+def test_damaged_requests_are_judged_as_a_whole(cut: int, junk: bytes) -> None:
+    data = wire_pb2.DiscoveryRequest(type_url=TYPE_URL, response_nonce="1", resource_names=FILLER).SerializeToString()
+    damaged = data[:cut] + junk + data[cut + len(junk) :]
+    try:
+        expected = whole(damaged)
+    except Exception:
+        with pytest.raises(RemoteProtocolError):
+            decode_sotw(damaged)
+    else:
+        assert decode_sotw(damaged) == expected
+
+
+def test_equal_names_are_one_object_for_all_streams() -> None:
+    first, second = (
+        wire_pb2.DiscoveryRequest(type_url=TYPE_URL, response_nonce=nonce, resource_names=FILLER).SerializeToString()
+        for nonce in ("1", "2")
+    )
+    assert split(first) is not None
+    assert decode_sotw(first).names is decode_sotw(second).names

@@ -1,0 +1,50 @@
+"""What a SotW request repeats: its names, thousands with every ACK, found in its bytes without reading them.
+
+A message's serialization is a sequence of fields, and may be cut between any two of them. A client that restates its
+names sends the same bytes for them each time, between the few that differ: ``split`` cuts them out, so that whoever
+reads the request can look up what they mean.
+"""
+
+from __future__ import annotations
+
+WORTHWHILE_BYTES = 4096  # below this, reading the names is as quick
+
+_LEADING_TAGS = (0x0A, 0x12)  # version_info and node stand before the names
+_NAMES_TAG = 0x1A
+_TYPE_URL_TAG = 0x22  # behind them, as every client writes its fields in order of their numbers
+_TYPE_PREFIX = b"type.googleapis.com/"
+
+
+def split(data: bytes) -> tuple[bytes, bytes] | None:
+    """The bytes of all names, and those of the rest of the request; None where they do not stand as expected.
+
+    Both are made of whole fields if ``data`` is; whether the first holds names alone is for the caller to check, once
+    for each such bytes.
+    """
+    start = _behind_leading_fields(data)
+    if data[start : start + 1] != bytes((_NAMES_TAG,)):
+        return None
+    end = data.rfind(_TYPE_PREFIX, start) - 2
+    if end <= start or data[end] != _TYPE_URL_TAG:
+        return None
+    return data[start:end], data[:start] + data[end:]
+
+
+def _behind_leading_fields(data: bytes) -> int:
+    position = 0
+    while position < len(data) and data[position] in _LEADING_TAGS:
+        size, position = _varint(data, position + 1)
+        position += size
+    return position
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A varint of up to four bytes and the position behind it; a longer one leads behind the end."""
+    value = 0
+    for shift in range(0, 28, 7):
+        byte = data[position] if position < len(data) else 0x80
+        value |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            return value, position
+    return 0, len(data)
