@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from xds.control.content import BlobIds, changes
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import CLUSTER
-from xds.model.snapshot import Snapshot, amend_snapshot, build_snapshot, diff, union
+from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, diff, union
+from xds.protocol.builder import PREPARED_FROM, ResponseBuilder, prepare
+from xds.protocol.draft import Demand, Variant
+from xds.protocol.subscription import Interest
 
 NAMES = st.sampled_from([f"c{index}" for index in range(6)])
 EDITS = st.lists(st.tuples(NAMES, st.one_of(st.none(), st.integers(0, 2))), max_size=12)
@@ -68,3 +71,23 @@ def test_what_was_amended_long_ago_is_compared_in_full() -> None:
         newest = edited(newest, "c1", number % 3)
     assert newest.get(CLUSTER).touched_since(oldest.get(CLUSTER)) is None
     assert diff(oldest.get(CLUSTER), newest.get(CLUSTER)).added == ("c1",)
+
+
+def test_prepared_sets_are_told_in_the_same_bytes() -> None:
+    members = [resource(f"c{index}", 1) for index in range(PREPARED_FROM)]
+    prepared = build_snapshot("g", 1, members, {CLUSTER: "1"}).get(CLUSTER)
+    prepare(prepared)
+    assert len(prepared.frames) == PREPARED_FROM
+    amended = prepared.amended("2", {"c1": resource("c1", 2), "new": resource("new", 1)}, ["c0"])
+    for held in (prepared, amended):
+        plain = build_snapshot("g", 1, held.resources.values(), {CLUSTER: held.version_info}).get(CLUSTER)
+        assert told(held) == told(plain)
+
+
+def told(resource_set: ResourceSet) -> bytes:
+    """The first response to a Delta client that wants everything."""
+    builder = ResponseBuilder("server", "n", lambda old, new: diff(old, new), 1 << 20)
+    built = builder.build(Demand(Variant.DELTA, None, resource_set, Interest(wildcard=True), first=True), {})
+    assert built is not None
+    assert built.response is not None
+    return built.response.body

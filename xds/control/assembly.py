@@ -12,6 +12,7 @@ from xds.control.content import BlobIds, Content, Key
 from xds.model.errors import ValidationError
 from xds.model.resource import Resource
 from xds.model.snapshot import amend_snapshot, build_snapshot
+from xds.protocol.builder import prepare
 from xds.store.base import CorruptError, Entry, Manifest, blob_id
 
 
@@ -47,7 +48,7 @@ def assemble(manifest: Manifest, ids: BlobIds, known: Mapping[Key, Resource], ne
         resources = (_member(key, blob, known, near) for key, blob in ids.items())
         snapshot = build_snapshot(manifest.group, manifest.revision, resources, manifest.versions, previous)
     for resource_set in snapshot:
-        resource_set.prepare()  # here, where it may be a thread
+        prepare(resource_set)
     return Content(snapshot, ids, manifest.meta)
 
 

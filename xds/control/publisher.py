@@ -47,6 +47,7 @@ from xds.fleet.state import NackState, NodeState
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.node import Node
 from xds.model.resource import Resource
+from xds.model.snapshot import Change
 from xds.protocol.cache import SnapshotCache
 from xds.store.base import (
     Commit,
@@ -322,8 +323,8 @@ class Publisher:
         built = [await self._built(commit, step, meta) for commit, step in zip(commits, steps, strict=True)]
         # Nothing is awaited from here: all groups are served together.
         results = [
-            replace(self._settled(commit, step, content, meta), warnings=step.warnings)
-            for commit, step, content in zip(commits, steps, built, strict=True)
+            replace(self._settled(commit, step, *made, meta), warnings=step.warnings)
+            for commit, step, made in zip(commits, steps, built, strict=True)
         ]
         changed = [commit.group for commit in commits if commit.changed]
         if changed:
@@ -340,20 +341,25 @@ class Publisher:
                     self._catch_up(step.group)
             raise
 
-    async def _built(self, commit: Commit, step: Step, meta: Meta) -> Content | None:
-        """The content of a commit; what the group already holds stays the same objects. None for a deletion."""
-        if not commit.changed or isinstance(step.draft.change, Drop):
-            return step.held
+    async def _built(self, commit: Commit, step: Step, meta: Meta) -> tuple[Content | None, Mapping[str, Change]]:
+        """The content of a commit, and how it differs by type URL; what the group holds stays the same objects."""
+        if not commit.changed:
+            return step.held, {}
+        difference = await off_loop(step.touched, step.difference)
+        if isinstance(step.draft.change, Drop):
+            return step.held, difference
         manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
-        return await off_loop(step.touched, assemble, manifest, step.blob_ids, step.known, step.held)
+        content = await off_loop(step.touched, assemble, manifest, step.blob_ids, step.known, step.held)
+        return content, difference
 
-    def _settled(self, commit: Commit, step: Step, content: Content | None, meta: Meta) -> PushResult:
+    def _settled(
+        self, commit: Commit, step: Step, content: Content | None, difference: Mapping[str, Change], meta: Meta
+    ) -> PushResult:
         """Publish what a commit came to."""
         if not commit.changed and content is not None:
             self.journal.unchanged()
             self.pushes.record(commit.group, content.revision, frozenset(content.snapshot.sets))
             return outcome(content, {}, changed=False)
-        difference = step.difference()
         shown, change = labelled(difference), step.draft.change
         size = len(step.blob_ids)
         self.journal.committed(commit.group, commit.revision, change, meta, shown, size, new=step.held is None)

@@ -20,6 +20,8 @@ _DIGEST_BYTES = 16
 
 _ids = count(1)
 
+Frame = tuple[Resource, bytes, bytes]  # a resource, and what stands before and behind its body in a Delta response
+
 
 class ResourceSet:
     """All resources of one type, immutable, shared by every stream that follows it.
@@ -27,9 +29,10 @@ class ResourceSet:
     ``resources`` maps name to resource in pushed order. ``id`` is unique in the process and never reused (it keys
     caches); ``digest`` says whether two sets hold the same content. A set that was translated for clients of another
     API names the one that was pushed in ``origin_id``, and in ``omitted`` what it lacks: name to the reason.
+    ``frames`` are what the engine prepared of its resources, by name; one of another resource than the set's is void.
     """
 
-    __slots__ = ("__dict__", "_journal", "id", "omitted", "origin_id", "resources", "type", "version_info")
+    __slots__ = ("__dict__", "_journal", "frames", "id", "omitted", "origin_id", "resources", "type", "version_info")
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class ResourceSet:
         self.type = type
         self.version_info = version_info
         self.resources = resources
+        self.frames: Mapping[str, Frame] = {}
         self._journal: tuple[tuple[int, tuple[str, ...]], ...] = ()  # (id of an ancestor, names touched since), by age
 
     def __len__(self) -> int:
@@ -72,6 +76,7 @@ class ResourceSet:
         for name in removed:
             del resources[name]
         made = ResourceSet(self.type, version_info, resources)
+        made.frames = self.frames
         touched = (*put, *removed)
         if len(touched) <= _TOUCHED_LIMIT:
             made._journal = (*self._journal, (self.id, touched))[-_JOURNAL_LIMIT:]

@@ -13,12 +13,13 @@ from typing import NamedTuple
 from xds.model.errors import StatusCode
 from xds.model.resource import Resource
 from xds.model.resource_type import Missing
-from xds.model.snapshot import ResourceSet
+from xds.model.snapshot import Frame, ResourceSet
 from xds.protocol import wire
 from xds.protocol.draft import ChangeOf, Demand, Draft, Variant, compose
 from xds.protocol.memo import Memo
 from xds.protocol.response import Response
 
+PREPARED_FROM = 256  # resources of a set: fewer are quickly encoded when they are asked for
 _MEMO_ENTRIES = 8192
 _SOTW_ERRORS_FIELD = 7
 _ENTRY_OVERHEAD = 512
@@ -89,15 +90,27 @@ class ResponseBuilder:
         return wire.encode_sotw(goal.type.type_url, goal.version_info, nonce, resources, self._control_plane, errors)
 
     def _encode_delta(self, goal: ResourceSet, draft: Draft, nonce: str) -> bytes:
-        resources = [goal.resources[name] for name in draft.names]
+        frames = [_frame(goal, name) for name in draft.names]
         absent = [wire.delta_alias_only(name) for name in draft.absent]
         return wire.encode_delta(
-            goal.type.type_url, goal.version_info, nonce, resources, draft.removed, self._control_plane, absent
+            goal.type.type_url, goal.version_info, nonce, frames, draft.removed, self._control_plane, absent
         )
 
     def _next_nonce(self) -> tuple[str, int]:
         number = next(self._numbers)
         return f"{self._nonce_prefix}{number:x}", number
+
+
+def prepare(resource_set: ResourceSet) -> None:
+    """Compute now what streams will ask of a set, where it may be another thread than theirs."""
+    resource_set.prepare()
+    if len(resource_set) >= PREPARED_FROM and not resource_set.frames:
+        resource_set.frames = {name: wire.delta_frame(each) for name, each in resource_set.resources.items()}
+
+
+def _frame(goal: ResourceSet, name: str) -> Frame:
+    resource, found = goal.resources[name], goal.frames.get(name)
+    return found if found is not None and found[0] is resource else wire.delta_frame(resource)
 
 
 def _placeholders(goal: ResourceSet, draft: Draft) -> Iterator[Resource]:

@@ -82,6 +82,7 @@ class SnapshotCache:
         if group is None:
             self._groups[snapshot.group] = group = _Group(snapshot, proceed)
             self.epoch += 1
+        _let_go_of_frames(group.snapshot, snapshot)
         group.retained.extend(retained)
         group.retained.append(snapshot)
         group.snapshot, group.proceed_on_nack = snapshot, proceed
@@ -253,6 +254,13 @@ class SnapshotCache:
         held = [self._groups[group] for group in dict.fromkeys(groups) if group in self._groups]
         snapshots = (self._translate(snapshot, variant) for group in held for snapshot in reversed(group.retained))
         return list(dict.fromkeys(snapshot.sets[type_url] for snapshot in snapshots if type_url in snapshot.sets))
+
+
+def _let_go_of_frames(old: Snapshot, new: Snapshot) -> None:
+    """What was prepared of a set that is replaced serves few clients any more."""
+    for resource_set in old:
+        if new.sets.get(resource_set.type.type_url) is not resource_set:
+            resource_set.frames = {}
 
 
 def _assignments(clusters: Iterable[str], new: ResourceSet, source: str) -> frozenset[str]:

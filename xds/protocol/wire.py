@@ -17,6 +17,7 @@ from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.name import canonical_name, canonical_names
 from xds.model.node import Locality, Node
 from xds.model.resource import Resource
+from xds.model.snapshot import Frame
 from xds.proto import wire_pb2
 from xds.protocol import restated as restated_names
 from xds.protocol.events import DeltaRequest, ErrorDetail, SotwRequest
@@ -135,28 +136,34 @@ def encode_delta(
     type_url: str,
     version_info: str,
     nonce: str,
-    resources: Iterable[Resource],
+    frames: Iterable[Frame],
     removed: Iterable[str],
     control_plane: bytes,
     bodiless: Iterable[bytes] = (),
 ) -> bytes:
     """A DeltaDiscoveryResponse. ``bodiless`` are made by ``delta_heartbeat`` or ``delta_alias_only``."""
-    head = _text(1, type_url) + b"\x12"
     pieces = [_text(1, version_info)]
-    for resource in resources:
-        body, version, name = resource.body, resource.version.encode(), resource.name.encode("utf-8", "replace")
-        lead = head + _varint(len(body)) if body else _text(1, type_url)
-        size = _varint(len(lead) + len(body))
-        before = b"\x0a" + _varint(len(version)) + version + b"\x12" + size + lead
-        behind = b"\x1a" + _varint(len(name)) + name
-        if resource.aliases or resource.ttl_s is not None:
-            behind += _further_fields(resource)
-        pieces += (b"\x12" + _varint(len(before) + len(body) + len(behind)) + before, body, behind)
+    for resource, before, behind in frames:
+        pieces += (before, resource.body, behind)
     pieces += [_field(2, one) for one in bodiless]
     pieces += (_text(4, type_url), _text(5, nonce))
     pieces += [_text(6, name) for name in removed]
     pieces.append(_length(7, control_plane))
     return b"".join(pieces)
+
+
+def delta_frame(resource: Resource) -> Frame:
+    """What stands around a resource's body in a Delta response: version, type, name, aliases and TTL."""
+    body, version, name = resource.body, resource.version.encode(), resource.name.encode("utf-8", "replace")
+    lead = _text(1, resource.type_url)
+    if body:
+        lead += b"\x12" + _varint(len(body))
+    size = _varint(len(lead) + len(body))
+    before = b"\x0a" + _varint(len(version)) + version + b"\x12" + size + lead
+    behind = b"\x1a" + _varint(len(name)) + name
+    if resource.aliases or resource.ttl_s is not None:
+        behind += _further_fields(resource)
+    return resource, b"\x12" + _varint(len(before) + len(body) + len(behind)) + before, behind
 
 
 def _further_fields(resource: Resource) -> bytes:
