@@ -86,7 +86,7 @@ def test_prepared_sets_are_told_in_the_same_bytes() -> None:
 
 def told(resource_set: ResourceSet) -> bytes:
     """The first response to a Delta client that wants everything."""
-    builder = ResponseBuilder("server", "n", lambda old, new: diff(old, new), 1 << 20)
+    builder = ResponseBuilder("server", "n", diff, 1 << 20)
     built = builder.build(Demand(Variant.DELTA, None, resource_set, Interest(wildcard=True), first=True), {})
     assert built is not None
     assert built.response is not None
