@@ -84,13 +84,12 @@ def serve(grpc_port: int, http_port: int, folder: Path) -> None:
             await super().start()
             self.probe = asyncio.create_task(Probe(folder / "late.json").run())
 
-    command.Server = ProbedServer  # type: ignore[misc]
     flags = {
         "server": {"grpc": {"port": grpc_port}, "http": {"port": http_port}},
         "store": {"kind": "sqlite", "data": folder / "data"},
         "logs": {"level": "warning"},
     }
-    command.serve(load_settings(None, flags))
+    command.serve(load_settings(None, flags), ProbedServer)
 
 
 @contextmanager

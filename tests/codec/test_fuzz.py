@@ -77,9 +77,7 @@ def _is_placed(body: bytes | str, violation: Violation) -> bool:
     found = re.fullmatch(r"([0-9]+):([0-9]+)", violation.source)
     text = body if isinstance(body, str) else body.decode("utf-8-sig", "replace")
     lines = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", text)
-    # Rare line ends count for YAML's scanner, not for what looks at single characters: a column may pass them.
-    longest = max(map(len, text.split("\n")))
-    return found is not None and 1 <= int(found[1]) <= len(lines) + 1 and 1 <= int(found[2]) <= longest + 2
+    return found is not None and 1 <= int(found[1]) <= len(lines) + 1 and 1 <= int(found[2]) <= max(map(len, lines)) + 2
 
 
 def _decode(body: bytes | str, media: Any) -> None:

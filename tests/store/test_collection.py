@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -236,14 +237,14 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xds.store.collection.BYTES_PER_STEP", 2)
 
 
-class Interrupted(SqliteStore):
+class Interrupted(SqliteStore, ABC):
     """Does ``between`` before the step of a collection whose number is ``at``, counted from 1."""
 
     at = 0
     steps = 0
 
-    async def between(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def between(self) -> None: ...
 
     async def _step(self, job: Callable[[sqlite3.Connection], T]) -> T:
         self.steps += 1

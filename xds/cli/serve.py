@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from time import time_ns
 
@@ -51,23 +51,23 @@ NONCE_PREFIX_BYTES = 4
 _log = structlog.get_logger(logger_name="xds.serve")
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT.
+def serve(settings: Settings, make: Callable[[Settings], Server] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT. ``make`` builds the server where it is not an ordinary one.
 
     Raises ``StoreError``, ``DescriptorSetError``, ``OSError`` or ``ValueError`` when it cannot start.
     """
     add_descriptor_sets(settings.codec.descriptor_sets)
     configure_logging(settings.logs.level, {"auto": None, "json": True, "console": False}[settings.logs.format])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings))
+        runner.run(_serve(settings, make or Server))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, make: Callable[[Settings], Server]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = Server(settings)
+    server = make(settings)
     try:
         await server.start()
         sys.stderr.write(welcome(*server.addresses()))

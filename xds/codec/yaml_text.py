@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from xds.codec.text_error import TextError, place_of
+from xds.codec.text_error import TextError
 
 DEPTH_LIMIT = 100
 # Characters: some 5 s of parsing, 20 s for the most hostile text; JSON takes a fraction of that.
@@ -24,6 +24,7 @@ _VALUE_COST = 16
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,40}|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,22}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,5})?")
+_LINE_END = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 _WORDS: dict[str, object] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -147,6 +148,12 @@ def _error(detail: str, event: Any) -> TextError:
     return TextError(detail, event.start_mark.line + 1, event.start_mark.column + 1)
 
 
+def _place(text: str, offset: int) -> tuple[int, int]:
+    """The line and column of a character, by what ends a line in YAML: as the scanner counts everywhere else."""
+    before = _LINE_END.split(text[:offset])
+    return len(before), len(before[-1]) + 1
+
+
 def _characters(text: str, octets: int) -> int:
     """How many characters stand before an octet of the text in UTF-8."""
     return len(text.encode(errors="replace")[:octets].decode(errors="ignore"))
@@ -168,7 +175,7 @@ def parse_yaml(text: str) -> list[object]:
         detail = ", ".join(part for part in (error.context, error.problem) if part)
         raise TextError(detail, mark.line + 1 if mark else 0, mark.column + 1 if mark else 0) from None
     except yaml.reader.ReaderError as error:
-        raise TextError(error.reason, *place_of(text, _characters(text, error.position))) from None
+        raise TextError(error.reason, *_place(text, _characters(text, error.position))) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise TextError(str(error).replace("\n", " ")) from None
     return reader.documents

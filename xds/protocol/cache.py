@@ -82,7 +82,8 @@ class SnapshotCache:
         if group is None:
             self._groups[snapshot.group] = group = _Group(snapshot, proceed)
             self.epoch += 1
-        _let_go_of_frames(group.snapshot, snapshot)
+        for earlier in (*retained, group.snapshot):
+            _let_go_of_frames(earlier, snapshot)
         group.retained.extend(retained)
         group.retained.append(snapshot)
         group.snapshot, group.proceed_on_nack = snapshot, proceed
