@@ -9,7 +9,7 @@ import pytest
 from xds.codec.document import Format, parse_document
 from xds.codec.places import locate
 from xds.codec.resources import decode_document
-from xds.model.errors import ValidationError, Violation
+from xds.model.errors import MalformedError, ValidationError, Violation
 
 YAML = """\
 # a comment
@@ -142,3 +142,13 @@ def test_a_resource_in_a_wrapper_is_placed_within_it() -> None:
         decode_document(text)
     (violation,) = caught.value.violations
     assert (violation.pointer, violation.source) == ("/resource/virtual_hosts/0/domains", "8:7")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("\x01", "1:1"), ("a: é\x01", "1:5"), ("a: 1\r\nb\x01", "2:2"), ("\u2028\u0085\n\x01", "4:1")],
+)
+def test_a_control_character_stands_where_yaml_counts_it(text: str, place: str) -> None:
+    with pytest.raises(MalformedError) as caught:
+        parse_document(text, "yaml")
+    assert [violation.source for violation in caught.value.violations] == [place]
