@@ -30,7 +30,7 @@ def grant_of(request: Request) -> Grant:
     return cast(Grant, getattr(request.state, "grant", EVERYTHING))
 
 
-def authorize(request: Request) -> None:
+async def authorize(request: Request) -> None:
     """A dependency of all routes of the API. Raises ``RequestError`` (403)."""
     scope = _needed(request)
     if scope != ANY:
@@ -47,7 +47,7 @@ def demand(request: Request, scope: str) -> None:
         raise RequestError(HTTPStatus.FORBIDDEN, detail, {"WWW-Authenticate": challenge}, {"missing_scope": scope})
 
 
-def secrets_shown(
+async def secrets_shown(
     request: Request,
     show_secrets: Annotated[
         bool, Query(description="Secret values as they are; needs the scope `secrets:read`. Else `[redacted]`")

@@ -63,7 +63,7 @@ class Page:
         return await answer_json(request, {"items": rendered})
 
 
-def page(
+async def page(
     limit: Annotated[int, Query(ge=1, le=LIMIT)] = DEFAULT_LIMIT,
     page_token: Annotated[str, Query(max_length=4096)] = "",
 ) -> Page:

@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from api.services import services
+from api.services import services_of
 from api.shapes import FindingItem
 from xds.control.push import ChangeError, EmptyingError
 from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
@@ -133,11 +133,11 @@ def placed(violation: Violation, change: int, part: str = "/snapshot/resources")
 def _violations(request: Request, error: ValidationError) -> Response:
     path = request.url.path
     if request.method != "GET" and (path.endswith(_PUSHED_AT) or "/resources/" in path):
-        services(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
+        services_of(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
     status = HTTPStatus.BAD_REQUEST if isinstance(error, MalformedError) else HTTPStatus.UNPROCESSABLE_ENTITY
     found = [finding_item(violation) for violation in error.violations[:ERRORS_SHOWN]]
     if any(violation.code == TOO_LARGE for violation in error.violations):
-        services(request).limit_hits["resource_bytes"] += 1
+        services_of(request).limit_hits["resource_bytes"] += 1
     count = len(error.violations)
     first = _shorten(error.violations[0].detail) if error.violations else "invalid input"
     return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", found)

@@ -17,6 +17,7 @@ from api.grants import grant_of
 from api.problem import RequestError, finding_item
 from api.services import Here, Services
 from api.shapes import PushAnswer, progress_item, push_answer
+from xds.control.off_loop import off_loop
 from xds.control.push import ANY_ETAG, PushOptions, PushResult
 from xds.control.waiting import Verdict, verdict
 from xds.fleet.state import Convergence
@@ -61,7 +62,7 @@ def check_stated(here: Services, if_match: str | None, if_none_match: str | None
         raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail)
 
 
-def preconditions(
+async def preconditions(
     here: Here,
     if_match: Annotated[str | None, Header(description='An etag such as `"r42-1f3a9c07"`, or `*`')] = None,
     if_none_match: Annotated[str | None, Header(description="`*`: the group must not exist")] = None,
@@ -71,7 +72,7 @@ def preconditions(
     return read_precondition(if_match, if_none_match)
 
 
-def shared_options(
+async def shared_options(
     request: Request,
     idempotency_key: Annotated[
         str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
@@ -91,13 +92,15 @@ def shared_options(
 SharedOptions = Annotated[PushOptions, Depends(shared_options)]
 
 
-def push_options(options: SharedOptions, precondition: Annotated[Precondition, Depends(preconditions)]) -> PushOptions:
+async def push_options(
+    options: SharedOptions, precondition: Annotated[Precondition, Depends(preconditions)]
+) -> PushOptions:
     """The options of a push to one group."""
     expect, etag = precondition
     return replace(options, expect=expect, etag=etag)
 
 
-def wait_preference(
+async def wait_preference(
     prefer: Annotated[str, Header(description="`wait=30`: answer when the connected nodes have it, 30 s at most")] = "",
 ) -> float:
     """Seconds to wait for the fleet (RFC 7240)."""
@@ -118,7 +121,7 @@ class PushContext:
     wait_s: float
 
 
-def push_context(here: Here, options: Options, wait_s: Wait) -> PushContext:
+async def push_context(here: Here, options: Options, wait_s: Wait) -> PushContext:
     """All that a pushing route needs besides its input."""
     return PushContext(here, options, wait_s)
 
@@ -130,7 +133,7 @@ async def answer(pushing: PushContext, result: PushResult, warnings: Sequence[Vi
     """200 with what changed and the warnings of its input; after ``Prefer: wait``, 202 while nodes are pending."""
     body, pending = await answered(pushing, result, warnings)
     tag = {"ETag": f'"{result.etag}"'} if result.etag else {}
-    return JSONResponse(body, status_of(pending), {**tag, **applied(pushing)})
+    return await off_loop(result.touched, JSONResponse, body, status_of(pending), {**tag, **applied(pushing)})
 
 
 async def answered(

@@ -58,9 +58,14 @@ class Services:
     event_readers: int = 0
 
 
-def services(request: Request) -> Services:
+def services_of(request: Request) -> Services:
     """The services of the application that got the request."""
     return cast(Services, request.app.state.services)
+
+
+async def services(request: Request) -> Services:
+    """As a dependency. All of ours are coroutines: FastAPI calls plain functions in a thread each time."""
+    return services_of(request)
 
 
 Here = Annotated[Services, Depends(services)]

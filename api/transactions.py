@@ -87,7 +87,7 @@ class _Decoded:
     deleted: tuple[Key, ...]
 
 
-def transaction_context(here: Here, options: SharedOptions, wait_s: Wait) -> PushContext:
+async def transaction_context(here: Here, options: SharedOptions, wait_s: Wait) -> PushContext:
     """What a transaction needs besides its body."""
     return PushContext(here, options, wait_s)
 
@@ -113,7 +113,8 @@ async def transact(
     results = await pushing.here.publisher.transaction(drafts, pushing.options)
     items = await asyncio.gather(*(answered(pushing, *each) for each in zip(results, warnings, strict=True)))
     answer = {"results": [item for item, _ in items]}
-    return JSONResponse(answer, status_of(any(pending for _, pending in items)), applied(pushing))
+    status = status_of(any(pending for _, pending in items))
+    return await off_loop(len(body), lambda: JSONResponse(answer, status, applied(pushing)))
 
 
 def _decode(body: bytes, content_type: str, resource_limit: int) -> list[_Decoded]:

@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xds.control.content import BlobIds, changes
-from xds.model.resource import Resource, content_version
-from xds.model.resource_type import CLUSTER
-from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, diff, union
+from xds.model.resource import Reference, Resource, content_version
+from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, diff, union
 from xds.protocol.builder import PREPARED_FROM, ResponseBuilder, prepare
+from xds.protocol.cache import SnapshotCache
 from xds.protocol.draft import Demand, Variant
+from xds.protocol.foresight import foresee
 from xds.protocol.subscription import Interest
 
 NAMES = st.sampled_from([f"c{index}" for index in range(6)])
@@ -67,7 +69,7 @@ def test_amended_blob_ids_tell_the_changes_of_a_full_comparison(edits: list[tupl
 
 def test_what_was_amended_long_ago_is_compared_in_full() -> None:
     oldest = newest = build_snapshot("g", 1, [resource("c0", 0)], {CLUSTER: "1"})
-    for number in range(200):
+    for number in range(600):
         newest = edited(newest, "c1", number % 3)
     assert newest.get(CLUSTER).touched_since(oldest.get(CLUSTER)) is None
     assert diff(oldest.get(CLUSTER), newest.get(CLUSTER)).added == ("c1",)
@@ -82,6 +84,40 @@ def test_prepared_sets_are_told_in_the_same_bytes() -> None:
     for held in (prepared, amended):
         plain = build_snapshot("g", 1, held.resources.values(), {CLUSTER: held.version_info}).get(CLUSTER)
         assert told(held) == told(plain)
+
+
+@given(st.sets(NAMES), st.sets(NAMES), st.lists(st.tuples(NAMES, st.just("removed")), max_size=3))
+def test_digest_of_a_part_is_that_of_its_content(
+    held: set[str], some: set[str], besides: list[tuple[str, str]]
+) -> None:
+    members = [resource(name, 1) for name in sorted(held)]
+    found = build_snapshot("g", 1, members, {CLUSTER: "1"}).get(CLUSTER)
+    names = sorted(held & some)
+    pairs = [(name, found.resources[name].version) for name in names]
+    assert found.digest_of(names, besides) == content_digest([*pairs, *besides])
+
+
+def cluster(name: str, edition: int) -> Resource:
+    body = f"{name}:{edition}".encode()
+    reference = Reference(ENDPOINT, f"assignment of {name}", "ads")
+    return Resource(CLUSTER, name, body, content_version(body), references=(reference,))
+
+
+@given(st.dictionaries(NAMES, st.integers(0, 2)), st.dictionaries(NAMES, st.integers(0, 2)))
+def test_foreseen_is_what_streams_would_have_computed(before: dict[str, int], after: dict[str, int]) -> None:
+    old, new = (
+        build_snapshot("g", revision, [cluster(*item) for item in content.items()], {CLUSTER: str(revision)})
+        for revision, content in enumerate((before, after))
+    )
+    told, untold = SnapshotCache(), SnapshotCache()
+    foreseen = foresee(old, new)
+    told.set(old)
+    told.set(new, foreseen=foreseen)
+    steps = old.get(CLUSTER), new.get(CLUSTER)
+    assert told.change(*steps) == untold.change(*steps)
+    assert told.assignments(*steps) == untold.assignments(*steps)
+    assert told.union(*steps).resources == untold.union(*steps).resources
+    assert told.union(*steps) in foreseen.unions.values()
 
 
 def told(resource_set: ResourceSet) -> bytes:

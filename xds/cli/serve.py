@@ -39,7 +39,7 @@ from xds.server.options import ServerOptions
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.store_metrics import StoreMetrics
-from xds.server.tuning import tune_gc
+from xds.server.tuning import collect_young, tune_gc
 from xds.store.base import Store
 from xds.store.engines import open_store
 
@@ -111,6 +111,7 @@ class Server:
         self._http = HttpServer(http_config(settings, self._application()))
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
+        self._young: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Open both doors; the gRPC one only once the stored state is loaded: an empty answer wipes a fleet."""
@@ -123,6 +124,7 @@ class Server:
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
+        self._young = asyncio.create_task(collect_young())
         await self.grpc.start()
         await self.grpc.set_ready()
         self.collector.start()
@@ -150,6 +152,8 @@ class Server:
         self._http.should_exit = True
         if self._http_task is not None:
             await asyncio.wait((self._http_task,))
+        if self._young is not None:
+            self._young.cancel()
         await self.publisher.close()
         await self.collector.close()
         await self.store.close()

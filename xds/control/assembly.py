@@ -13,6 +13,7 @@ from xds.model.errors import ValidationError
 from xds.model.resource import Resource
 from xds.model.snapshot import amend_snapshot, build_snapshot
 from xds.protocol.builder import prepare
+from xds.protocol.foresight import Foresight, foresee
 from xds.store.base import CorruptError, Entry, Manifest, blob_id
 
 
@@ -50,6 +51,14 @@ def assemble(manifest: Manifest, ids: BlobIds, known: Mapping[Key, Resource], ne
     for resource_set in snapshot:
         prepare(resource_set)
     return Content(snapshot, ids, manifest.meta)
+
+
+def succeed(
+    manifest: Manifest, ids: BlobIds, known: Mapping[Key, Resource], held: Content | None
+) -> tuple[Content, Foresight]:
+    """As ``assemble``, with what the streams that follow ``held`` will ask."""
+    content = assemble(manifest, ids, known, held)
+    return content, foresee(held.snapshot if held is not None else None, content.snapshot)
 
 
 def _member(key: Key, blob: str, known: Mapping[Key, Resource], near: Content | None) -> Resource:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from xds.control.archive import Archive
-from xds.control.assembly import assemble
+from xds.control.assembly import succeed
 from xds.control.comparison import Comparison, Sides, compare, read
 from xds.control.content import BlobIds, Content, Key, changes
 from xds.control.explain import EVERYTHING_ASKED, Asked, Explanation, Situation, explain
@@ -49,6 +49,7 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Change
 from xds.protocol.cache import SnapshotCache
+from xds.protocol.foresight import NOTHING_FORESEEN, Foresight
 from xds.store.base import (
     Commit,
     Drop,
@@ -73,6 +74,15 @@ T = TypeVar("T")
 Wake = Callable[[Collection[str]], None]
 
 _log = structlog.get_logger(logger_name="xds.control.publisher")
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """What a commit led to: the content, how it differs by type URL, and what streams will ask of it."""
+
+    content: Content | None
+    difference: Mapping[str, Change] = field(default_factory=dict)
+    foreseen: Foresight = NOTHING_FORESEEN
 
 
 class Publisher:
@@ -323,7 +333,7 @@ class Publisher:
         built = [await self._built(commit, step, meta) for commit, step in zip(commits, steps, strict=True)]
         # Nothing is awaited from here: all groups are served together.
         results = [
-            replace(self._settled(commit, step, *made, meta), warnings=step.warnings)
+            replace(self._settled(commit, step, made, meta), warnings=step.warnings)
             for commit, step, made in zip(commits, steps, built, strict=True)
         ]
         changed = [commit.group for commit in commits if commit.changed]
@@ -341,21 +351,20 @@ class Publisher:
                     self._catch_up(step.group)
             raise
 
-    async def _built(self, commit: Commit, step: Step, meta: Meta) -> tuple[Content | None, Mapping[str, Change]]:
-        """The content of a commit, and how it differs by type URL; what the group holds stays the same objects."""
+    async def _built(self, commit: Commit, step: Step, meta: Meta) -> _Built:
+        """The content of a commit; what the group holds stays the same objects."""
         if not commit.changed:
-            return step.held, {}
+            return _Built(step.held)
         difference = await off_loop(step.touched, step.difference)
         if isinstance(step.draft.change, Drop):
-            return step.held, difference
+            return _Built(step.held, difference)
         manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
-        content = await off_loop(step.touched, assemble, manifest, step.blob_ids, step.known, step.held)
-        return content, difference
+        content, foreseen = await off_loop(step.touched, succeed, manifest, step.blob_ids, step.known, step.held)
+        return _Built(content, difference, foreseen)
 
-    def _settled(
-        self, commit: Commit, step: Step, content: Content | None, difference: Mapping[str, Change], meta: Meta
-    ) -> PushResult:
+    def _settled(self, commit: Commit, step: Step, built: _Built, meta: Meta) -> PushResult:
         """Publish what a commit came to."""
+        content, difference = built.content, built.difference
         if not commit.changed and content is not None:
             self.journal.unchanged()
             self.pushes.record(commit.group, content.revision, frozenset(content.snapshot.sets))
@@ -367,7 +376,7 @@ class Publisher:
             self._withdraw(commit.group)
             self.settings.dropped(commit.group)
             return PushResult(commit.group, commit.revision, "", {}, shown)
-        self._publish(content, frozenset(difference))
+        self._publish(content, frozenset(difference), built.foreseen)
         return outcome(content, difference)
 
     def _check_not_emptied(self, group: str, blob_ids: BlobIds, options: PushOptions) -> None:
@@ -388,9 +397,9 @@ class Publisher:
 
     # Publishing; the caller wakes
 
-    def _publish(self, content: Content, changed_types: frozenset[str]) -> None:
+    def _publish(self, content: Content, changed_types: frozenset[str], foreseen: Foresight = NOTHING_FORESEEN) -> None:
         self._contents[content.group] = content
-        self._cache.set(content.snapshot, on_nack=self._on_nack)
+        self._cache.set(content.snapshot, on_nack=self._on_nack, foreseen=foreseen)
         self._fleet.published(content.snapshot)
         self.pushes.record(content.group, content.revision, changed_types)
 

@@ -46,6 +46,11 @@ class PushResult:
     changed: bool = True
     warnings: tuple[Violation, ...] = ()
 
+    @property
+    def touched(self) -> int:
+        """How many names are in ``changes``."""
+        return sum(len(change.added) + len(change.changed) + len(change.removed) for change in self.changes.values())
+
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:

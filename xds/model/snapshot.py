@@ -14,13 +14,15 @@ from xds.model.resource_type import ResourceType, resource_type
 
 UNION_SUFFIX = "~union"
 # How many amendments back a set knows what changed, and how many names an amendment may touch to be known.
-_JOURNAL_LIMIT = 64
+_JOURNAL_LIMIT = 512
 _TOUCHED_LIMIT = 256
 _DIGEST_BYTES = 16
 
 _ids = count(1)
 
-Frame = tuple[Resource, bytes, bytes]  # a resource, and what stands before and behind its body in a Delta response
+# A resource, and what stands before and behind its body in a Delta response; in a SotW response it is only what stands
+# before it from the given place on.
+Frame = tuple[Resource, bytes, int, bytes]
 
 
 class ResourceSet:
@@ -66,6 +68,17 @@ class ResourceSet:
     def digest(self) -> bytes:
         """Hash of names and resource versions, whatever their order."""
         return content_digest((name, resource.version) for name, resource in self.resources.items())
+
+    def digest_of(self, names: Collection[str], besides: Iterable[tuple[str, str]] = ()) -> bytes:
+        """``content_digest`` of some of the set and what else is told, at the cost of the smaller part of the set."""
+        told = [_pair_hash(*pair) for pair in besides]
+        if len(names) <= len(self) // 2:
+            told += [_pair_hash(name, self.resources[name].version) for name in names]
+        else:
+            left_out = self.resources.keys() - names if len(names) < len(self) else ()
+            told += [-_pair_hash(name, self.resources[name].version) for name in left_out]
+            told.append(int.from_bytes(self.digest, "big"))
+        return _sum(told)
 
     def amended(self, version_info: str, put: Mapping[str, Resource], removed: Collection[str] = ()) -> ResourceSet:
         """This set with some resources put and some taken out, at a cost that hardly grows with the set.

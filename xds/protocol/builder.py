@@ -86,8 +86,8 @@ class ResponseBuilder:
 
     def _encode_sotw(self, goal: ResourceSet, draft: Draft, nonce: str) -> bytes:
         errors = wire.resource_errors(draft.errors, StatusCode.NOT_FOUND, "no such resource", _SOTW_ERRORS_FIELD)
-        resources = (*(goal.resources[name] for name in draft.names), *_placeholders(goal, draft))
-        return wire.encode_sotw(goal.type.type_url, goal.version_info, nonce, resources, self._control_plane, errors)
+        frames = [*(_frame(goal, name) for name in draft.names), *map(wire.frame, _placeholders(goal, draft))]
+        return wire.encode_sotw(goal.type.type_url, goal.version_info, nonce, frames, self._control_plane, errors)
 
     def _encode_delta(self, goal: ResourceSet, draft: Draft, nonce: str) -> bytes:
         frames = [_frame(goal, name) for name in draft.names]
@@ -105,12 +105,12 @@ def prepare(resource_set: ResourceSet) -> None:
     """Compute now what streams will ask of a set, where it may be another thread than theirs."""
     resource_set.prepare()
     if len(resource_set) >= PREPARED_FROM and not resource_set.frames:
-        resource_set.frames = {name: wire.delta_frame(each) for name, each in resource_set.resources.items()}
+        resource_set.frames = {name: wire.frame(each) for name, each in resource_set.resources.items()}
 
 
 def _frame(goal: ResourceSet, name: str) -> Frame:
     resource, found = goal.resources[name], goal.frames.get(name)
-    return found if found is not None and found[0] is resource else wire.delta_frame(resource)
+    return found if found is not None and found[0] is resource else wire.frame(resource)
 
 
 def _placeholders(goal: ResourceSet, draft: Draft) -> Iterator[Resource]:

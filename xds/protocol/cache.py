@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from xds.model.group import GroupMatch
 from xds.model.node import Node
-from xds.model.resource_type import alias_of
 from xds.model.snapshot import UNION_SUFFIX, Change, ResourceSet, Snapshot, diff, union
 from xds.protocol.builder import ResponseBuilder
+from xds.protocol.foresight import NOTHING_FORESEEN, Foresight, assignments_of, sets_key
 from xds.protocol.membership import Membership, Rule
 from xds.protocol.memo import Memo
 
@@ -75,8 +75,17 @@ class SnapshotCache:
 
     # -- publishing -------------------------------------------------------------------------------------------------
 
-    def set(self, snapshot: Snapshot, retained: Sequence[Snapshot] = (), on_nack: str = "hold") -> None:
-        """Serve this snapshot to its group; ``retained`` are earlier revisions, oldest first (after a restart)."""
+    def set(
+        self,
+        snapshot: Snapshot,
+        retained: Sequence[Snapshot] = (),
+        on_nack: str = "hold",
+        foreseen: Foresight = NOTHING_FORESEEN,
+    ) -> None:
+        """Serve this snapshot to its group; ``retained`` are earlier revisions, oldest first (after a restart).
+
+        ``foreseen`` is what was computed for the step from the snapshot before.
+        """
         group = self._groups.get(snapshot.group)
         proceed = on_nack == "proceed"
         if group is None:
@@ -92,6 +101,7 @@ class SnapshotCache:
         if self._pushes % _PUSHES_PER_AGE == 0:
             for memo in (self.responses, self._translated, self._changes, self._unions, self._assignments):
                 memo.begin_age()
+        self._remember(foreseen)
 
     def drop(self, group: str) -> None:
         """The group is no more; its nodes keep what they have."""
@@ -195,16 +205,23 @@ class SnapshotCache:
 
     # -- computed once ----------------------------------------------------------------------------------------------
 
+    def _remember(self, foreseen: Foresight) -> None:
+        for key, change in foreseen.changes.items():
+            self._changes.put(key, change)
+        for key, made in foreseen.unions.items():
+            self._unions.put(key, made)
+        for key, names in foreseen.assignments.items():
+            self._assignments.put((*key, ""), names)
+
     def change(self, old: ResourceSet | None, new: ResourceSet) -> Change:
         """What differs between two sets."""
-        key = (old.id if old is not None else 0, new.id)
-        return self._changes.get(key, lambda: diff(old, new))
+        return self._changes.get(sets_key(old, new), lambda: diff(old, new))
 
     def union(self, old: ResourceSet, new: ResourceSet) -> ResourceSet:
         """``new`` and what only ``old`` has."""
         if old is new:
             return new
-        return self._unions.get((old.id, new.id), lambda: union(old, new, self.change(old, new)))
+        return self._unions.get(sets_key(old, new), lambda: union(old, new, self.change(old, new)))
 
     def assignments(self, old: ResourceSet | None, new: ResourceSet, doubted: Iterable[str] = ()) -> frozenset[str]:
         """Names of the assignments that clusters which differ between two sets, or may differ, refer to."""
@@ -212,7 +229,7 @@ class SnapshotCache:
         names = self._memoized_assignments(old, new, (*change.added, *change.changed), "")
         if doubted:
             # Rule 18: the client may hold these in any version, and warms them when they change back.
-            names |= _assignments((name for name in doubted if name in new.resources), new, "")
+            names |= assignments_of((name for name in doubted if name in new.resources), new)
         return names
 
     def separate_assignments(self, old: ResourceSet | None, new: ResourceSet) -> frozenset[str]:
@@ -226,8 +243,7 @@ class SnapshotCache:
     ) -> frozenset[str]:
         if not clusters:
             return frozenset()
-        key = (old.id if old is not None else 0, new.id, source)
-        return self._assignments.get(key, lambda: _assignments(clusters, new, source))
+        return self._assignments.get((*sets_key(old, new), source), lambda: assignments_of(clusters, new, source))
 
     def _view(self, group: _Group, variant: str) -> View:
         view = group.views.get(variant)
@@ -262,13 +278,3 @@ def _let_go_of_frames(old: Snapshot, new: Snapshot) -> None:
     for resource_set in old:
         if new.sets.get(resource_set.type.type_url) is not resource_set:
             resource_set.frames = {}
-
-
-def _assignments(clusters: Iterable[str], new: ResourceSet, source: str) -> frozenset[str]:
-    references: Iterable[str] = (
-        reference.name
-        for name in clusters
-        for reference in new.resources[name].references
-        if alias_of(reference.type_url) == "endpoints" and source in ("", reference.source)
-    )
-    return frozenset(references)

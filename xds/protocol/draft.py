@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from xds.model.resource_type import Missing
-from xds.model.snapshot import Change, ResourceSet, content_digest
+from xds.model.snapshot import Change, ResourceSet
 from xds.protocol.subscription import Interest
 
 
@@ -63,12 +63,8 @@ class Draft:
 
     def digest(self, goal: ResourceSet) -> bytes:
         """Identifies the whole content: names, versions, removals."""
-        if len(self.names) == len(goal) and not self.removed and not self.absent:
-            return goal.digest
-        told = [(name, goal.resources[name].version) for name in self.names]
-        told += [(name, "removed") for name in self.removed]
-        told += [(name, "absent") for name in self.absent]
-        return content_digest(told)
+        gone = [(name, "removed") for name in self.removed] + [(name, "absent") for name in self.absent]
+        return goal.digest_of(self.names, gone)
 
 
 ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]
@@ -125,13 +121,12 @@ def _difference(
     for glob in interest.globs:
         if glob in demand.owed:
             candidates.update(dict.fromkeys(interest.select(goal)))
-    names = tuple(
-        name
-        for name in candidates
-        if name in resources
-        and interest.wants(resources[name])
-        and (name not in doubted or doubted[name] != resources[name].version or name in ask)
-    )
+    wanted: Iterable[str] = (name for name in candidates if name in resources)
+    if not interest.everything:
+        wanted = (name for name in wanted if interest.wants(resources[name]))
+    if doubted:
+        wanted = (name for name in wanted if doubted.get(name) != resources[name].version or name in ask)
+    names = tuple(wanted)
     gone = dict.fromkeys((*change.removed, *doubted))
     removed = tuple(name for name in gone if name not in resources and interest.wants_name(name))
     return names, removed
@@ -173,7 +168,7 @@ def _withheld(missing: Iterable[str], coming: ResourceSet | None) -> frozenset[s
 
 
 def _selected(interest: Interest, goal: ResourceSet) -> tuple[str, ...]:
-    if interest.wildcard and interest.routes is None:
+    if interest.everything:
         return tuple(goal.resources)
     return tuple(interest.select(goal))
 

@@ -31,7 +31,9 @@ class Fetched:
     def encode(self, control_plane: str = "") -> bytes:
         """The answer as a serialized DiscoveryResponse."""
         identifier = wire.control_plane_field(control_plane)
-        return wire.encode_sotw(self.type_url, self.version_info, self.version_info, self.resources, identifier)
+        return wire.encode_sotw(
+            self.type_url, self.version_info, self.version_info, map(wire.frame, self.resources), identifier
+        )
 
 
 def fetch(view: View, request: SotwRequest) -> Fetched:

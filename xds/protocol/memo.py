@@ -37,6 +37,11 @@ class Memo(Generic[K, V]):
         self._values.move_to_end(key)
         return value
 
+    def put(self, key: K, value: V) -> None:
+        """Keep a value that was computed elsewhere."""
+        if key not in self._values:
+            self._keep(key, value)
+
     def begin_age(self) -> None:
         """Drop what was not used since the age before began: it may hold on to much that nobody else needs."""
         while self._values and next(iter(self._values.values()))[1] < self._age:

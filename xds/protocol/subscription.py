@@ -30,6 +30,11 @@ class Interest:
     globs: tuple[str, ...] = ()
     routes: frozenset[str] | None = None
 
+    @property
+    def everything(self) -> bool:
+        """True when no name is left out."""
+        return self.wildcard and self.routes is None
+
     def wants(self, resource: Resource) -> bool:
         """True when the client is to be told of this resource, by name, alias, glob or wildcard."""
         if resource.name in self.names or (self.wildcard and self._in_routes(resource.name)):

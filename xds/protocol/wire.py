@@ -117,17 +117,14 @@ def encode_sotw(
     type_url: str,
     version_info: str,
     nonce: str,
-    resources: Iterable[Resource],
+    frames: Iterable[Frame],
     control_plane: bytes,
     errors: bytes = b"",
 ) -> bytes:
     """A DiscoveryResponse. ``control_plane`` and ``errors`` are encoded fields or nothing."""
-    head = _text(1, type_url) + b"\x12"
     pieces = [_text(1, version_info)]
-    for resource in resources:
-        body = resource.body
-        lead = head + _varint(len(body)) if body else _text(1, type_url)
-        pieces += (b"\x12" + _varint(len(lead) + len(body)) + lead, body)
+    for resource, before, any_at, _ in frames:
+        pieces += (before[any_at:], resource.body)
     pieces += (_text(4, type_url), _text(5, nonce), _length(6, control_plane), errors)
     return b"".join(pieces)
 
@@ -143,7 +140,7 @@ def encode_delta(
 ) -> bytes:
     """A DeltaDiscoveryResponse. ``bodiless`` are made by ``delta_heartbeat`` or ``delta_alias_only``."""
     pieces = [_text(1, version_info)]
-    for resource, before, behind in frames:
+    for resource, before, _, behind in frames:
         pieces += (before, resource.body, behind)
     pieces += [_field(2, one) for one in bodiless]
     pieces += (_text(4, type_url), _text(5, nonce))
@@ -152,18 +149,23 @@ def encode_delta(
     return b"".join(pieces)
 
 
-def delta_frame(resource: Resource) -> Frame:
-    """What stands around a resource's body in a Delta response: version, type, name, aliases and TTL."""
+def frame(resource: Resource) -> Frame:
+    """What stands around a resource's body in a Delta response: version, type, name, aliases and TTL.
+
+    In a SotW response it is the type alone: the end of what stands before. Both call that field 2.
+    """
     body, version, name = resource.body, resource.version.encode(), resource.name.encode("utf-8", "replace")
     lead = _text(1, resource.type_url)
     if body:
         lead += b"\x12" + _varint(len(body))
     size = _varint(len(lead) + len(body))
-    before = b"\x0a" + _varint(len(version)) + version + b"\x12" + size + lead
+    field_any = b"\x12" + size + lead
+    before = b"\x0a" + _varint(len(version)) + version + field_any
     behind = b"\x1a" + _varint(len(name)) + name
     if resource.aliases or resource.ttl_s is not None:
         behind += _further_fields(resource)
-    return resource, b"\x12" + _varint(len(before) + len(body) + len(behind)) + before, behind
+    before = b"\x12" + _varint(len(before) + len(body) + len(behind)) + before
+    return resource, before, len(before) - len(field_any), behind
 
 
 def _further_fields(resource: Resource) -> bytes:

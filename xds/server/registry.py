@@ -15,8 +15,10 @@ from xds.server.turns import Turns
 SLICE_S = 0.005  # at most, before the loop runs
 WAKE_BATCH = 100  # streams woken before the loop runs: their work (some 60 us each) is what others wait for
 
-# A push that follows another waits for as long as telling that one took, and while answers to it crowd the loop.
-PAUSE_S = 0.1
+# A push that follows another waits some times as long as telling that one took (ACKs take as much again, and others
+# want their share), and while answers to it crowd the loop.
+PAUSE_SHARE = 3
+PAUSE_S = 0.2
 PAUSE_LIMIT_S = 1.0
 CROWDED_POLL_S = 0.01
 
@@ -117,7 +119,7 @@ class StreamRegistry:
 
     async def _pause(self, took_s: float) -> None:
         """Pushes that rain are told together: their streams may not take all of the loop's time from the doors."""
-        await asyncio.sleep(min(took_s, PAUSE_S))
+        await asyncio.sleep(min(PAUSE_SHARE * took_s, PAUSE_S))
         end = monotonic() + PAUSE_LIMIT_S
         while self.turns.crowded and monotonic() < end:  # noqa: ASYNC110 -- an event for this would cost every turn
             await asyncio.sleep(CROWDED_POLL_S)
