@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Ran, xds
-from tests.support.pki import CertificateAuthority
-from tests.support.process import LOOPBACK
+from tests.support.pki import CertificateAuthority, served_serial
+from tests.support.process import LOOPBACK, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
+from xds.server.https import LOOK_EVERY_S
 
 TOKENS = {"all": ["read", "write:group/*", "secrets:read", "admin"], "reader": ["read"]}
 
@@ -84,3 +86,19 @@ def test_the_certificate_is_checked(guarded: Guarded) -> None:
     items = {item["check"]: item for item in guarded.xds("check", "-o", "json").json()["items"]}
     assert items["tls"]["state"] == "warning"  # the tests' certificates are good for two days
     assert "expires in 1d" in items["tls"]["detail"]
+
+
+def test_a_renewed_certificate_is_shown_to_who_connects_next(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    first = authority.issue("server")
+    tls = {"certificate": str(first.path), "private_key": str(first.key_path)}
+    environment = {"XDS_SERVER__HTTP__TLS": json.dumps(tls)}
+    with ServerProcess(tmp_path, ["--store", "memory"], environment, authority.client_context()) as server:
+        assert served_serial(server.http_port, authority) == first.serial
+        whole = first.key_path.read_bytes()
+        first.key_path.write_bytes(b"half a rotation")
+        time.sleep(LOOK_EVERY_S + 1)  # what is looked at meanwhile changes nothing
+        assert served_serial(server.http_port, authority) == first.serial
+        first.key_path.write_bytes(whole)
+        renewed = authority.issue("server")
+        wait_until(lambda: served_serial(server.http_port, authority) == renewed.serial, "the renewed certificate")

@@ -33,12 +33,14 @@ from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
 from xds.protocol.order import OrderRules
+from xds.server.https import follow
 from xds.server.logs import configure_logging
 from xds.server.metrics import Metrics
 from xds.server.options import ServerOptions
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.store_metrics import StoreMetrics
+from xds.server.tls import PemFiles
 from xds.server.tuning import collect_young, tune_gc
 from xds.store.base import Store
 from xds.store.engines import open_store
@@ -111,20 +113,24 @@ class Server:
         self._http = HttpServer(http_config(settings, self._application()))
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
-        self._young: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Open both doors; the gRPC one only once the stored state is loaded: an empty answer wipes a fleet."""
         door = self.settings.server.http
         listening = listen(door.host, door.port)
         self._http_port = listening.getsockname()[1]
+        self._http.config.load()
+        if self._http.config.ssl is not None and door.tls is not None:
+            files = PemFiles(door.tls.certificate, door.tls.private_key, door.tls.client_ca)
+            self._chores.append(asyncio.create_task(follow(self._http.config.ssl, files)))
         self._http_task = asyncio.create_task(self._http.serve([listening]))
         await self.store.open()
         await self.publisher.load()
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
-        self._young = asyncio.create_task(collect_young())
+        self._chores.append(asyncio.create_task(collect_young()))
         await self.grpc.start()
         await self.grpc.set_ready()
         self.collector.start()
@@ -152,8 +158,8 @@ class Server:
         self._http.should_exit = True
         if self._http_task is not None:
             await asyncio.wait((self._http_task,))
-        if self._young is not None:
-            self._young.cancel()
+        for chore in self._chores:
+            chore.cancel()
         await self.publisher.close()
         await self.collector.close()
         await self.store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +14,50 @@ from xds.server.options import ServerOptions
 _log = get_logger("xds.server.tls")
 
 
-class TlsFiles:
+Stamp = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PemFiles:
+    """Where certificate, key and the authorities of clients are."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def stamp(self) -> Stamp:
+        """Differs when one of them was written. Raises ``OSError`` when one is gone."""
+        files = (path for path in (self.certificate, self.key, self.client_ca) if path is not None)
+        stats = (path.stat() for path in files)
+        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
+
+
+class GrpcTls:
     """The PEM files, read again when one of them has changed.
 
     A rotation that is half done (a key that does not fit yet) keeps the old certificate: the new handshake fails in
     the library, and the next one looks again.
     """
 
-    def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
-        self._certificate = certificate
-        self._key = key
-        self._client_ca = client_ca
-        self._seen = self._stamp()
+    def __init__(self, files: PemFiles) -> None:
+        self._files = files
+        self._seen = files.stamp()
 
     def credentials(self) -> Any:
         """Server credentials that follow the files. Raises ``OSError`` when one cannot be read."""
         return grpc.dynamic_ssl_server_credentials(
-            self._configuration(), self._changed, require_client_authentication=self._client_ca is not None
+            self._configuration(), self._changed, require_client_authentication=self._files.client_ca is not None
         )
 
     def _configuration(self) -> Any:
-        pair = (self._key.read_bytes(), self._certificate.read_bytes())
-        roots = self._client_ca.read_bytes() if self._client_ca is not None else None
+        pair = (self._files.key.read_bytes(), self._files.certificate.read_bytes())
+        roots = self._files.client_ca.read_bytes() if self._files.client_ca is not None else None
         return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
 
     def _changed(self) -> Any:
         """Called by gRPC before each handshake, in its own thread; None means: go on with what you have."""
         try:
-            stamp = self._stamp()
+            stamp = self._files.stamp()
             if stamp == self._seen:
                 return None
             configuration = self._configuration()
@@ -48,13 +65,8 @@ class TlsFiles:
             _log.warning("tls.reload_failed", error_message=str(error))
             return None
         self._seen = stamp
-        _log.info("tls.reloaded", certificate=str(self._certificate))
+        _log.info("tls.reloaded", certificate=str(self._files.certificate))
         return configuration
-
-    def _stamp(self) -> tuple[tuple[int, int], ...]:
-        files = (path for path in (self._certificate, self._key, self._client_ca) if path is not None)
-        stats = (path.stat() for path in files)
-        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
 
 def server_credentials(options: ServerOptions) -> Any:
@@ -65,4 +77,4 @@ def server_credentials(options: ServerOptions) -> Any:
         return None
     if options.tls_certificate is None or options.tls_key is None:
         raise ValueError("TLS needs both tls_certificate and tls_key")
-    return TlsFiles(options.tls_certificate, options.tls_key, options.client_ca).credentials()
+    return GrpcTls(PemFiles(options.tls_certificate, options.tls_key, options.client_ca)).credentials()
