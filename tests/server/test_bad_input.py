@@ -115,7 +115,7 @@ class TestTolerated:
         assert server.metrics.type(CLUSTER).responses <= 12
 
     async def test_a_flood_is_slowed_down_not_cut(self, start: Start) -> None:
-        server = await start(requests_per_s=200, requests_burst=20)
+        server = await start(requests_per_s=20, requests_burst=20)
         server.push({"c1": "a"})
         stream = await server.stream()
         await stream.request()

@@ -3,67 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import pairwise
 from time import monotonic
 
 from xds.server.turns import SHARE_S, Turns
 
-PIECE_S = 0.002
-LEAST = 4  # turns are given in every iteration, however long it is
+PIECE_S = SHARE_S / 2
 
 
-async def work(turns: Turns, done: list[int], number: int) -> None:
-    if turns.over():
-        await turns.wait()
-    end = monotonic() + PIECE_S
-    while monotonic() < end:
-        pass
-    done.append(number)
+def piece(done: list[int], number: int) -> Callable[[], None]:
+    def work() -> None:
+        end = monotonic() + PIECE_S
+        while monotonic() < end:
+            pass
+        done.append(number)
+
+    return work
 
 
 async def test_others_run_between_the_pieces_of_a_burst() -> None:
     turns, done = Turns(), list[int]()
-    burst = [asyncio.create_task(work(turns, done, number)) for number in range(50)]
+    for number in range(50):
+        turns.take(piece(done, number))
     seen = [0]
-    while len(done) < len(burst):
+    while len(done) < 50:
         await asyncio.sleep(0)
         seen.append(len(done))
     # Without turns the whole burst is one iteration. A share lets in the piece that overruns it, and no more.
-    assert max(later - earlier for earlier, later in pairwise(seen)) <= SHARE_S / PIECE_S + 1 + LEAST
-    assert done == list(range(len(burst)))  # first come, first served
+    assert max(later - earlier for earlier, later in pairwise(seen)) <= SHARE_S / PIECE_S + 1
 
 
-async def test_who_comes_while_others_wait_does_not_pass_them() -> None:
+async def test_first_come_first_served() -> None:
     turns, done = Turns(), list[int]()
-    burst = [asyncio.create_task(work(turns, done, number)) for number in range(20)]
-    await asyncio.sleep(0)
+    for number in range(20):
+        turns.take(piece(done, number))
     assert turns.crowded
-    await work(turns, done, 20)
-    await asyncio.gather(*burst)
-    assert done == list(range(21))
+    await asyncio.wait_for(turns.come(), 20)
+    assert done == list(range(20))
+    assert not turns.crowded
 
 
-async def test_short_pieces_get_more_turns_in_an_iteration() -> None:
+async def test_work_that_is_taken_by_work_comes_behind() -> None:
     turns, done = Turns(), list[int]()
-
-    async def count(number: int) -> None:
-        await turns.wait()
-        done.append(number)
-
-    burst = [asyncio.create_task(count(number)) for number in range(500)]
-    iterations = 0
-    while len(done) < len(burst):
-        await asyncio.sleep(0)
-        iterations += 1
-    assert iterations < len(burst) / LEAST / 2
+    turns.take(lambda: turns.take(piece(done, 2)))
+    turns.take(piece(done, 1))
+    await turns.come()
+    await turns.come()
+    assert done == [1, 2]
 
 
-async def test_a_cancelled_waiter_holds_up_nobody() -> None:
+async def test_who_does_not_wait_any_more_holds_up_nobody() -> None:
     turns, done = Turns(), list[int]()
-    burst = [asyncio.create_task(work(turns, done, number)) for number in range(100)]
+    turns.take(piece(done, 0))
+    waiting = asyncio.create_task(turns.come())
     await asyncio.sleep(0)
-    for task in burst[::2]:
-        task.cancel()
-    await asyncio.wait_for(asyncio.gather(*burst, return_exceptions=True), 20)
-    assert set(range(1, 100, 2)) <= set(done)
-    await asyncio.wait_for(turns.wait(), 20)
+    waiting.cancel()
+    turns.take(piece(done, 1))
+    await asyncio.wait_for(turns.come(), 20)
+    assert done == [0, 1]
+
+
+async def test_a_failure_costs_no_other_work() -> None:
+    turns, done, told = Turns(), list[int](), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    turns.take(lambda: done.remove(0))
+    turns.take(piece(done, 1))
+    await asyncio.wait_for(turns.come(), 20)
+    assert done == [1]
+    assert [type(error) for error in told] == [ValueError]

@@ -1,8 +1,9 @@
 """The shell of a discovery stream: bytes in, engine, bytes out. Both variants, all services.
 
-A stream has two tasks: a reader, and the gRPC handler itself as the writer. The reader feeds requests to the engine;
-the writer offers what pushes, moves and deadlines brought, when all before it is written. So a client that does not
-read costs nobody but itself: nothing is offered to it meanwhile, and its outbox is bounded by holding back the reader.
+A stream has two tasks: a reader, and the gRPC handler itself as the writer. What the engine does, it does in turns with
+all other streams: take a request from the inbox, or offer what pushes, moves and deadlines brought. Nothing is offered
+before all that came earlier is written, and nothing is read while the outbox is full, so a client that does not read
+costs nobody but itself.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
 
 OUTBOX_LIMIT = 64  # responses not yet written; above it the stream is not read
+INBOX_LIMIT = 2  # requests read that wait for their turn
 TIMER_RESOLUTION_S = 0.001
 
 Status = tuple[grpc.StatusCode, str]
@@ -72,16 +74,19 @@ class StreamShell:
     """One gRPC stream."""
 
     __slots__ = (
+        "_consumed",
         "_context",
         "_decode",
         "_drained",
         "_ending",
         "_engine",
+        "_inbox",
         "_late",
         "_notified",
         "_notified_at",
         "_observer",
         "_outbox",
+        "_queued",
         "_rate",
         "_service",
         "_shared",
@@ -117,8 +122,11 @@ class StreamShell:
             metrics=shared.metrics,
         )
         self._outbox: deque[bytes] = deque()
+        self._inbox: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
+        self._consumed = asyncio.Event()
+        self._queued = False
         self._notified = False
         self._notified_at = 0.0
         self._late = False
@@ -152,7 +160,7 @@ class StreamShell:
         else:
             self._notified = True
             self._notified_at = monotonic()
-        self._wake.set()
+            self._ask_for_turn()
 
     def finish(self, status: Status = _FINE) -> None:
         """End the stream when what is in its outbox is written."""
@@ -184,6 +192,7 @@ class StreamShell:
             await self._context.abort(*self._status)
 
     def _close(self, lasted_s: float) -> None:
+        self._ending = True  # turns that are asked for come to nothing
         if self._timer is not None:
             self._timer.cancel()
         registry, client_key = self._shared.registry, self.client_key
@@ -202,26 +211,27 @@ class StreamShell:
     # Reading
 
     async def _read(self) -> None:
-        """Feed requests to the engine until the client ends its side; a broken rule ends the stream."""
-        turns = self._shared.registry.turns
+        """Put what comes into the inbox until the client ends its side, no faster than the limits allow."""
+        read, inbox, take = self._context.read, self._inbox, self._shared.registry.turns.take
         try:
-            while (data := await self._context.read()) is not grpc.aio.EOF:
-                await self._hold_back()
-                if turns.over():
-                    await turns.wait()
-                self._receive(data)
+            while (data := await read()) is not grpc.aio.EOF:
+                delay_s = self._rate.take(monotonic())
+                if delay_s > 0 or len(self._outbox) >= OUTBOX_LIMIT:
+                    await self._hold_back(delay_s)
+                inbox.append(data)
+                take(self._consume)
+                while len(inbox) >= INBOX_LIMIT:
+                    await self._until_consumed()
+            while inbox:
+                await self._until_consumed()
             self.finish()
-        except RemoteProtocolError as error:
-            limits.count(error, self._shared.metrics)
-            self.finish((_CODES[error.code.value], error.message))
         except _BROKEN:
             self.finish(_GONE)
         except Exception:
             self._fail()
 
-    async def _hold_back(self) -> None:
-        """Read no faster than the limits allow; HTTP/2 flow control passes it on to the client."""
-        delay_s = self._rate.take(monotonic())
+    async def _hold_back(self, delay_s: float) -> None:
+        """Do not read meanwhile: HTTP/2 flow control passes it on to the client."""
         if delay_s > 0:
             self._shared.metrics.limit_hits["requests_per_second"] += 1
             await asyncio.sleep(delay_s)
@@ -229,6 +239,24 @@ class StreamShell:
             self._shared.metrics.limit_hits["outbox"] += 1
             self._drained.clear()
             await self._drained.wait()
+
+    async def _until_consumed(self) -> None:
+        self._consumed.clear()
+        await self._consumed.wait()
+
+    def _consume(self) -> None:
+        """A turn: feed a request to the engine; a broken rule ends the stream."""
+        data = self._inbox.popleft()
+        self._consumed.set()
+        if self._ending:
+            return
+        try:
+            self._receive(data)
+        except RemoteProtocolError as error:
+            limits.count(error, self._shared.metrics)
+            self.finish((_CODES[error.code.value], error.message))
+        except Exception:
+            self._fail()
 
     def _receive(self, data: bytes) -> None:
         limits.check_size(data, self._shared.options.max_receive_bytes)
@@ -241,22 +269,32 @@ class StreamShell:
     # Writing
 
     async def _write(self) -> None:
-        """Write the outbox, then offer what has come up, until the stream ends."""
-        outbox, write, turns = self._outbox, self._context.write, self._shared.registry.turns
-        while not self._ending:
+        """Write what comes into the outbox, until the stream ends."""
+        outbox, write = self._outbox, self._context.write
+        while not self._ending or outbox:
             await self._wake.wait()
             self._wake.clear()
-            if turns.over():
-                await turns.wait()
-            self._offer()
             while outbox:
-                if turns.over():
-                    await turns.wait()
                 await write(outbox[0])
                 outbox.popleft()
                 self._drained.set()
-                if not outbox:
-                    self._offer()
+            if self._notified or self._late:
+                self._ask_for_turn()
+
+    def _ask_for_turn(self) -> None:
+        """There is something to offer; the writer asks again when it has written what came before."""
+        if not self._queued and not self._outbox:
+            self._queued = True
+            self._shared.registry.turns.take(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._queued = False
+        if self._ending or self._outbox:
+            return
+        try:
+            self._offer()
+        except Exception:
+            self._fail()
 
     def _offer(self) -> None:
         """Let the engine offer what differs, and look at its deadlines."""
@@ -310,7 +348,7 @@ class StreamShell:
     def _deadline_passed(self) -> None:
         self._timer = None
         self._late = True
-        self._wake.set()
+        self._ask_for_turn()
 
 
 _ACTIONS: Mapping[type, Callable[[StreamShell, Any], None]] = {

@@ -112,7 +112,7 @@ class StreamRegistry:
                     await asyncio.sleep(0)
                     woken, resumed = 0, monotonic()
             await asyncio.sleep(0)
-            await self.turns.wait()  # behind those just woken
+            await self.turns.come()  # behind those just woken
             took_s = monotonic() - started
             self._metrics.fan_out_seconds.observe(took_s)
             await self._pause(took_s)

@@ -1,80 +1,64 @@
 """Fair shares of the event loop: the work of many streams never keeps everybody else waiting.
 
-A push wakes all streams of a group, and their ACKs come back together: hundreds of short pieces of work in one
-iteration of the loop, at whose end a request of the admin API or another group's push still waits. So stream work takes
-turns: once an iteration has had its share of it, what is left waits for the next ones, as much in each as keeps it
-short.
+A push gives all streams of a group something to do, and their ACKs come back together: hundreds of short pieces of
+work, at whose end a request of the admin API or another group's push would still wait. So stream work takes turns: an
+iteration of the loop does a share of it, and what is left waits for the next ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
-SHARE_S = 0.002  # without waiting
-ITERATION_S = 0.004  # of the loop, while somebody waits
-_AT_LEAST = 4
-_AT_MOST = 32
+SHARE_S = 0.004
+
+Work = Callable[[], None]
 
 
 class Turns:
-    """One loop's share of stream work. ``if turns.over(): await turns.wait()`` before each piece of it."""
+    """The queue of one loop's stream work, first come, first served."""
 
-    __slots__ = ("_began_at", "_ends_at", "_renewing", "_turns", "_waiting")
+    __slots__ = ("_queue", "_running")
 
     def __init__(self) -> None:
-        self._began_at = 0.0
-        self._ends_at = 0.0
-        self._renewing = False
-        self._turns = _AT_LEAST  # given in an iteration
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._queue: deque[Work] = deque()
+        self._running = False
 
     @property
     def crowded(self) -> bool:
         """True while somebody waits for a turn."""
-        return bool(self._waiting)
+        return bool(self._queue)
 
-    def over(self) -> bool:
-        """True when this iteration of the loop has done its share, or others came first."""
-        if self._waiting:
-            return True
-        now = monotonic()
-        if not self._ends_at:
-            self._ends_at = now + SHARE_S
-            self._renew_soon()
-        return now > self._ends_at
+    def take(self, work: Work) -> None:
+        """Do ``work`` when it is its turn. It must be short, and must not raise."""
+        self._queue.append(work)
+        if not self._running:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._run)
 
-    async def wait(self) -> None:
-        """Return when it is the caller's turn; first come, first served."""
+    async def come(self) -> None:
+        """Return when all that was taken before is done."""
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        self._renew_soon()
+        self.take(partial(_resolve, turn))
         await turn
 
-    def _renew_soon(self) -> None:
-        if not self._renewing:
-            self._renewing = True
-            asyncio.get_running_loop().call_soon(self._renew)
+    def _run(self) -> None:
+        """One iteration's share."""
+        queue, ends_at = self._queue, monotonic() + SHARE_S
+        try:
+            while queue:
+                queue.popleft()()
+                if monotonic() > ends_at:
+                    break
+        finally:
+            self._running = bool(queue)
+            if queue:
+                asyncio.get_running_loop().call_soon(self._run)
 
-    def _renew(self) -> None:
-        """A new iteration has begun: give turns. This is called again behind those that got one."""
-        now = monotonic()
-        if self._began_at:
-            self._adapt(now - self._began_at)
-        self._renewing = False
-        self._ends_at = 0.0
-        given = 0
-        while self._waiting and given < self._turns:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                given += 1
-        self._began_at = now if given else 0.0
-        if given:
-            self._renew_soon()
 
-    def _adapt(self, took_s: float) -> None:
-        """Give more turns after a short iteration, fewer after a long one, whatever made it long."""
-        wanted = self._turns * min(2.0, ITERATION_S / max(took_s, 1e-6))
-        self._turns = min(max(int(wanted), _AT_LEAST), _AT_MOST)
+def _resolve(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
