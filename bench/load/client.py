@@ -138,6 +138,11 @@ class XdsStream:
         self._unanswered = 0
 
     @property
+    def index(self) -> int:
+        """The stream's number, which its node is named by."""
+        return self._index
+
+    @property
     def is_answered(self) -> bool:
         """Whether each subscription was answered since the stream opened."""
         return not self._unanswered

@@ -165,7 +165,12 @@ class Fleet:
         ]
         self._workers = [_Worker(self._told) for _ in sizes]
         asked = [
-            worker.ask("start", spec=self.spec.to_json(), first=place * self.spec.worker_streams, streams=size)
+            worker.ask(
+                "start",
+                spec=self.spec.to_json(),
+                first=self.spec.first_node + place * self.spec.worker_streams,
+                streams=size,
+            )
             for place, (worker, size) in enumerate(zip(self._workers, sizes, strict=True))
         ]
         await self._all(asked, timeout_s, "the first answers")
@@ -218,13 +223,22 @@ class Fleet:
         """When each ACK since ``mark(record=True)`` was sent, by type URL and version."""
         merged: dict[tuple[str, str], array[float]] = {}
         for worker in self._workers:
-            for url, version, times in worker.ask_now("acks")["acks"]:
+            for url, version, times, _ in worker.ask_now("acks")["acks"]:
                 merged.setdefault((url, version), array("d")).frombytes(base64.b64decode(times))
         return merged
 
     def acks(self) -> list[tuple[float, str, str]]:
         """The same in the order of time: (sent at, type URL, version)."""
         return sorted((at, url, version) for (url, version), times in self.ack_times().items() for at in times)
+
+    def stream_acks(self) -> list[tuple[float, int, str]]:
+        """The same with who sent it: (sent at, number of the stream, version), of all types."""
+        found: list[tuple[float, int, str]] = []
+        for worker in self._workers:
+            for _, version, times, streams in worker.ask_now("acks")["acks"]:
+                sent_at, senders = array("d", base64.b64decode(times)), array("i", base64.b64decode(streams))
+                found.extend((at, sender, version) for at, sender in zip(sent_at, senders, strict=True))
+        return sorted(found)
 
     # Disturbances
 

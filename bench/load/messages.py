@@ -17,7 +17,7 @@ VERSION_TAG, RESOURCES_TAG, TYPE_URL_TAG, NONCE_TAG = 0x0A, 0x12, 0x22, 0x2A
 KEPT_TAGS = (VERSION_TAG, TYPE_URL_TAG, NONCE_TAG)
 MAX_KEPT_BYTES = 64 << 10
 WORTH_LEARNING_BYTES = 512
-KEY_BYTES = 96
+HEAD_BYTES = 100  # with the prefix
 MAX_LEARNT = 512
 FIXED_BYTES = {1: 8, 5: 4}
 
@@ -37,27 +37,54 @@ class Response(NamedTuple):
     size: int
 
 
+class _Layout:
+    """Where the resources of responses that begin alike end, and what such responses ended with."""
+
+    __slots__ = ("end", "tails")
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.tails: dict[bytes, Response] = {}
+
+
 class Layouts:
-    """Where the resources end, in responses whose length and first bytes (the version among them) are the same."""
+    """What readers learnt from responses, by prefix and first bytes: the length and the version are among them."""
 
     def __init__(self) -> None:
-        self._ends: dict[tuple[int, bytes], int] = {}
+        self._by_head: dict[bytes, _Layout] = {}
 
-    def learn(self, key: tuple[int, bytes], end: int) -> None:
+    def learn(self, head: bytes, end: int) -> None:
         """Keep where the resources of a response that was read to its end stopped."""
-        if len(self._ends) >= MAX_LEARNT:
-            self._ends.clear()
-        self._ends[key] = end
+        if len(self._by_head) >= MAX_LEARNT:
+            self._by_head.clear()
+        self._by_head[head] = _Layout(end)
 
-    def end(self, key: tuple[int, bytes]) -> int:
+    def end(self, head: bytes) -> int:
         """0 when it is not known."""
-        return self._ends.get(key, 0)
+        layout = self._by_head.get(head)
+        return layout.end if layout is not None else 0
+
+    def recall(self, data: bytes, at: int, end: int) -> Response | None:
+        """The response that stands at ``at``, if all of it has come and one that begins and ends alike was read."""
+        layout = self._by_head.get(data[at : at + HEAD_BYTES])
+        if layout is None:
+            return None
+        stop = at + GRPC_PREFIX_BYTES + int.from_bytes(data[at + 1 : at + GRPC_PREFIX_BYTES], "big")
+        return layout.tails.get(data[at + layout.end : stop]) if stop <= end else None
+
+    def remember(self, data: bytes, at: int, stop: int, response: Response) -> None:
+        """Keep a response that stood at ``at`` until ``stop``, for `recall`."""
+        layout = self._by_head.get(data[at : at + HEAD_BYTES])
+        if layout is not None:
+            if len(layout.tails) >= MAX_LEARNT:
+                layout.tails.clear()
+            layout.tails[data[at + layout.end : stop]] = response
 
 
 class MessageReader:
     """``feed`` it the stream's bytes, cut anywhere."""
 
-    __slots__ = ("_at", "_fields", "_key", "_known_end", "_layouts", "_resources_end", "_rest", "_size", "_skip")
+    __slots__ = ("_at", "_fields", "_head", "_known_end", "_layouts", "_resources_end", "_rest", "_size", "_skip")
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
@@ -65,28 +92,39 @@ class MessageReader:
         self._size = -1  # of the message in progress, -1 between messages
         self._at = self._skip = 0  # how much of it was read; how much of what follows is of no interest
         self._resources_end = self._known_end = 0
-        self._key: tuple[int, bytes] | None = None
+        self._head: bytes | None = None
         self._fields: dict[int, bytes] = {}
 
     def feed(self, data: bytes, at: int, end: int) -> list[Response]:
         """The responses that ``data[at:end]`` completes. Raises ``MessageError``."""
+        if self._skip > end - at:
+            self._skip -= end - at
+            self._at += end - at
+            return []
         if self._rest:
             data = self._rest + data[at:end]
             self._rest, at, end = b"", 0, len(data)
         found: list[Response] = []
+        began = -1  # where the message in progress does, if here
         while at < end:
             if self._size < 0:
                 if end - at < GRPC_PREFIX_BYTES:
                     self._rest = data[at:end]
                     break
+                if (response := self._layouts.recall(data, at, end)) is not None:
+                    found.append(response)
+                    at += GRPC_PREFIX_BYTES + response.size
+                    continue
                 self._begin(data, at, end)
+                began = at
                 at += GRPC_PREFIX_BYTES
             stop = min(end, at + self._size - self._at)
             behind = self._read(data, at, stop)
             self._at += behind - at
             at = behind
             if self._at == self._size:
-                found.append(self._finish())
+                found.append(self._finish(data, began, at))
+                began = -1
             elif at < stop:
                 if self._at + stop - at == self._size:
                     raise MessageError("a field that goes beyond its message")
@@ -98,24 +136,28 @@ class MessageReader:
         compressed, size = _PREFIX.unpack_from(data, at)
         if compressed:
             raise MessageError("a compressed message, which was not asked for")
-        self._size = size
-        self._at = self._skip = self._resources_end = self._known_end = 0
-        at += GRPC_PREFIX_BYTES
-        if size >= WORTH_LEARNING_BYTES and end - at >= KEY_BYTES:
-            self._key = key = (size, data[at : at + KEY_BYTES])
-            self._known_end = self._layouts.end(key)
+        self._size = size + GRPC_PREFIX_BYTES
+        self._at = GRPC_PREFIX_BYTES
+        self._skip = self._resources_end = self._known_end = 0
+        if size >= WORTH_LEARNING_BYTES and end - at >= HEAD_BYTES:
+            self._head = head = data[at : at + HEAD_BYTES]
+            self._known_end = self._layouts.end(head)
         else:
-            self._key = None
+            self._head = None
 
-    def _finish(self) -> Response:
+    def _finish(self, data: bytes, began: int, at: int) -> Response:
         if self._skip:
             raise MessageError("a field that goes beyond its message")
-        if self._key is not None and not self._known_end and self._resources_end:
-            self._layouts.learn(self._key, self._resources_end)
-        fields, size = self._fields, self._size
+        if self._head is not None and not self._known_end and self._resources_end:
+            self._layouts.learn(self._head, self._resources_end)
+        fields, size = self._fields, self._size - GRPC_PREFIX_BYTES
         self._size = -1
         self._fields = {}
-        return Response(fields.get(VERSION_TAG, b""), fields.get(TYPE_URL_TAG, b""), fields.get(NONCE_TAG, b""), size)
+        version, type_url, nonce = (fields.get(tag, b"") for tag in KEPT_TAGS)
+        response = Response(version, type_url, nonce, size)
+        if self._head is not None and began >= 0:
+            self._layouts.remember(data, began, at, response)
+        return response
 
     def _read(self, data: bytes, at: int, stop: int) -> int:
         """Read whole fields up to ``stop``; where the first one begins that has not come entirely."""
@@ -150,7 +192,7 @@ class MessageReader:
             self._resources_end = self._known_end
             return self._known_end - base
         if self._resources_end not in (0, base + at):
-            self._key = None  # they do not stand together: nothing to learn
+            self._head = None  # they do not stand together: nothing to learn
         behind = _behind(data, at, stop)
         if behind:
             self._resources_end = base + behind

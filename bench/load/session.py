@@ -30,13 +30,21 @@ Reader = MessageReader | WholeReader
 
 
 @dataclass(slots=True)
+class Recorded:
+    """The ACKs of one version: when each was sent, and the numbers of the streams."""
+
+    times: array[float] = field(default_factory=lambda: array("d"))
+    streams: array[int] = field(default_factory=lambda: array("i"))
+
+
+@dataclass(slots=True)
 class Tally:
     """What a worker counts. ACKs and their times are those since the last mark."""
 
     acks: int = 0
     first_at: float = 0.0
     last_at: float = 0.0
-    recorded: dict[tuple[bytes, bytes], array[float]] | None = None
+    recorded: dict[tuple[bytes, bytes], Recorded] | None = None
     unanswered: int = 0
     waits: list[float] = field(default_factory=list)
     messages: int = 0
@@ -65,7 +73,7 @@ class Tally:
         self.waits.append(wait_s)
         self.expect(-1)
 
-    def note_ack(self, now: float, type_url: bytes, version: bytes) -> None:
+    def note_ack(self, now: float, type_url: bytes, version: bytes, stream: int) -> None:
         """An ACK was handed to its connection, which sends it as soon as the peer's windows let it."""
         if not self.is_told:
             self.is_told = True
@@ -75,7 +83,9 @@ class Tally:
         self.acks += 1
         self.last_at = now
         if self.recorded is not None:
-            self.recorded.setdefault((type_url, version), array("d")).append(now)
+            recorded = self.recorded.setdefault((type_url, version), Recorded())
+            recorded.times.append(now)
+            recorded.streams.append(stream)
 
 
 @dataclass(slots=True, frozen=True)
@@ -252,7 +262,7 @@ class Session(asyncio.Protocol):
             if not line.is_answered and line.client.is_answered:
                 line.is_answered = True
                 tally.note_answered(now - line.opened_at)
-            tally.note_ack(now, response.type_url, response.version)
+            tally.note_ack(now, response.type_url, response.version, line.client.index)
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Headers):

@@ -25,7 +25,8 @@ class FleetSpec:
 
     ``node_bytes`` is about how long each serialized Node is, made up with extensions like Envoy's; it goes with each
     request if ``node_every_request``, else with the first one of a stream. ``ca`` is a file of certificates to trust
-    and means TLS. Every ``worker_streams`` streams get a process of their own.
+    and means TLS. Every ``worker_streams`` streams get a process of their own. The first stream has the number
+    ``first_node``, which its node is named by: two fleets at one server must not be the same clients.
     """
 
     target: str
@@ -37,6 +38,7 @@ class FleetSpec:
     streams_per_connection: int = 1
     ca: Path | None = None
     worker_streams: int = 2500
+    first_node: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""

@@ -13,6 +13,7 @@ import json
 import resource
 import ssl
 import sys
+from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 from typing import Any
@@ -85,12 +86,12 @@ class Worker:
         self._tally.mark(record)
 
     async def do_acks(self) -> Json:
-        """The recorded ACKs: per type and version the times, as the bytes of an array of doubles."""
+        """The recorded ACKs: per type and version the times and the streams, as the bytes of arrays."""
         recorded = self._tally.recorded or {}
         return {
             "acks": [
-                [url.decode(), version.decode(), base64.b64encode(times.tobytes()).decode()]
-                for (url, version), times in recorded.items()
+                [url.decode(), version.decode(), packed(found.times), packed(found.streams)]
+                for (url, version), found in recorded.items()
             ]
         }
 
@@ -164,6 +165,11 @@ def make_target(spec: FleetSpec, tally: Tally) -> Target:
         ("user-agent", "xds-bench-load"),
     )
     return Target(host, int(port), tls, header_block(headers), tally, Layouts())
+
+
+def packed(numbers: array[Any]) -> str:
+    """The bytes of an array as text."""
+    return base64.b64encode(numbers.tobytes()).decode()
 
 
 def raise_file_limit() -> None:
