@@ -225,6 +225,7 @@ def grpc_options(settings: Settings) -> ServerOptions:
         max_receive_bytes=limits.grpc_receive_bytes,
         requests_per_s=limits.requests_per_s,
         requests_burst=limits.requests_burst,
+        in_flight_bytes=limits.in_flight_bytes,
         nodes_shown=settings.metrics.per_node_limit if settings.metrics.per_node else 0,
         drain_s=settings.server.drain_s,
     )

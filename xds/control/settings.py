@@ -156,6 +156,7 @@ class LimitSettings(_Section):
     types_per_stream: int = Field(64, gt=0)
     requests_per_s: float = Field(100.0, gt=0)
     requests_burst: int = Field(1_000, gt=0)
+    in_flight_bytes: int = Field(256 * MIB, ge=MIB)
 
 
 def _check_digest(value: str) -> str:

@@ -29,9 +29,11 @@ from xds.protocol.events import Event, Identified, Moved, Request, Send, ViewCha
 from xds.protocol.stream import DiscoveryStream
 from xds.protocol.wire import decode_delta, decode_sotw
 from xds.server import limits
+from xds.server.admission import Place
 from xds.server.metrics import Metrics
 from xds.server.observation import StreamObserver
 from xds.server.options import ServerOptions
+from xds.server.pacing import SMALL_BYTES, Pacer
 from xds.server.rate import RateLimit
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
@@ -67,11 +69,12 @@ class Discovery:
     registry: StreamRegistry
     options: ServerOptions
     clients: ClientTable
+    pacer: Pacer
     ids: count[int] = field(default_factory=lambda: count(1))
 
 
 class StreamShell:
-    """One gRPC stream."""
+    """One gRPC stream. It holds ``place`` until its first request is taken up."""
 
     __slots__ = (
         "_consumed",
@@ -86,6 +89,8 @@ class StreamShell:
         "_notified_at",
         "_observer",
         "_outbox",
+        "_peer",
+        "_place",
         "_queued",
         "_rate",
         "_service",
@@ -96,8 +101,12 @@ class StreamShell:
         "_wake",
     )
 
-    def __init__(self, shared: Discovery, service: DiscoveryService, variant: Variant, context: Context) -> None:
+    def __init__(
+        self, shared: Discovery, service: DiscoveryService, variant: Variant, context: Context, place: Place
+    ) -> None:
         peer = unquote(context.peer())
+        self._peer = peer
+        self._place: Place | None = place
         self._shared = shared
         self._service = service
         self._context = context
@@ -193,6 +202,7 @@ class StreamShell:
 
     def _close(self, lasted_s: float) -> None:
         self._ending = True  # turns that are asked for come to nothing
+        self._leave_admission()
         if self._timer is not None:
             self._timer.cancel()
         registry, client_key = self._shared.registry, self.client_key
@@ -208,6 +218,11 @@ class StreamShell:
         self._observer.failed()
         self.finish((grpc.StatusCode.INTERNAL, "internal error"))
 
+    def _leave_admission(self) -> None:
+        if self._place is not None:
+            self._place.leave()
+            self._place = None
+
     # Reading
 
     async def _read(self) -> None:
@@ -215,6 +230,8 @@ class StreamShell:
         read, inbox, take = self._context.read, self._inbox, self._shared.registry.turns.take
         try:
             while (data := await read()) is not grpc.aio.EOF:
+                if self._place is not None:
+                    self._place.is_heard = True
                 delay_s = self._rate.take(monotonic())
                 if delay_s > 0 or len(self._outbox) >= OUTBOX_LIMIT:
                     await self._hold_back(delay_s)
@@ -257,6 +274,8 @@ class StreamShell:
             self.finish((_CODES[error.code.value], error.message))
         except Exception:
             self._fail()
+        if self._place is not None:
+            self._leave_admission()
 
     def _receive(self, data: bytes) -> None:
         limits.check_size(data, self._shared.options.max_receive_bytes)
@@ -275,11 +294,18 @@ class StreamShell:
             await self._wake.wait()
             self._wake.clear()
             while outbox:
-                await write(outbox[0])
+                body = outbox[0]
+                if len(body) <= SMALL_BYTES:
+                    await write(body)
+                else:
+                    await self._shared.pacer.write(body, write, self._client_name(), self._peer)
                 outbox.popleft()
                 self._drained.set()
             if self._notified or self._late:
                 self._ask_for_turn()
+
+    def _client_name(self) -> str:
+        return self.node.id if self.node is not None else ""
 
     def _ask_for_turn(self) -> None:
         """There is something to offer; the writer asks again when it has written what came before."""

@@ -38,6 +38,12 @@ class Gate:
         self._metrics.refused[reason] += 1
         return _abort_with(code, message)
 
+    def late_refusal(self) -> tuple[grpc.StatusCode, str] | None:
+        """Of a stream that was let in and waited since: the server may drain by now."""
+        if self.phase is Phase.READY:
+            return None
+        return (grpc.StatusCode.UNAVAILABLE, f"the server is {self.phase.value}")
+
     def _refusal(self, method: str, metadata: Iterable[tuple[str, str]]) -> tuple[str, grpc.StatusCode, str] | None:
         if method.startswith(_HEALTH):
             return None

@@ -25,6 +25,7 @@ from xds.fleet.census import Census
 from xds.fleet.fleet import Fleet
 from xds.model.resource_type import V3_TYPES, alias_of
 from xds.protocol.cache import SnapshotCache
+from xds.server.in_flight import InFlight
 
 PREFIX = "xds_server_"
 OTHER = "other"
@@ -85,6 +86,8 @@ class Metrics:
         self.limit_hits: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # streams turned away at the door, by reason
         self.node_mismatches = 0
+        self.awaiting_admission = 0
+        self.admission_seconds = Distribution(_TIME_BOUNDS)
         self.coalesced = 0
         self.commits: Counter[str] = Counter()  # result
         self.push_triggers: Counter[str] = Counter()  # reason
@@ -111,6 +114,10 @@ class Metrics:
     def attach(self, cache: SnapshotCache, fleet: Fleet, per_node: int = 0) -> None:
         """Show these, too. ``per_node``: how many nodes get series of their own."""
         self.registry.register(_State(self, cache, fleet, per_node))
+
+    def attach_in_flight(self, in_flight: InFlight) -> None:
+        """Show the account of what is written and not yet taken."""
+        self.registry.register(_InFlightCollector(in_flight))
 
     def attach_pushes(self, commits: Counter[str], triggers: Counter[str], rollbacks: Counter[str]) -> None:
         """Show what pushes came to: by result, by what woke the streams, by reason."""
@@ -190,6 +197,11 @@ class _Counters(Collector):
         yield _family(CounterMetricFamily, "streams_refused", "Streams turned away", m.refused, ("reason",))
         yield _family(CounterMetricFamily, "limit_hits", "Times a limit was hit", m.limit_hits, ("limit",))
         yield _histogram("stream_duration_seconds", "Life of closed streams", {(): m.stream_seconds})
+        waiting = {(): m.awaiting_admission}
+        yield _family(GaugeMetricFamily, "streams_awaiting_admission", "New streams not yet taken up", waiting)
+        yield _histogram(
+            "admission_seconds", "From the arrival of a stream to its admission", {(): m.admission_seconds}
+        )
         yield _family(
             CounterMetricFamily, "node_mismatches", "Requests that name another node", {(): m.node_mismatches}
         )
@@ -227,6 +239,24 @@ class _Counters(Collector):
         yield _histogram("push_queue_seconds", "From the wake of a stream to its turn", {(): m.queue_seconds})
         yield _histogram("response_build_seconds", "Time to find what a woken stream is sent", {(): m.build_seconds})
         yield _family(GaugeMetricFamily, "event_loop_lag_seconds", "Lateness of a timer", {(): m.loop_lag_s})
+
+
+class _InFlightCollector(Collector):
+    """What is written and not yet taken by clients."""
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self._in_flight = in_flight
+
+    def collect(self) -> Iterator[Metric]:
+        account = self._in_flight
+        used = {(): account.used_bytes}
+        yield _family(GaugeMetricFamily, "in_flight_bytes", "Bytes of large responses on their way", used)
+        waits = {(): account.waits}
+        yield _family(CounterMetricFamily, "in_flight_waits", "Responses that waited for room", waits)
+        yield _family(
+            GaugeMetricFamily, "slow_streams", "Streams that hold up nobody but each other", {(): account.slow}
+        )
+        yield _family(CounterMetricFamily, "slow_streams_cut", "Slow streams cut off to make room", {(): account.cuts})
 
 
 class _State(Collector):

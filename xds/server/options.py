@@ -23,6 +23,8 @@ class ServerOptions:
     * ``max_receive_bytes``: one request.
     * ``requests_per_s``, ``requests_burst``: per stream. A stream beyond it is read more slowly, never closed: a
       client cannot tell a closed stream from a fault and would come back with all it had asked for.
+    * ``in_flight_bytes``: what is written but not yet taken by clients, over all streams, in bodies of more than a few
+      kB. A larger body goes alone.
     * ``nodes_shown``: how many nodes get metrics of their own.
     * ``drain_s``: over which existing streams are closed (rule 10: "spread the closes").
     """
@@ -38,6 +40,7 @@ class ServerOptions:
     max_receive_bytes: int = 8 * MIB
     requests_per_s: float = 100.0
     requests_burst: int = 1000
+    in_flight_bytes: int = 256 * MIB
     max_streams_per_connection: int = 100_000
     keepalive_s: float = 30.0
     keepalive_timeout_s: float = 10.0
@@ -56,6 +59,8 @@ def channel_arguments(options: ServerOptions) -> list[tuple[str, int]]:
         # "with the defaults, 5000 streams opened in a burst -> 785 streams rejected by the server".
         ("grpc.server.max_pending_requests", 100_000),
         ("grpc.server.max_pending_requests_hard_limit", 200_000),
+        # gRPC drops calls that were not asked for within 30 s: nobody is turned away who can still be served.
+        ("grpc.server_max_unrequested_time_in_server", 300),
         ("grpc.http2.bdp_probe", 0),
         # Thousands of split EDS streams share one connection (real_clients 2).
         ("grpc.max_concurrent_streams", options.max_streams_per_connection),

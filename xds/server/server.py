@@ -18,12 +18,14 @@ from xds.protocol.clients import ClientTable
 from xds.protocol.draft import Variant
 from xds.protocol.wire import decode_node, decode_sotw
 from xds.server import limits
+from xds.server.admission import Admission
 from xds.server.discovery import Discovery, StreamShell
 from xds.server.gate import Gate
 from xds.server.introspection import Introspection
 from xds.server.logs import get_logger
 from xds.server.metrics import Metrics
 from xds.server.options import ServerOptions, channel_arguments
+from xds.server.pacing import Pacer
 from xds.server.registry import StreamRegistry
 from xds.server.services import SERVICES, DiscoveryService
 from xds.server.tls import server_credentials
@@ -65,13 +67,24 @@ class XdsServer:
         self._shells: dict[StreamShell, None] = {}
         self._pushes: dict[str, float] = {}  # group -> epoch time of a push that is not yet everywhere
         self._chores: list[asyncio.Task[None]] = []
+        self._admission = Admission(metrics)
+        self._pacer = Pacer(options.in_flight_bytes)
         metrics.attach(cache, fleet, options.nodes_shown)
+        metrics.attach_in_flight(self._pacer.in_flight)
 
     async def start(self) -> int:
         """Listen; returns the bound port. Raises ``OSError`` when the address cannot be bound, ``ValueError`` for
         settings that contradict each other."""
         clients = ClientTable(self._options.order, self._cache.union, self._cache.separate_assignments)
-        self._shared = Discovery(self._cache, self._fleet, self._metrics, self.registry, self._options, clients)
+        self._shared = Discovery(
+            self._cache,
+            self._fleet,
+            self._metrics,
+            self.registry,
+            self._options,
+            clients,
+            self._pacer,
+        )
         self._server = grpc.aio.server(options=channel_arguments(self._options), interceptors=(self._gate,))
         for service in SERVICES:
             self._server.add_generic_rpc_handlers((self._handlers(service),))
@@ -154,14 +167,24 @@ class XdsServer:
     def _stream_handler(self, service: DiscoveryService, variant: Variant) -> Any:
         async def handle(_requests: Any, context: Any) -> None:
             assert self._shared is not None
-            shell = StreamShell(self._shared, service, variant, context)
-            self._shells[shell] = None
+            place = await self._admission.enter()
             try:
-                await shell.run()
+                refusal = self._gate.late_refusal()
+                if refusal is not None:
+                    await context.abort(*refusal)
+                shell = StreamShell(self._shared, service, variant, context, place)
+                await self._run(shell)
             finally:
-                del self._shells[shell]
+                place.leave()
 
         return grpc.stream_stream_rpc_method_handler(handle)
+
+    async def _run(self, shell: StreamShell) -> None:
+        self._shells[shell] = None
+        try:
+            await shell.run()
+        finally:
+            del self._shells[shell]
 
     def _fetch_handler(self, service: DiscoveryService) -> Any:
         async def handle(data: bytes, context: Any) -> bytes:
