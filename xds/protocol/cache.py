@@ -17,10 +17,12 @@ from xds.protocol.builder import ResponseBuilder
 from xds.protocol.foresight import NOTHING_FORESEEN, Foresight, assignments_of, sets_key
 from xds.protocol.membership import Membership, Rule
 from xds.protocol.memo import Memo
+from xds.protocol.subscription import Interest
 
 RETAINED_REVISIONS = 10
 _PUSHES_PER_AGE = 10  # of the memo of responses
 _MEMO_ENTRIES = 1024
+_NAMES_BUDGET = 500_000  # names kept by each memo of names: some 100 bytes each
 _FORMER_GROUPS = 2  # a client may have left amid the transition from one to the other
 _FOLLOWED_LIMIT = 50_000  # nodes
 
@@ -70,6 +72,13 @@ class SnapshotCache:
         self._changes: Memo[tuple[int, int], Change] = Memo(_MEMO_ENTRIES)
         self._unions: Memo[tuple[int, int], ResourceSet] = Memo(_MEMO_ENTRIES)
         self._assignments: Memo[tuple[int, int, str], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._missing: Memo[tuple[Interest, int], tuple[str, ...]] = Memo(_MEMO_ENTRIES, _NAMES_BUDGET, _names_cost)
+        self._lacking: Memo[tuple[frozenset[str], int, int], frozenset[str]] = Memo(
+            _MEMO_ENTRIES, _NAMES_BUDGET, lambda key, lacking: len(key[0]) + len(lacking)
+        )
+        self._recalled: Memo[tuple[int, ...], tuple[Mapping[str, str], ResourceSet | None]] = Memo(
+            _MEMO_ENTRIES, _NAMES_BUDGET, lambda key, recalled: 2 * len(recalled[0])
+        )
         self._pushes = 0
         self.responses = ResponseBuilder(identifier, nonce_prefix, self.change, response_bytes_limit)
 
@@ -99,7 +108,16 @@ class SnapshotCache:
         group.views.clear()
         self._pushes += 1
         if self._pushes % _PUSHES_PER_AGE == 0:
-            for memo in (self.responses, self._translated, self._changes, self._unions, self._assignments):
+            for memo in (
+                self.responses,
+                self._translated,
+                self._changes,
+                self._unions,
+                self._assignments,
+                self._missing,
+                self._lacking,
+                self._recalled,
+            ):
                 memo.begin_age()
         self._remember(foreseen)
 
@@ -188,20 +206,9 @@ class SnapshotCache:
         Names whose version is not retained are left out.
         """
         history = self._history((*former, group), type_url, variant)
-        for found in history:
-            if len(found) == len(versions) and all(
-                (resource := found.resources.get(name)) is not None and resource.version == version
-                for name, version in versions.items()
-            ):
-                return found
-        members = {}
-        for name, version in versions.items():
-            for found in history:
-                resource = found.resources.get(name)
-                if resource is not None and resource.version == version:
-                    members[name] = resource
-                    break
-        return ResourceSet(history[0].type, history[0].version_info, members) if members else None
+        # Clients that come back together say the same mapping, which the entry keeps: its id is not given away.
+        key = (id(versions), *(found.id for found in history))
+        return self._recalled.get(key, lambda: (versions, _named_by(versions, history)))[1]
 
     # -- computed once ----------------------------------------------------------------------------------------------
 
@@ -212,6 +219,19 @@ class SnapshotCache:
             self._unions.put(key, made)
         for key, names in foreseen.assignments.items():
             self._assignments.put((*key, ""), names)
+
+    def missing(self, interest: Interest, released: ResourceSet) -> tuple[str, ...]:
+        """Names asked for that nothing in the set answers, sorted."""
+        if not interest.names:
+            return ()
+        return self._missing.get((interest, released.id), lambda: tuple(interest.missing(released)))
+
+    def lacking(self, names: frozenset[str], old: ResourceSet | None, new: ResourceSet) -> frozenset[str]:
+        """Those of some names that a holder of ``old`` lacks of ``new``, or that neither has."""
+        if old is None or not names:
+            return names
+        key = (names, old.id, new.id)
+        return self._lacking.get(key, lambda: _lacking(names, old, new, self.change(old, new)))
 
     def change(self, old: ResourceSet | None, new: ResourceSet) -> Change:
         """What differs between two sets."""
@@ -271,6 +291,33 @@ class SnapshotCache:
         held = [self._groups[group] for group in dict.fromkeys(groups) if group in self._groups]
         snapshots = (self._translate(snapshot, variant) for group in held for snapshot in reversed(group.retained))
         return list(dict.fromkeys(snapshot.sets[type_url] for snapshot in snapshots if type_url in snapshot.sets))
+
+
+def _named_by(versions: Mapping[str, str], history: Sequence[ResourceSet]) -> ResourceSet | None:
+    """The set of those resources of a history, the newest first, that versions name."""
+    for found in history:
+        if len(found) == len(versions) and all(
+            (resource := found.resources.get(name)) is not None and resource.version == version
+            for name, version in versions.items()
+        ):
+            return found
+    members = {}
+    for name, version in versions.items():
+        for found in history:
+            resource = found.resources.get(name)
+            if resource is not None and resource.version == version:
+                members[name] = resource
+                break
+    return ResourceSet(history[0].type, history[0].version_info, members) if members else None
+
+
+def _lacking(names: frozenset[str], old: ResourceSet, new: ResourceSet, change: Change) -> frozenset[str]:
+    nowhere = names.difference(old.resources).difference(new.resources)
+    return names.intersection((*change.added, *change.changed)) | nowhere
+
+
+def _names_cost(key: tuple[Interest, int], names: tuple[str, ...]) -> int:
+    return len(key[0].names) + len(names)
 
 
 def _let_go_of_frames(old: Snapshot, new: Snapshot) -> None:

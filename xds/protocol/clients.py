@@ -12,25 +12,26 @@ class ClientTable:
         self._rules = rules
         self._union_of = union_of
         self._assignments_of = assignments_of
-        self._gates: dict[tuple[str, str], tuple[Gate, int]] = {}
+        self._gates: dict[tuple[str, str], Gate] = {}
 
     def enter(self, key: tuple[str, str]) -> Gate:
         """The gate of a client, shared by its streams; each stream enters and leaves once."""
-        gate, streams = self._gates.get(key) or (Gate(self._rules, self._union_of, self._assignments_of), 0)
-        self._gates[key] = (gate, streams + 1)
+        gate = self._gates.get(key)
+        if gate is None:
+            gate = self._gates[key] = Gate(self._rules, self._union_of, self._assignments_of)
+        gate.streams += 1
         return gate
 
     def exit(self, key: tuple[str, str]) -> None:
         """Rule 80: a client's state goes with its last stream."""
-        gate, streams = self._gates[key]
-        if streams > 1:
-            self._gates[key] = (gate, streams - 1)
-        else:
+        gate = self._gates[key]
+        gate.streams -= 1
+        if not gate.streams:
             del self._gates[key]
 
     def shares(self, key: tuple[str, str]) -> bool:
         """True when the client has more than one stream."""
-        return self._gates[key][1] > 1
+        return self._gates[key].streams > 1
 
     def __len__(self) -> int:
         return len(self._gates)

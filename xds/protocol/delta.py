@@ -6,7 +6,7 @@ that do not exist are told by ``removed_resources``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from xds.model.snapshot import ResourceSet
 from xds.protocol.cache import SnapshotCache
@@ -27,21 +27,21 @@ def remember(
         return None
     old = cache.recall_versions(group, track.type.type_url, versions, api, former)
     track.known.base = old
-    held = old.resources if old is not None else {}
-    track.known.doubted = {name: version for name, version in versions.items() if name not in held}
+    if old is None:
+        track.known.doubted = versions
+    elif len(old) < len(versions):
+        track.known.doubted = {name: version for name, version in versions.items() if name not in old.resources}
     return old
 
 
-def owed_at_first(track: Track, owed: Iterable[str], released: ResourceSet) -> set[str]:
+def owed_at_first(track: Track, owed: frozenset[str], released: ResourceSet, cache: SnapshotCache) -> frozenset[str]:
     """Rule 56: "names both subscribed and in initial_resource_versions at the current version may be skipped"."""
-    known = track.known
-    held = known.base.resources if known.base is not None else {}
-
-    def is_current(name: str) -> bool:
-        resource = released.resources.get(name)
-        if resource is None:
-            return name in held or name in known.doubted  # told as removed when its time comes
-        version = held[name].version if name in held else known.doubted.get(name)
-        return version == resource.version
-
-    return {name for name in owed if not is_current(name)}
+    doubted = track.known.doubted
+    lacking = cache.lacking(owed, track.known.base, released)
+    # What is told of another version is sent for that; what does not exist is told as removed when its time comes.
+    current = [
+        name
+        for name, version in doubted.items()
+        if name in lacking and ((resource := released.resources.get(name)) is None or resource.version == version)
+    ]
+    return lacking.difference(current) if current else lacking

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from xds.model.resource_type import Missing
 from xds.model.snapshot import Change, ResourceSet
@@ -23,11 +24,9 @@ class Variant(Enum):
 
 
 NOTHING: frozenset[str] = frozenset()
-NO_DOUBTS: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """A client's situation for one type.
 
     ``base`` is what it holds, ``goal`` what it is to hold, ``coming`` what a transition will release later (its names

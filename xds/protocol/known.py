@@ -11,37 +11,43 @@ deviates from that set is kept beside it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from xds.model.snapshot import ResourceSet
 
 UNKNOWN_VERSION = ""
+NOTHING_OWED: frozenset[str] = frozenset()
+NO_DOUBTS: Mapping[str, str] = MappingProxyType({})
 
 
 class Known:
-    """The knowledge about one client and type; mutable, owned by its track."""
+    """The knowledge about one client and type, owned by its track. The mappings are shared: replaced, never changed."""
 
     __slots__ = ("base", "doubted", "owed")
 
     def __init__(self) -> None:
         self.base: ResourceSet | None = None
-        self.owed: frozenset[str] = frozenset()
-        self.doubted: dict[str, str] = {}
+        self.owed = NOTHING_OWED
+        self.doubted = NO_DOUBTS
 
     def become(self, base: ResourceSet) -> None:
         """The client holds what it wants of ``base``; names owed since the offer was made stay owed."""
         self.base = base
-        self.doubted = {}
+        self.doubted = NO_DOUBTS
 
     def owe(self, names: Iterable[str]) -> None:
         """These names need an answer, whatever the client may hold."""
-        self.owed = self.owed.union(names)
+        # A set that is owed as it is stays one object, which all streams in the same situation share.
+        self.owed = self.owed.union(names) if self.owed else frozenset(names)
 
     def forget(self, names: Iterable[str]) -> None:
         """The client dropped these names: nothing is owed and nothing is known of them."""
-        self.owed = self.owed.difference(names)
-        for name in names:
-            self.doubted.pop(name, None)
+        gone = frozenset(names)
+        if self.owed:
+            self.owed = self.owed - gone
+        if self.doubted:
+            self.doubted = {name: version for name, version in self.doubted.items() if name not in gone}
 
     def forget_all(self) -> None:
         """Nothing is known any more: all is to be sent (a wildcard asked for anew, rule 53)."""
@@ -50,8 +56,9 @@ class Known:
 
     def doubt(self, names: Iterable[str]) -> None:
         """An offer of these names was not accepted: the client may hold them or not."""
-        for name in names:
-            self.doubted[name] = UNKNOWN_VERSION
+        doubted = dict.fromkeys(names, UNKNOWN_VERSION)
+        if doubted:
+            self.doubted = {**self.doubted, **doubted}
 
     def held_versions(self) -> dict[str, str]:
         """Name to version of all the client may hold."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
-from xds.protocol.events import DeltaRequest, Request, SotwRequest
+from xds.protocol.events import Request, SotwRequest
 
 NODE_ID_LIMIT = 4096
 
@@ -29,11 +29,14 @@ def names_in(request: Request) -> int:
 
 def check_names(request: Request, held: int, limits: Limits) -> None:
     """Raise ``RemoteProtocolError`` for a request with too many names; ``held`` is the subscription's size so far."""
-    if isinstance(request, DeltaRequest) and held + len(request.subscribe) > limits.names_per_subscription:
-        raise LimitError(
-            "names_per_subscription", f"more than {limits.names_per_subscription} names in one subscription"
-        )
-    asked = names_in(request) - (len(request.initial_versions) if isinstance(request, DeltaRequest) else 0)
+    if isinstance(request, SotwRequest):
+        asked = len(request.names)
+    else:
+        asked = len(request.subscribe) + len(request.unsubscribe)
+        if held + len(request.subscribe) > limits.names_per_subscription:
+            raise LimitError(
+                "names_per_subscription", f"more than {limits.names_per_subscription} names in one subscription"
+            )
     if asked > limits.names_per_request:
         message = f"{asked} names in one request; at most {limits.names_per_request} are accepted"
         raise LimitError("names_per_request", message)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from xds.model.resource_type import ResourceType, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
@@ -44,12 +45,40 @@ AssignmentsOf = Callable[[ResourceSet | None, ResourceSet], frozenset[str]]
 
 
 class Gate:
-    """The transition of one client. Shared by its streams, mutated only through the methods below."""
+    """The transition of one client. Shared by its ``streams``, mutated only through the methods below."""
+
+    __slots__ = (
+        "_acked",
+        "_active",
+        "_assignments_of",
+        "_cluster_position",
+        "_cluster_released_s",
+        "_clusters_before",
+        "_floor",
+        "_given_up",
+        "_leaving_since_s",
+        "_moved",
+        "_next",
+        "_next_since_s",
+        "_position",
+        "_released",
+        "_returning_until_s",
+        "_roster",
+        "_rules",
+        "_staged",
+        "_target",
+        "_types",
+        "_union_of",
+        "_waived",
+        "proceed_on_nack",
+        "streams",
+    )
 
     def __init__(self, rules: OrderRules, union_of: UnionOf, assignments_of: AssignmentsOf) -> None:
         self._rules = rules
         self._union_of = union_of
         self._assignments_of = assignments_of
+        self.streams = 0
         self.proceed_on_nack = False
         self._target: Snapshot | None = None
         self._next: Snapshot | None = None
@@ -57,11 +86,12 @@ class Gate:
         self._floor: Snapshot | None = None  # answers types that no stream asked for yet, until they are staged
         self._released: dict[str, ResourceSet] = {}
         self._acked: dict[str, ResourceSet] = {}
-        self._staged: set[str] = set()
-        self._types: list[ResourceType] = []
+        self._staged: frozenset[str] = _NONE
+        self._types: tuple[ResourceType, ...] = ()
         self._active = False
+        self._moved = False  # something was released that nobody was told of yet
         self._roster = Roster()
-        self._given_up: set[str] = set()
+        self._given_up: frozenset[str] = _NONE
         self._clusters_before: ResourceSet | None = None  # what was ACKed when clusters were last released
         self._cluster_position = 0
         self._cluster_released_s = 0.0
@@ -129,7 +159,7 @@ class Gate:
         if type_url not in self._released:
             self._released[type_url] = self._first_release(type_url, old, now_s)
             if track.type not in self._types:
-                self._types = sorted((*self._types, track.type), key=lambda type: type.rank)
+                self._types = _ranked(frozenset((type_url, *(type.type_url for type in self._types))))
         self._roster.add(track, now_s)
 
     def leave(self, track: Track) -> None:
@@ -151,20 +181,22 @@ class Gate:
 
     def heard(self, track: Track) -> None:
         """The track's type was ACKed: it is waited for again."""
-        self._given_up.discard(track.type.type_url)
+        if self._given_up:
+            self._given_up -= {track.type.type_url}
 
     # -- the transition ---------------------------------------------------------------------------------------------
 
     def advance(self, now_s: float) -> bool:
         """Release what may be released; True when something was."""
+        moved, self._moved = self._moved, False
         if not self._active or self._target is None:
-            return False
-        moved, staged = False, -1
+            return moved
+        staged = -1
         while staged < len(self._staged):  # what was staged last may let a type before it go on
             staged = len(self._staged)
             for type in self._types:
                 moved = self._step(type, now_s) or moved
-        if not moved and self._is_complete():
+        if not (moved and self._next is not None) and self._is_complete():
             self._active = False
             self._floor = self._returning_until_s = None
         return self._begin_next(now_s) or moved
@@ -176,7 +208,7 @@ class Gate:
         if self._leaving_since_s is not None and now_s - self._leaving_since_s >= self._rules.order_timeout_s:
             self._leaving_since_s, self._waived = None, True
         expired = [type_url for type_url, due_s in self._waits() if due_s <= now_s]
-        self._given_up.update(expired)
+        self._given_up = self._given_up.union(expired)
         for type_url in expired:
             # What waited will refer to this content now, so the next union must have it.
             self._acked[type_url] = self.release_of(type_url)
@@ -184,6 +216,8 @@ class Gate:
 
     def deadline_s(self) -> float | None:
         """When ``expire`` or ``advance`` should be called although nothing happened."""
+        if not self._active and self._leaving_since_s is None:
+            return None  # all that is awaited is awaited by a transition
         due = [due_s for _, due_s in self._waits()]
         if self._next is not None:
             due.append(self._next_since_s + self._rules.offer_timeout_s)
@@ -199,7 +233,7 @@ class Gate:
         if type_url not in self._staged:
             if not all(self._is_open(url) for url in type.waits_for):
                 return False
-            self._staged.add(type_url)
+            self._staged |= {type_url}
             return self._release(type, self._staged_set(type, goal), now_s)
         if self.release_of(type_url) is goal or (not type.pinned and self._next is not None):
             return False
@@ -241,16 +275,36 @@ class Gate:
         """Start the transition to the next snapshot, if there is one and the present one is over or stuck."""
         if self._next is None or not (self._is_over(now_s)):
             return False
+        idle = not self._active
         self._floor, self._target, self._next = self._target, self._next, None
-        self._staged.clear()
-        self._become_active()
+        self._staged = _NONE
+        if not (idle and self._release_at_once(now_s)):
+            self._become_active()
+        return True
+
+    def _release_at_once(self, now_s: float) -> bool:
+        """Without going through a transition, for the most frequent pushes: none of what changes waits for anything.
+
+        True when that is so and all is released, which is what the transition would come to in its first step.
+        """
+        target, staged = self._target, []
+        assert target is not None
+        for type_url, released in self._released.items():
+            goal = target.get(type_url)
+            if goal is released:
+                continue
+            if released.type.waits_for or self._staged_set(released.type, goal) is not goal:
+                return False
+            staged.append(goal)
+        for goal in staged:
+            self._moved = self._release(goal.type, goal, now_s) or self._moved
+        self._floor = None
         return True
 
     def _become_active(self) -> None:
         """A transition concerns every type of both sides, asked for or not: who has not asked yet may still refer."""
         snapshots = (snapshot for snapshot in (self._target, self._floor) if snapshot is not None)
-        urls = {*self._released, *(url for snapshot in snapshots for url in snapshot.sets)}
-        self._types = sorted(map(resource_type, urls), key=lambda type: type.rank)
+        self._types = _ranked(frozenset(self._released).union(*(snapshot.sets for snapshot in snapshots)))
         self._active = True
 
     def _is_over(self, now_s: float) -> bool:
@@ -269,9 +323,8 @@ class Gate:
 
     def _unstage_followers(self) -> None:
         """Types that never wait take the newest content at once."""
-        for type in self._types:
-            if not type.pinned:
-                self._staged.discard(type.type_url)
+        if self._staged:
+            self._staged = frozenset(url for url in self._staged if resource_type(url).pinned)
 
     def _goal(self, type_url: str) -> ResourceSet:
         if self._target is None:
@@ -294,7 +347,7 @@ class Gate:
         if not self._active:
             self._returning_until_s = now_s + self._rules.return_s
         self._acked[type_url] = old
-        self._staged.discard(type_url)
+        self._staged -= {type_url}
         self._become_active()
         return old
 
@@ -378,9 +431,7 @@ class Gate:
         expected = self._assignments_of(self._clusters_before, released)
         if not expected:
             return True
-        lagging = self._roster.lagging(endpoints)
-        in_step = (track for track in self._roster.of(endpoints) if track not in lagging)
-        return expected <= names_of(in_step)
+        return expected <= names_of(track for track in self._roster.of(endpoints) if not track.lags)
 
     def _waits(self) -> Iterator[tuple[str, float]]:
         """Types that something waits for, and when that wait ends."""
@@ -402,3 +453,13 @@ class Gate:
             for url in type.waits_for
             if url in self._staged
         }
+
+
+_NONE: frozenset[str] = frozenset()
+_SCOPES = 1024
+
+
+@lru_cache(maxsize=_SCOPES)
+def _ranked(urls: frozenset[str]) -> tuple[ResourceType, ...]:
+    """The types that a transition concerns, in the order of their ranks; one tuple for all clients in it."""
+    return tuple(sorted(map(resource_type, urls), key=lambda type: (type.rank, type.type_url)))

@@ -1,4 +1,4 @@
-"""What a SotW request repeats: its names, thousands with every ACK, found in its bytes without reading them.
+"""What requests repeat: a long node, and thousands of names with every ACK, found in their bytes without reading them.
 
 A message's serialization is a sequence of fields, and may be cut between any two of them. A client that restates its
 names sends the same bytes for them each time, between the few that differ: ``split`` cuts them out, so that whoever
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 WORTHWHILE_BYTES = 4096  # below this, reading the names is as quick
 
-_LEADING_TAGS = (0x0A, 0x12)  # version_info and node stand before the names
+SOTW_NODE_TAG = 0x12
+DELTA_NODE_TAG = 0x0A
+
+_LEADING_TAGS = (0x0A, 0x12)  # SotW: version_info and node stand before the names; Delta: node and type_url
 _NAMES_TAG = 0x1A
 _TYPE_URL_TAG = 0x22  # behind them, as every client writes its fields in order of their numbers
 _TYPE_PREFIX = b"type.googleapis.com/"
@@ -28,6 +31,18 @@ def split(data: bytes) -> tuple[bytes, bytes] | None:
     if end <= start or data[end] != _TYPE_URL_TAG:
         return None
     return data[start:end], data[:start] + data[end:]
+
+
+def cut_node(data: bytes, tag: int) -> tuple[memoryview, bytes] | None:
+    """The node where it stands, and a copy of the rest of the request; None where it is not among the first fields."""
+    position = 0
+    while position < len(data) and data[position] in _LEADING_TAGS:
+        size, begin = _varint(data, position + 1)
+        end = begin + size
+        if data[position] == tag:
+            return (memoryview(data)[begin:end], data[:position] + data[end:]) if end <= len(data) else None
+        position = end
+    return None
 
 
 def _behind_leading_fields(data: bytes) -> int:

@@ -8,23 +8,31 @@ from xds.protocol.track import Track
 
 
 class Roster:
-    """Who is subscribed to what, over all streams of a client. Nothing is decided here."""
+    """Who is subscribed to what, over all streams of a client. Nothing is decided here.
 
-    __slots__ = ("_lagging", "_lagging_since_s", "_tracks")
+    Most clients have one stream, so one track of each type: tuples are the smallest to keep.
+    """
+
+    __slots__ = ("_lagging_since_s", "_tracks")
 
     def __init__(self) -> None:
-        self._tracks: dict[str, dict[Track, None]] = {}
-        self._lagging: dict[str, dict[Track, None]] = {}
-        self._lagging_since_s: dict[str, float] = {}
+        self._tracks: dict[str, tuple[Track, ...]] = {}
+        self._lagging_since_s: dict[str, float] = {}  # only types of which some track lags
 
     def add(self, track: Track, now_s: float) -> None:
         """A stream asked for a type; until it is answered, it lags."""
-        self._tracks.setdefault(track.type.type_url, {})[track] = None
+        type_url = track.type.type_url
+        self._tracks[type_url] = (*self._tracks.get(type_url, ()), track)
         self.lag(track, now_s)
 
     def remove(self, track: Track) -> None:
         """The stream of this track ended."""
-        self._tracks.get(track.type.type_url, {}).pop(track, None)
+        type_url = track.type.type_url
+        left = tuple(other for other in self._tracks.get(type_url, ()) if other is not track)
+        if left:
+            self._tracks[type_url] = left
+        else:
+            self._tracks.pop(type_url, None)
 
     def of(self, type_url: str) -> Collection[Track]:
         """The tracks of a type."""
@@ -40,25 +48,25 @@ class Roster:
 
     def lag(self, track: Track, now_s: float) -> None:
         """The track does not hold what was released."""
-        type_url = track.type.type_url
-        self._lagging.setdefault(type_url, {})[track] = None
-        self._lagging_since_s.setdefault(type_url, now_s)
+        track.lags = True
+        self._lagging_since_s.setdefault(track.type.type_url, now_s)
 
     def catch_up(self, track: Track) -> bool:
         """The track holds what was released, or is gone; True when it was the last of its type to lag."""
         type_url = track.type.type_url
-        lagging = self._lagging.get(type_url)
-        if lagging is None:
-            return False
-        lagging.pop(track, None)
-        if lagging:
-            return False
-        self._lagging_since_s.pop(type_url, None)
-        return True
+        was_lagging, track.lags = track.lags, False
+        if type_url in self._lagging_since_s:
+            for other in self._tracks.get(type_url, ()):
+                if other.lags:
+                    return False
+            del self._lagging_since_s[type_url]
+        return was_lagging
 
     def lagging(self, type_url: str) -> Collection[Track]:
         """The tracks of a type that do not hold what was released."""
-        return self._lagging.get(type_url, ())
+        if type_url not in self._lagging_since_s:
+            return ()
+        return [track for track in self._tracks.get(type_url, ()) if track.lags]
 
     def lagging_since_s(self, type_url: str) -> float | None:
         """Since when some track of the type lags; None when none does."""
@@ -66,7 +74,7 @@ class Roster:
 
     def all_lagging(self) -> Iterable[Track]:
         """Every track that lags, of whatever type."""
-        return (track for tracks in self._lagging.values() for track in tracks)
+        return (track for type_url in self._lagging_since_s for track in self._tracks.get(type_url, ()) if track.lags)
 
 
 def names_of(tracks: Iterable[Track]) -> frozenset[str]:

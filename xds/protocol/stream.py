@@ -62,6 +62,27 @@ class DiscoveryStream:
     of the resource API (``v2`` on the v2 transport).
     """
 
+    __slots__ = (
+        "_cache",
+        "_clients",
+        "_former",
+        "_gate",
+        "_home",
+        "_home_epoch",
+        "_in_rank_order",
+        "_limits",
+        "_node_prefix",
+        "_peer",
+        "_tracks",
+        "_type_url",
+        "_variant",
+        "_waiting",
+        "api",
+        "client_key",
+        "node",
+        "view",
+    )
+
     def __init__(
         self,
         *,
@@ -76,6 +97,8 @@ class DiscoveryStream:
         self.api = api
         self.node: Node | None = None
         self.view: View | None = None
+        # Identifies the client, once it named itself: (peer address, node id). Its streams share a transition.
+        self.client_key: tuple[str, str] | None = None
         self._cache = cache
         self._clients = clients
         self._variant = variant
@@ -89,7 +112,7 @@ class DiscoveryStream:
         self._former: tuple[str, ...] = ()  # the groups its client holds something of, when it comes back
         self._tracks: dict[str, Track] = {}
         self._in_rank_order: tuple[Track, ...] = ()
-        self._waiting: dict[str, list[Request]] = {}  # requests of a node that no group matches yet
+        self._waiting: dict[str, list[Request]] | None = None  # requests of a node that no group matches yet
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
@@ -137,13 +160,14 @@ class DiscoveryStream:
         """When ``tick`` is due; None while nothing is awaited."""
         if self._gate is None:
             return None
-        due = [track.ack.dirty_since + self._limits.offer_timeout_s
-               for track in self._in_rank_order if track.ack.dirty_since is not None]  # fmt: skip
-        due += [track.heartbeat_at_s for track in self._in_rank_order if track.heartbeat_at_s is not None]
-        gate_due = self._gate.deadline_s()
-        if gate_due is not None:
-            due.append(gate_due)
-        return min(due, default=None)
+        due = self._gate.deadline_s()
+        for track in self._in_rank_order:
+            dirty_since, beat = track.ack.dirty_since, track.heartbeat_at_s
+            if dirty_since is not None and (due is None or dirty_since + self._limits.offer_timeout_s < due):
+                due = dirty_since + self._limits.offer_timeout_s
+            if beat is not None and (due is None or beat < due):
+                due = beat
+        return due
 
     def close(self) -> bool:
         """The stream ended: its state goes with it (rule 80). Closing twice is harmless.
@@ -157,7 +181,7 @@ class DiscoveryStream:
             self._clients.exit(self.client_key)
         self._gate = None
         self._tracks, self._in_rank_order = {}, ()
-        self._waiting.clear()
+        self._waiting = None
         return amid
 
     # -- where the node belongs -------------------------------------------------------------------------------------
@@ -181,11 +205,6 @@ class DiscoveryStream:
     # -- outputs for people -----------------------------------------------------------------------------------------
 
     @property
-    def client_key(self) -> tuple[str, str] | None:
-        """Identifies the client: (peer address, node id). Streams with the same key share a transition."""
-        return (f"{self._peer}{self.api}", self.node.id) if self.node is not None else None
-
-    @property
     def group(self) -> str:
         """The group followed; empty when none matches."""
         return self.view.group if self.view is not None else ""
@@ -199,7 +218,7 @@ class DiscoveryStream:
         """Everything that is refused is refused here, before anything changes."""
         type_url = check_type(request.type_url, self._type_url)
         track = self._tracks.get(type_url)
-        if track is None and len(self._tracks | self._waiting) >= self._limits.types_per_stream:
+        if track is None and len({*self._tracks, *(self._waiting or ())}) >= self._limits.types_per_stream:
             raise LimitError("types_per_stream", "too many resource types on one stream")
         check_names(request, len(track.subscription.interest.names) if track is not None else 0, self._limits)
         return type_url
@@ -209,7 +228,8 @@ class DiscoveryStream:
     def _identify(self, request: Request, events: list[Event], now: float) -> None:
         """Rule 2: "Only the first request of a STREAM is guaranteed to carry node"; the first one is kept."""
         if self.node is not None:
-            if request.node and not request.node.startswith(self._node_prefix):
+            # Of a node of 61 KB in every ACK, no more is looked at than what it begins with.
+            if request.node and request.node[: len(self._node_prefix)] != self._node_prefix:
                 other = wire.decode_node(request.node)
                 if other.id != self.node.id:
                     events.append(NodeMismatch(other))
@@ -220,7 +240,8 @@ class DiscoveryStream:
         self._node_prefix = wire.node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
-        self._gate = self._clients.enter((f"{self._peer}{self.api}", node.id))
+        self.client_key = (f"{self._peer}{self.api}", node.id)
+        self._gate = self._clients.enter(self.client_key)
         self._former = self._cache.former(node.id)
         if view is not None:
             self._follow(view, now)
@@ -235,6 +256,8 @@ class DiscoveryStream:
 
     def _park(self, type_url: str, request: Request) -> None:
         """Rule 9: "an unknown node with no snapshot: leave the watch open and answer when a snapshot appears"."""
+        if self._waiting is None:
+            self._waiting = {}
         parked = self._waiting.setdefault(type_url, [])
         if isinstance(request, SotwRequest):
             parked.clear()  # the newest request states the whole interest
@@ -243,8 +266,8 @@ class DiscoveryStream:
         parked.append(request)
 
     def _unpark(self, events: list[Event], now: float) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for type_url, requests in waiting.items():
+        waiting, self._waiting = self._waiting, None
+        for type_url, requests in (waiting or {}).items():
             for request in requests:
                 self._apply(type_url, request, events, now)
 
@@ -266,14 +289,15 @@ class DiscoveryStream:
 
     def _add_track(self, type_url: str, request: Request, now: float) -> Track:
         gate = self._require_gate()
-        track = self._tracks[type_url] = Track(resource_type(type_url), position=gate.next_position())
+        type = resource_type(type_url)
+        track = self._tracks[type.type_url] = Track(type, position=gate.next_position())
         self._in_rank_order = tuple(sorted(self._tracks.values(), key=lambda track: track.type.rank))
         gate.join(track, self._remember(track, request), now)
         if track.known.base is not None or track.known.doubted:
             # A reconnecting client shows what it holds of a child when its changed parent is already on the way.
             for parent in self._in_rank_order:
                 if parent.ack.offered is not None:
-                    self._warm(parent, track, parent.ack.offered.resource_set)
+                    self._warm(parent, track, parent.ack.offered.resource_set, now)
         return track
 
     def _remember(self, track: Track, request: Request) -> ResourceSet | None:
@@ -309,7 +333,7 @@ class DiscoveryStream:
         if isinstance(request, DeltaRequest) and owed:
             track.ack.rejected = b""  # rule 53: an explicit subscribe is answered, whatever was refused
         if isinstance(request, DeltaRequest) and answer is Answer.FIRST:
-            owed = delta.owed_at_first(track, owed, self._require_gate().release_of(track.type.type_url))
+            owed = delta.owed_at_first(track, owed, self._require_gate().release_of(track.type.type_url), self._cache)
         known.owe(owed)
 
     def _repeat(self, track: Track, request: Request, events: list[Event]) -> None:
@@ -328,7 +352,8 @@ class DiscoveryStream:
     def _subscribed(self, track: Track) -> Subscribed:
         interest = track.subscription.interest
         released = self._require_gate().release_of(track.type.type_url)
-        return Subscribed(track.type.type_url, interest.wildcard, interest.names, tuple(interest.missing(released)))
+        missing = self._cache.missing(interest, released)
+        return Subscribed(track.type.type_url, interest.wildcard, interest.names, missing)
 
     # -- offers -----------------------------------------------------------------------------------------------------
 
@@ -348,17 +373,19 @@ class DiscoveryStream:
 
     def _pump_all(self, gate: Gate, events: list[Event], now: float) -> None:
         for track in self._in_rank_order:
-            self._pump(track, gate, events, now)
+            if track.lags or track.type.narrowed_by:
+                self._pump(track, gate, events, now)
 
     def _pump(self, track: Track, gate: Gate, events: list[Event], now: float) -> None:
         """Offer what differs, if the state lets us."""
         released = gate.release_of(track.type.type_url)
         ack = track.ack
-        if ack.state is State.SETTLED and track.in_step_with(released) and not track.type.narrowed_by:
-            return
-        track.collect_withheld(released)
+        if track.withheld:
+            track.collect_withheld(released)
         if track.type.narrowed_by:
             self._narrow(track, gate)
+            if track.in_step_with(released):
+                return
         if ack.state is State.IN_FLIGHT and not self._may_supersede(track, released, events, now):
             return
         demand = self._demand(track, gate, released)
@@ -369,8 +396,9 @@ class DiscoveryStream:
             ack.become_held()  # rule 16: "After a NACK do NOT resend the same content"
         else:
             nonce, body = self._sign(track, built.response)
-            for child in self._in_rank_order:
-                self._warm(track, child, released)
+            if track.type.nack_holds:
+                for child in self._in_rank_order:
+                    self._warm(track, child, released, now)
             track.offer(built.response, nonce, built.draft, gate.next_position())
             events.append(Send(track.type.type_url, nonce, body, built.response))
             self._plan_heartbeat(track, now)
@@ -392,17 +420,16 @@ class DiscoveryStream:
 
     def _demand(self, track: Track, gate: Gate, released: ResourceSet) -> Demand:
         known = track.known
-        first = track.ack.state is State.NEW
         return Demand(
-            variant=self._variant,
-            base=known.base,
-            goal=released,
-            interest=track.subscription.interest,
-            coming=gate.coming(track.type.type_url),
-            owed=known.owed,
-            forced=track.forced,
-            first=first,
-            placeholders=track.placeholders,
+            self._variant,
+            known.base,
+            released,
+            track.subscription.interest,
+            gate.coming(track.type.type_url),
+            known.owed,
+            track.forced,
+            track.ack.state is State.NEW,
+            track.placeholders,
         )
 
     def _settle(self, track: Track, released: ResourceSet, withheld: frozenset[str], events: list[Event]) -> None:
@@ -418,13 +445,14 @@ class DiscoveryStream:
         body, nonce = self._cache.responses.respliced(response)
         return nonce, body
 
-    def _warm(self, parent: Track, child: Track, released: ResourceSet) -> None:
+    def _warm(self, parent: Track, child: Track, released: ResourceSet, now: float) -> None:
         """Rule 43: "Cluster warming needs an EDS response AFTER each CDS update that changes the cluster"."""
         if parent.type.nack_holds and child.type.alias == "endpoints" and parent.type.type_url in child.type.parents:
             # SotW clients ask again for what warms, Delta clients do not.
             doubted = parent.known.doubted if self._variant is Variant.DELTA else ()
             names = self._cache.assignments(parent.known.base, released, doubted)
             child.forced = child.forced | names if child.forced else names
+            self._require_gate().update(child, now)
 
     def _narrow(self, track: Track, gate: Gate) -> None:
         """Rule 29: a VHDS wildcard means the hosts under the route names the client subscribed to.

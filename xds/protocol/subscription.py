@@ -6,11 +6,11 @@ empty list of names means (rules 27, 28, 61, 62).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from xds.model.name import WILDCARD, XDSTP, canonical_names, is_glob, matches_glob
+from xds.model.name import WILDCARD, XDSTP, is_glob, matches_glob
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
 
@@ -22,13 +22,20 @@ class Interest:
     """Everything (``wildcard``), or ``names``, or both.
 
     ``routes`` narrows a wildcard to names under these route names: only VHDS has that (rule 29). ``globs`` are the
-    names among ``names`` that are xdstp collections.
+    names among ``names`` that are xdstp collections. It keys caches, so its hash is found once.
     """
 
     wildcard: bool = False
     names: frozenset[str] = NO_NAMES
     globs: tuple[str, ...] = ()
     routes: frozenset[str] | None = None
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.wildcard, self.names, self.routes)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def everything(self) -> bool:
@@ -76,17 +83,17 @@ class Shift:
     wildcard and are owed an answer, too (rule 59).
     """
 
-    added: set[str] = field(default_factory=set)
-    dropped: set[str] = field(default_factory=set)
-    returned: set[str] = field(default_factory=set)
+    added: frozenset[str] = NO_NAMES
+    dropped: frozenset[str] = NO_NAMES
+    returned: frozenset[str] = NO_NAMES
     everything: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.added or self.dropped or self.returned or self.everything)
 
     @property
-    def owed(self) -> set[str]:
-        return self.added | self.returned
+    def owed(self) -> frozenset[str]:
+        return self.added | self.returned if self.returned else self.added
 
 
 NO_SHIFT = Shift()
@@ -117,13 +124,14 @@ class Subscription:
             return NO_SHIFT
         self._started = True
         self.interest = _interest(wildcard, names, before.routes)
+        names = self.interest.names
         return Shift(
-            added=set(names - before.names),
-            dropped=set(before.names - names),
+            added=names - before.names if before.names else names,
+            dropped=before.names - names,
             everything=wildcard and not before.wildcard,
         )
 
-    def change(self, subscribe: Collection[str], unsubscribe: Collection[str]) -> Shift:
+    def change(self, subscribe: frozenset[str], unsubscribe: frozenset[str]) -> Shift:
         """Delta: the request states changes; subscribe is honoured before unsubscribe (rule 63).
 
         Rule 61: a legacy wildcard stays until ``*`` is unsubscribed; rule 62: unsubscribing the last name leaves
@@ -131,19 +139,21 @@ class Subscription:
         """
         if self._started and not subscribe and not unsubscribe:
             return NO_SHIFT  # a mere ACK must not cost a look at all names
-        added, gone = canonical_names(subscribe), canonical_names(unsubscribe)
-        before = self.interest
+        added, gone, before = subscribe, unsubscribe, self.interest
         legacy = not self._started and not added and self._legacy_allowed
         self._started = True
         wildcard = (before.wildcard or legacy or WILDCARD in added) and WILDCARD not in gone
-        names = ((before.names | added) - gone) - {WILDCARD} if added or gone else before.names
+        names = before.names | added if before.names else added
+        if gone or WILDCARD in names:
+            names = names - gone - {WILDCARD}
         if names != before.names or wildcard != before.wildcard:
             self.interest = _interest(wildcard, names, before.routes)
-        left = before.names & gone - {WILDCARD}
-        returned = {name for name in left if self.interest.wants_name(name)}
+        names = self.interest.names
+        left = before.names & gone - {WILDCARD} if gone else NO_NAMES
+        returned = frozenset(name for name in left if self.interest.wants_name(name))
         return Shift(
-            added=set(added & names),
-            dropped=set(left - returned),
+            added=added & names if before.names or gone else names,
+            dropped=left - returned,
             returned=returned,
             everything=wildcard and (not before.wildcard or WILDCARD in added),
         )

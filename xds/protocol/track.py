@@ -18,7 +18,8 @@ class Track:
     * ``withheld``: names asked for that the client's transition has yet to release; ``withheld_from`` lacked them;
     * ``placeholders``: the client shows no earlier version, so a missing assignment may be told by an empty one;
     * ``sent``, ``changed``: positions among all the client's doings of the last send and the last change of interest;
-    * ``outlived``: the interest changed so much that the response in flight will prove nothing.
+    * ``outlived``: the interest changed so much that the response in flight will prove nothing;
+    * ``lags``: it is not in step with what was released, as of the last that its client's gate was told of it.
     """
 
     __slots__ = (
@@ -28,6 +29,7 @@ class Track:
         "forced",
         "heartbeat_at_s",
         "known",
+        "lags",
         "outlived",
         "placeholders",
         "sent",
@@ -48,6 +50,7 @@ class Track:
         self.withheld_from: ResourceSet | None = None
         self.placeholders = False
         self.outlived = False
+        self.lags = False
         self.sent = 0
         self.changed = position
         self.sent_set: ResourceSet | None = None

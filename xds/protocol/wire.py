@@ -7,8 +7,11 @@ scalar field keeps its last value, so a body is built once, and a nonce spliced 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
@@ -19,38 +22,41 @@ from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Frame
 from xds.proto import wire_pb2
-from xds.protocol import restated as restated_names
-from xds.protocol.events import DeltaRequest, ErrorDetail, SotwRequest
+from xds.protocol import restated
+from xds.protocol.events import NO_NAMES, NO_VERSIONS, DeltaRequest, ErrorDetail, SotwRequest
 from xds.protocol.memo import Memo
 
 KNOWN_NAMES_ENTRIES = 256
-KNOWN_NAMES_BYTES = 64 << 20
-NO_NAMES: frozenset[str] = frozenset()
+KNOWN_NAMES_BYTES = 32 << 20
+NO_METADATA: Mapping[str, Any] = {}
+_SHARED_VALUES = 4096
+_SHARED_CHARACTERS = 256
 _NANOS = 1_000_000_000
 
 
 def decode_sotw(data: bytes) -> SotwRequest:
     """A DiscoveryRequest. Raises ``RemoteProtocolError`` for bytes that are none."""
+    names: frozenset[str] | None = None
+    node: bytes | memoryview = b""
+    if len(data) >= restated.WORTHWHILE_BYTES:
+        node, data = restated.cut_node(data, restated.SOTW_NODE_TAG) or (node, data)
+        names, data = _restated_names(data) or (names, data)
     message = wire_pb2.DiscoveryRequest()
-    restated = _restated_names(data) if len(data) >= restated_names.WORTHWHILE_BYTES else None
-    names, rest = restated if restated is not None else (None, data)
-    _parse(message, rest)
+    _parse(message, data)
     if message.resource_names:
         # Where names stand on both sides of the cut, they are those of the whole message.
         names = canonical_names(message.resource_names) | (names or NO_NAMES)
+    elif names is None:
+        names = _locator_names(message.resource_locators) if message.resource_locators else NO_NAMES
+    error = _error(message) if message.HasField("error_detail") else None
     return SotwRequest(
-        type_url=message.type_url,
-        names=names if names is not None else _locator_names(message.resource_locators),
-        version_info=message.version_info,
-        nonce=message.response_nonce,
-        error=_error(message),
-        node=message.node,
+        message.type_url, names, message.version_info, message.response_nonce, error, message.node or node
     )
 
 
 def _restated_names(data: bytes) -> tuple[frozenset[str], bytes] | None:
     """The names of a long request, and its bytes without them; None where they must be read with the rest."""
-    parts = restated_names.split(data)
+    parts = restated.split(data) if len(data) >= restated.WORTHWHILE_BYTES else None
     if parts is None:
         return None
     region, rest = parts
@@ -77,35 +83,74 @@ _known_names: Memo[bytes, frozenset[str] | None] = Memo(
 
 def decode_delta(data: bytes) -> DeltaRequest:
     """A DeltaDiscoveryRequest. Raises ``RemoteProtocolError`` for bytes that are none."""
+    if len(data) < restated.WORTHWHILE_BYTES:
+        return _read_delta(data)
+    node, rest = restated.cut_node(data, restated.DELTA_NODE_TAG) or (b"", data)
+    if len(rest) < restated.WORTHWHILE_BYTES:
+        request = _read_delta(rest)
+    else:
+        request = replace(_known_requests.get(rest, lambda: _read_delta(rest)))
+    request.node = request.node or node
+    return request
+
+
+def _read_delta(data: bytes) -> DeltaRequest:
     message = wire_pb2.DeltaDiscoveryRequest()
     _parse(message, data)
-    return DeltaRequest(
-        type_url=message.type_url,
-        subscribe=(*message.resource_names_subscribe, *_locator_names(message.resource_locators_subscribe)),
-        unsubscribe=(*message.resource_names_unsubscribe, *_locator_names(message.resource_locators_unsubscribe)),
-        initial_versions=dict(message.initial_resource_versions),
-        nonce=message.response_nonce,
-        error=_error(message),
-        node=message.node,
-    )
+    subscribe, unsubscribe, versions = NO_NAMES, NO_NAMES, NO_VERSIONS
+    if message.resource_names_subscribe or message.resource_locators_subscribe:
+        subscribe = canonical_names(message.resource_names_subscribe)
+        subscribe |= _locator_names(message.resource_locators_subscribe)
+    if message.resource_names_unsubscribe or message.resource_locators_unsubscribe:
+        unsubscribe = canonical_names(message.resource_names_unsubscribe)
+        unsubscribe |= _locator_names(message.resource_locators_unsubscribe)
+    if message.initial_resource_versions:
+        versions = MappingProxyType(dict(message.initial_resource_versions))
+    error = _error(message) if message.HasField("error_detail") else None
+    nonce, node = message.response_nonce, message.node
+    return DeltaRequest(message.type_url, subscribe, unsubscribe, versions, nonce, error, node)
 
 
-def decode_node(data: bytes) -> Node:
+# All clients that come back after a cut say the same, but for their nodes. By the bytes of what they say.
+_known_requests: Memo[bytes, DeltaRequest] = Memo(
+    KNOWN_NAMES_ENTRIES, KNOWN_NAMES_BYTES, lambda data, request: 8 * len(data)
+)
+
+
+def decode_node(data: bytes | memoryview) -> Node:
     """A Node, v2 or v3, without its list of extensions. Raises ``RemoteProtocolError`` for bytes that are none."""
     message = wire_pb2.Node()
-    _parse(message, data)
+    _parse(message, bytes(data))
     locality = message.locality
     version = _user_agent_version(message)
+    user_agent = f"{message.user_agent_name} {version}".strip() or message.build_version
     return Node(
         id=message.id,
-        cluster=message.cluster,
-        locality=Locality(locality.region, locality.zone, locality.sub_zone),
-        metadata=MessageToDict(message.metadata),
-        user_agent=f"{message.user_agent_name} {version}".strip() or message.build_version,
-        client_features=frozenset(message.client_features),
-        user_agent_name=message.user_agent_name,
-        user_agent_version=version,
+        cluster=_shared(message.cluster),
+        locality=_locality(_shared(locality.region), _shared(locality.zone), _shared(locality.sub_zone)),
+        metadata=MessageToDict(message.metadata) if message.HasField("metadata") else NO_METADATA,
+        user_agent=_shared(user_agent),
+        client_features=frozenset(map(_shared, message.client_features)) if message.client_features else NO_NAMES,
+        user_agent_name=_shared(message.user_agent_name),
+        user_agent_version=_shared(version),
     )
+
+
+def _shared(text: str) -> str:
+    """One object for all nodes that say the same, if it is short."""
+    return _one(text) if len(text) <= _SHARED_CHARACTERS else text
+
+
+@lru_cache(maxsize=_SHARED_VALUES)
+def _one(text: str) -> str:
+    return text
+
+
+def _locality(*parts: str) -> Locality:
+    return _one_locality(*parts) if max(map(len, parts)) <= _SHARED_CHARACTERS else Locality(*parts)
+
+
+_one_locality = lru_cache(maxsize=_SHARED_VALUES)(Locality)
 
 
 def node_prefix(node_id: str) -> bytes:
@@ -211,10 +256,8 @@ def _parse(message: wire_pb2.Node | wire_pb2.DiscoveryRequest | wire_pb2.DeltaDi
         raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, f"cannot decode {message.DESCRIPTOR.name}") from error
 
 
-def _error(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest) -> ErrorDetail | None:
+def _error(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest) -> ErrorDetail:
     # Rule 15: a NACK is known by the presence of error_detail alone, whatever its code.
-    if not message.HasField("error_detail"):
-        return None
     return ErrorDetail(message.error_detail.code, message.error_detail.message)
 
 
