@@ -100,6 +100,10 @@ class Requests:
             return text(1, version or b"") + names + field(4, url)
         return field(2, url) + names + (b"" if version is None else self._known.encoded(url, version))
 
+    def is_always_answered(self, subscription: int) -> bool:
+        """Whether the first request for a type is answered though the client holds all there is."""
+        return self._is_sotw or not self._names[subscription]
+
     def prepare(self, response: Response) -> Prepared:
         """The ACK of a response. Raises `UnexpectedResponseError`."""
         prepared = self._prepared.get(response)
@@ -144,13 +148,20 @@ class XdsStream:
 
     @property
     def is_answered(self) -> bool:
-        """Whether each subscription was answered since the stream opened."""
+        """Whether each subscription was answered since the stream opened, of those that must be.
+
+        In Delta a subscription by name whose resources the client holds is answered when something changes, if ever.
+        """
         return not self._unanswered
 
     def first_requests(self) -> list[bytes]:
         """gRPC messages, one per subscription, saying what the client holds."""
         requests = self._requests
-        self._unanswered = (1 << requests.subscriptions) - 1
+        self._unanswered = sum(
+            1 << subscription
+            for subscription, version in enumerate(self._versions)
+            if version is None or requests.is_always_answered(subscription)
+        )
         bodies = [requests.first(subscription, version) for subscription, version in enumerate(self._versions)]
         return [
             requests.with_node(self._index, body) if requests.node_every_request or not place else grpc_message(body)

@@ -249,7 +249,8 @@ class Fleet:
     async def reconnect(self, known: bool = True, timeout_s: float = 120.0) -> None:
         """All streams come back at once; returns when each was answered.
 
-        With ``known`` they say what they hold: SotW the version, Delta the version of each resource.
+        With ``known`` they say what they hold: SotW the version, Delta the version of each resource. Nobody waits for
+        an answer to Delta subscriptions by name then: there is none as long as nothing differs.
         """
         asked = [worker.ask("reconnect", known=known) for worker in self._workers]
         await self._all(asked, timeout_s, "the answers to streams that came back")

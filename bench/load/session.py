@@ -134,7 +134,10 @@ class Session(asyncio.Protocol):
     # Life
 
     async def connect(self) -> None:
-        """Connect and open all streams; tries again until it succeeds or the session is cut."""
+        """Connect and open all streams; tries again until it succeeds or the session is cut.
+
+        Raises ``ssl.SSLCertVerificationError``.
+        """
         self._is_wanted = True
         now = time.monotonic()
         for line in self._lines:
@@ -142,6 +145,8 @@ class Session(asyncio.Protocol):
         self._tally.expect(len(self._lines))
         self._connecting = asyncio.create_task(self._connect(0.0))
         await asyncio.wait([self._connecting])
+        if not self._connecting.cancelled():
+            self._connecting.result()
 
     async def _connect(self, after_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -156,6 +161,8 @@ class Session(asyncio.Protocol):
                 await asyncio.wait_for(connecting, CONNECT_TIMEOUT_S)
             except OSError as error:
                 self._tally.errors[f"connect: {type(error).__name__}"] += 1
+                if isinstance(error, ssl.SSLCertVerificationError):
+                    raise  # it will not be another one
                 after_s = RETRY_AFTER_S
             else:
                 return
@@ -248,6 +255,12 @@ class Session(asyncio.Protocol):
         self._by_stream[line.stream_id] = line
         for request in line.client.first_requests():
             self._http2.send(line.stream_id, request)
+        self._note_answered(line, time.monotonic())
+
+    def _note_answered(self, line: _Line, now: float) -> None:
+        if not line.is_answered and line.client.is_answered:
+            line.is_answered = True
+            self._tally.note_answered(now - line.opened_at)
 
     def _take(self, event: Data) -> None:
         stream_id, data, start, end = event
@@ -259,9 +272,8 @@ class Session(asyncio.Protocol):
             tally.messages += 1
             self._http2.send(stream_id, line.client.answer(response))
             now = time.monotonic()
-            if not line.is_answered and line.client.is_answered:
-                line.is_answered = True
-                tally.note_answered(now - line.opened_at)
+            if not line.is_answered:
+                self._note_answered(line, now)
             tally.note_ack(now, response.type_url, response.version, line.client.index)
 
     def _handle(self, event: Event) -> None:
