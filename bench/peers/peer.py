@@ -79,7 +79,8 @@ class Peer:
         """Start on a free port of the loopback address, or on ``port``, and end it at the end of the block.
 
         ``binary``: ours is pushed to in protobuf instead of JSON. ``flags`` are further ones of the program, for the
-        peers that are not ours. Raises ``PeerError`` when it does not start.
+        peers that are not ours: ``--ads=false`` lets go-snapshot's SotW clients ask for some of the assignments instead
+        of all, which in ADS mode it never answers. Raises ``PeerError`` when it does not start.
         """
         chosen = free_port() if port is None else port
         if kind == "ours":

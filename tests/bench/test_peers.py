@@ -25,8 +25,9 @@ from xds.proto import wire_pb2
 
 CLUSTERS = 4
 GO_TIMEOUT_S = 2_000  # the first run builds the Go program, on whatever machine
+NO_GO = "no Go toolchain on the path: the benchmarks alone need one"
 NEEDS_GO = (
-    pytest.mark.skipif(go_command() is None, reason="no Go toolchain on the path: the benchmarks alone need one"),
+    pytest.mark.skipif(go_command() is None, reason=NO_GO),
     pytest.mark.timeout(GO_TIMEOUT_S),
     pytest.mark.xdist_group("go-control-plane"),
 )
@@ -138,6 +139,18 @@ async def test_a_peer_serves_every_push_to_a_client_of_clusters_and_assignments(
 async def test_a_peer_serves_clusters_alone(kind: Kind, variant: str) -> None:
     async with Peer.start(kind) as peer:
         await follow(peer, variant, 0)
+
+
+@pytest.mark.skipif(go_command() is None, reason=NO_GO)
+@pytest.mark.timeout(GO_TIMEOUT_S)
+@pytest.mark.xdist_group("go-control-plane")
+async def test_a_snapshot_cache_out_of_ads_mode_answers_clients_of_some_assignments() -> None:
+    """In ADS mode a SotW request by name that leaves out one of the snapshot's names is never answered."""
+    async with Peer.start("go-snapshot", flags=["--ads=false"]) as peer:
+        await peer.push(CLUSTERS, CLUSTERS, "all", 1)
+        with GrpcStream(port_of(peer)) as stream:
+            response = await asyncio.to_thread(stream.send(sotw(ENDPOINT, [name_of(1)])).receive)
+            assert [parsed(ENDPOINT, one.value).cluster_name for one in response.resources] == [name_of(1)]
 
 
 async def test_our_server_is_pushed_to_in_protobuf_too() -> None:
