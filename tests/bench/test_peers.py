@@ -27,6 +27,7 @@ CLUSTERS = 4
 GO_TIMEOUT_S = 2_000  # the first run builds the Go program, on whatever machine
 NO_GO = "no Go toolchain on the path: the benchmarks alone need one"
 NEEDS_GO = (
+    pytest.mark.soak,  # a minute of building, for what the product does not need
     pytest.mark.skipif(go_command() is None, reason=NO_GO),
     pytest.mark.timeout(GO_TIMEOUT_S),
     pytest.mark.xdist_group("go-control-plane"),
@@ -141,6 +142,7 @@ async def test_a_peer_serves_clusters_alone(kind: Kind, variant: str) -> None:
         await follow(peer, variant, 0)
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(go_command() is None, reason=NO_GO)
 @pytest.mark.timeout(GO_TIMEOUT_S)
 @pytest.mark.xdist_group("go-control-plane")
