@@ -49,6 +49,12 @@ SPECIFIED: Mapping[str, tuple[str, frozenset[str]]] = {
         ("rollbacks", "counter", "reason"),
         ("missing_resources", "gauge", "type"),
         ("event_loop_lag_seconds", "gauge", ""),
+        ("streams_awaiting_admission", "gauge", ""),
+        ("admission_seconds", "histogram", ""),
+        ("in_flight_bytes", "gauge", ""),
+        ("in_flight_waits", "counter", ""),
+        ("slow_streams", "gauge", ""),
+        ("slow_streams_cut", "counter", ""),
         ("build_info", "gauge", "version python edp"),
     )
 }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from time import monotonic
 
-from xds.server.turns import SHARE_S, Turns
+from xds.server.turns import BARE_ITERATIONS, SHARE_S, Turns
 
 PIECE_S = SHARE_S / 2
 
@@ -72,3 +73,20 @@ async def test_a_failure_costs_no_other_work() -> None:
     await asyncio.wait_for(turns.come(), 20)
     assert done == [1]
     assert [type(error) for error in told] == [ValueError]
+
+
+async def test_while_calls_arrive_shares_leave_iterations_bare() -> None:
+    turns, done = Turns(), list[int]()
+
+    def work(number: int) -> None:
+        turns.make_way()
+        piece(done, number)()
+
+    for number in range(6):
+        turns.take(partial(work, number))
+    iterations = 0
+    while len(done) < 6:
+        await asyncio.sleep(0)
+        iterations += 1
+    assert done == list(range(6))
+    assert iterations > BARE_ITERATIONS

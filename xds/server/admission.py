@@ -23,12 +23,16 @@ ANSWER_S = 1.0  # for who did speak; the loop is overloaded then, or the client 
 class Place:
     """The place of one admitted stream."""
 
-    __slots__ = ("_admission", "_timer", "is_heard")
+    __slots__ = ("_admission", "_heard", "_timer")
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
         self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(SILENT_S, self._expire)
-        self.is_heard = False
+        self._heard = False
+
+    def hear(self) -> None:
+        """The stream's first request is there."""
+        self._heard = True
 
     def leave(self) -> None:
         """The stream's first request is taken up, or it has ended. Harmless when repeated."""
@@ -38,8 +42,8 @@ class Place:
             self._admission._left()
 
     def _expire(self) -> None:
-        if self.is_heard and self._timer is not None:
-            self.is_heard = False
+        if self._heard and self._timer is not None:
+            self._heard = False
             self._timer = asyncio.get_running_loop().call_later(ANSWER_S, self._expire)
         else:
             self.leave()

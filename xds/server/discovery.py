@@ -231,7 +231,7 @@ class StreamShell:
         try:
             while (data := await read()) is not grpc.aio.EOF:
                 if self._place is not None:
-                    self._place.is_heard = True
+                    self._place.hear()
                 delay_s = self._rate.take(monotonic())
                 if delay_s > 0 or len(self._outbox) >= OUTBOX_LIMIT:
                     await self._hold_back(delay_s)

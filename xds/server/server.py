@@ -167,6 +167,7 @@ class XdsServer:
     def _stream_handler(self, service: DiscoveryService, variant: Variant) -> Any:
         async def handle(_requests: Any, context: Any) -> None:
             assert self._shared is not None
+            self.registry.turns.make_way()
             place = await self._admission.enter()
             try:
                 refusal = self._gate.late_refusal()

@@ -15,15 +15,22 @@ from time import monotonic
 
 SHARE_S = 0.004
 
+# gRPC takes in one call at a time, in some four iterations of the loop: fifty a second, were all of them full of work.
+# While calls arrive, so many iterations without stream work come behind each share.
+BARE_ITERATIONS = 24
+ARRIVING_S = 0.1
+
 Work = Callable[[], None]
 
 
 class Turns:
     """The queue of one loop's stream work, first come, first served."""
 
-    __slots__ = ("_queue", "_running")
+    __slots__ = ("_arriving_until", "_bare", "_queue", "_running")
 
     def __init__(self) -> None:
+        self._arriving_until = 0.0
+        self._bare = 0
         self._queue: deque[Work] = deque()
         self._running = False
 
@@ -39,6 +46,10 @@ class Turns:
             self._running = True
             asyncio.get_running_loop().call_soon(self._run)
 
+    def make_way(self) -> None:
+        """A call has arrived, and others may be behind it."""
+        self._arriving_until = monotonic() + ARRIVING_S
+
     async def come(self) -> None:
         """Return when all that was taken before is done."""
         turn = asyncio.get_running_loop().create_future()
@@ -47,6 +58,10 @@ class Turns:
 
     def _run(self) -> None:
         """One iteration's share."""
+        if self._bare:
+            self._bare -= 1
+            asyncio.get_running_loop().call_soon(self._run)
+            return
         queue, ends_at = self._queue, monotonic() + SHARE_S
         try:
             while queue:
@@ -56,6 +71,7 @@ class Turns:
         finally:
             self._running = bool(queue)
             if queue:
+                self._bare = BARE_ITERATIONS if ends_at < self._arriving_until else 0
                 asyncio.get_running_loop().call_soon(self._run)
 
 
