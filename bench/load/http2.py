@@ -51,6 +51,8 @@ from bench.load.frames import (
     unpadded,
 )
 
+WINDOW_UPDATE_HEAD = 4 << 8 | WINDOW_UPDATE
+
 
 class _Stream:
     __slots__ = ("pending", "received", "send_window")
@@ -165,6 +167,11 @@ class Connection:
             behind = at + FRAME_HEADER_BYTES + size
             if behind > end:
                 break
+            if length_and_kind == WINDOW_UPDATE_HEAD and self._block is None:
+                # Two of these come with every message.
+                self._window_update(stream_id & MAX_WINDOW, NUMBER.unpack_from(data, behind - 4)[0] & MAX_WINDOW)
+                at = behind
+                continue
             payload = data[at + FRAME_HEADER_BYTES : behind]
             self._handle(events, length_and_kind & 0xFF, flags, stream_id & MAX_WINDOW, payload)
             at = behind
@@ -221,7 +228,7 @@ class Connection:
             elif kind == PING and not flags & ACK:
                 self._out.append(frame(PING, ACK, 0, payload))
             elif kind == WINDOW_UPDATE:
-                self._window_update(stream_id, NUMBER.unpack(payload)[0] & MAX_WINDOW)
+                raise Http2Error(f"WINDOW_UPDATE with {len(payload)} bytes")
             elif kind == GOAWAY:
                 last, code = struct.unpack_from(">II", payload)
                 events.append(GoneAway(last & MAX_WINDOW, code, payload[8:]))
@@ -274,10 +281,12 @@ class Connection:
     def _window_update(self, stream_id: int, size: int) -> None:
         if not stream_id:
             self._send_window += size
-            self._pump_blocked()
+            if self._blocked:
+                self._pump_blocked()
         elif (stream := self._streams.get(stream_id)) is not None:
             stream.send_window += size
-            self._pump(stream_id, stream)
+            if stream.pending:
+                self._pump(stream_id, stream)
 
     def _pump_blocked(self) -> None:
         for stream_id in list(self._blocked):

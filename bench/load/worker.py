@@ -23,8 +23,9 @@ import uvloop
 from bench.load.client import KnownResources, Requests, XdsStream
 from bench.load.frames import header_block
 from bench.load.messages import Layouts, MessageReader, WholeReader
-from bench.load.session import Reader, Session, Tally, Target
+from bench.load.session import Reader, Session, Target
 from bench.load.spec import ADS, METHODS, FleetSpec
+from bench.load.tally import Tally
 
 MAX_LINE_BYTES = 256 << 20
 TELL_EVERY_S = 0.005

@@ -229,6 +229,7 @@ def test_first_bytes_grant_the_window_on_the_connection_too() -> None:
         frame(f.DATA, f.PADDED, 1, b""),
         frame(f.RST_STREAM, 0, 1, b"no"),
         frame(f.SETTINGS, 0, 0, b"odd"),
+        frame(f.WINDOW_UPDATE, 0, 0, b"odd"),
         frame(f.DATA, 0, 1, bytes(f.DEFAULT_MAX_FRAME + 1)),
     ],
 )
