@@ -6,17 +6,20 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 	$(name) -c 'import sys, venv; print("ok" if sys.version_info >= (3, 11) else "")' 2>/dev/null),$(name))))
 WORKERS ?= 2
 STAMP := $(VENV)/installed.stamp
+BENCH_STAMP := $(VENV)/bench.stamp
 SOURCES := xds api tests bench examples
 PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check format generate clean
+.PHONY: help setup demo test soak bench bench-quick check format generate clean
 
 help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
 	@echo "make test      run the tests"
 	@echo "make check     formatting, lint, types, import contracts, generated code"
 	@echo "make soak      run the long tests"
+	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; hours)"
+	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make format    format the code"
 	@echo "make generate  regenerate the checked-in generated code"
 	@echo "make setup     make the virtual environment in $(VENV)"
@@ -38,6 +41,17 @@ test: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m soak --timeout 3600 --durations=15
+
+bench: $(BENCH_STAMP)
+	$(BIN)/python -m bench.suite --all
+
+bench-quick: $(BENCH_STAMP)
+	$(BIN)/python -m bench.suite --quick
+
+# What draws the plots: nothing else needs it.
+$(BENCH_STAMP): bench/requirements.txt $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
+	@touch $@
 
 check: $(STAMP)
 	$(BIN)/ruff format --check $(SOURCES)

@@ -1,0 +1,72 @@
+"""The workload of the admin call alone: (g)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+from bench.fanout import Server
+from bench.pushes import GROUP, assignment, cluster, lateness, running_server
+from bench.suite.goals import OURS
+from bench.suite.measure import WARM_ROUNDS
+from bench.suite.process import cpu_s
+from bench.suite.stage import Stage
+from xds.codec.resources import decode_document
+from xds.proto import wire_pb2
+
+ANSWER_TIMEOUT_S = 300.0
+MEDIA = {"json": "application/json", "binary": "application/x-protobuf"}
+
+
+async def admin_calls(stage: Stage) -> None:
+    """``PUT /snapshot`` of N EDS clusters and their N assignments, all of these changed; on disk (SQLite), no streams.
+
+    From the request to its answer, and how long the event loop was held meanwhile: called every millisecond, how much
+    later than that, as far as the process itself was at work.
+    """
+    for size in stage.scale.admin:
+        found: dict[str, dict[str, list[float]]] = {form: {} for form in MEDIA}
+        with tempfile.TemporaryDirectory() as folder, running_server(Path(folder)) as server:
+            async with httpx.AsyncClient(base_url=server.http, timeout=ANSWER_TIMEOUT_S) as client:
+                for number in range(WARM_ROUNDS + stage.rounds):
+                    for offset, form in enumerate(MEDIA):
+                        content = await asyncio.to_thread(body, form, size, len(MEDIA) * number + offset)
+                        figures = await _put(client, server, Path(folder), content, MEDIA[form])
+                        for name, value in figures.items() if number >= WARM_ROUNDS else ():
+                            found[form].setdefault(name, []).append(value)
+        for form, form_figures in found.items():
+            stage.keep(f"g/{form}/{size}", {OURS: form_figures}, clusters=size, assignments=size, form=form)
+
+
+def body(form: str, size: int, edition: int) -> bytes:
+    """A snapshot as JSON, or as a serialized DiscoveryResponse."""
+    resources = [cluster(index) for index in range(size)] + [assignment(index, edition) for index in range(size)]
+    text = json.dumps({"resources": resources}).encode()
+    if form == "json":
+        return text
+    message = wire_pb2.DiscoveryResponse()
+    for resource in decode_document(text, "json").resources:
+        message.resources.add(type_url=resource.type_url, value=resource.body)
+    return bytes(message.SerializeToString())
+
+
+async def _put(client: httpx.AsyncClient, server: Server, folder: Path, content: bytes, media: str) -> dict[str, float]:
+    await lateness(server, folder)
+    before_s, began = cpu_s(server.pid), time.monotonic()
+    answer = await client.put(f"{GROUP}/snapshot", content=content, headers={"Content-Type": media})
+    took_s = time.monotonic() - began
+    answer.raise_for_status()
+    spent_s = cpu_s(server.pid) - before_s
+    late = await lateness(server, folder)
+    return {
+        "answer_ms": took_s * 1e3,
+        "cpu_ms": spent_s * 1e3,
+        "held_ms": late.own_ms,
+        "late_ms": late.late_ms,
+        "body_mb": len(content) / 1e6,
+    }

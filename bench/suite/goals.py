@@ -1,0 +1,165 @@
+"""The goals, as data, and what the results say to each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench.suite.results import Cell, Results
+
+OURS: Final = "ours"
+SNAPSHOT: Final = "go-snapshot"
+LINEAR: Final = "go-linear"
+BROADCASTER: Final = "broadcaster"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Our figure in every cell that matches, at most ``bound`` times the peer's; without a peer, at most ``bound``.
+
+    ``base`` names another cell to compare with, instead of the same one. ``asks`` are conditions of the cell without
+    which the verdict is but a hint.
+    """
+
+    workload: str
+    what: str
+    cells: str
+    figure: str
+    bound: float
+    peer: str = ""
+    base: str = ""
+    below: bool = False
+    unit: str = ""
+    asks: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The worst of the cells; ``value`` is None when none was measured. ``low`` and ``high``: over the rounds."""
+
+    goal: Goal
+    value: float | None = None
+    low: float = 0.0
+    high: float = 0.0
+    cell: str = ""
+    ours: float = 0.0
+    theirs: float | None = None
+    short: str = ""
+
+    @property
+    def met(self) -> bool:
+        """False as well where nothing was measured."""
+        if self.value is None:
+            return False
+        return self.value < self.goal.bound if self.goal.below else self.value <= self.goal.bound
+
+    @property
+    def word(self) -> str:
+        """What the table says."""
+        if self.value is None:
+            return "not measured"
+        said = "met" if self.met else "**missed**"
+        return f"{said} ({self.short})" if self.short else said
+
+
+def judge(goal: Goal, results: Results) -> Verdict:
+    """The cell in which the goal is furthest from being met."""
+    verdicts = list(_judge_cells(goal, results))
+    return max(verdicts, key=lambda verdict: verdict.value or 0.0) if verdicts else Verdict(goal)
+
+
+def judge_all(results: Results) -> list[Verdict]:
+    """All goals, in the order of the issue."""
+    return [judge(goal, results) for goal in GOALS]
+
+
+def _judge_cells(goal: Goal, results: Results) -> Iterator[Verdict]:
+    for cell in results.matching(goal.cells):
+        base = results.cells.get(goal.base) if goal.base else cell
+        ours = cell.median(OURS, goal.figure)
+        if base is None or ours is None:
+            continue
+        short = _short(goal, cell)
+        if not goal.peer:
+            values = cell.values(OURS, goal.figure)
+            yield Verdict(goal, ours, min(values), max(values), cell.key, ours, None, short)
+        elif theirs := base.median(goal.peer, goal.figure):
+            low, high = _spread(cell.values(OURS, goal.figure), base.values(goal.peer, goal.figure))
+            yield Verdict(goal, ours / theirs, low, high, cell.key, ours, theirs, short)
+
+
+def _spread(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """The smallest and the largest ratio of rounds that followed each other."""
+    ratios = [one / other for one, other in zip(ours, theirs, strict=False) if other]
+    return (min(ratios), max(ratios)) if ratios else (0.0, 0.0)
+
+
+def _short(goal: Goal, cell: Cell) -> str:
+    """In which conditions the cell falls short of what the goal asks."""
+    missing = [name for name, least in goal.asks if cell.conditions.get(name, 0) < least]
+    return ", ".join(f"at {cell.conditions.get(name, 0):g} {name.replace('_', ' ')}" for name in missing)
+
+
+def _cpu(what: str, cells: str, bound: float, peer: str = SNAPSHOT) -> Goal:
+    return Goal("CPU per push + ACK", what, cells, "cpu_us", bound, peer, unit="us")
+
+
+def _memory(clusters: int, bound: float) -> Goal:
+    what = f"{clusters:,} clusters"
+    return Goal("memory per idle stream in step", what, f"e/*/{clusters}", "stream_kb", bound, SNAPSHOT, unit="kB")
+
+
+def _growth(variant: str, clusters: int) -> Goal:
+    what = f"10,000 streams over 1,000, {_named(variant)}, {clusters:,} clusters"
+    change = "all" if variant == "sotw" else "one"
+    cells = [f"f/{variant}/{clusters}/{change}/{streams}" for streams in (10_000, 1_000)]
+    return Goal("growth", what, cells[0], "cpu_us", 1.3, OURS, base=cells[1], unit="us")
+
+
+def _storm(what: str, figure: str, bound: float, unit: str, **asks: float) -> Goal:
+    asked = (("streams", 5_000.0), *asks.items())
+    return Goal("storm of 5,000 clients", what, "d/*", figure, bound, unit=unit, asks=asked)
+
+
+def _admin(what: str, cells: str, figure: str, bound: float) -> Goal:
+    return Goal("admin push of 1,000 EDS clusters and their assignments", what, cells, figure, bound, unit="ms")
+
+
+def _named(variant: str) -> str:
+    return "SotW" if variant == "sotw" else "Delta"
+
+
+GOALS: tuple[Goal, ...] = (
+    _cpu("10 clusters, SotW, of the snapshot cache", "a/sotw/10/*", 1.0),
+    _cpu("the same at 5,000 streams", "f/sotw/10/all/5000", 0.85),
+    _cpu("10 clusters, Delta, of the snapshot cache", "a/delta/10/*", 1.25),
+    _cpu("10 clusters, SotW, of the bare broadcaster", "a/sotw/10/*", 1.35, BROADCASTER),
+    _cpu("10 clusters, Delta, of the bare broadcaster", "a/delta/10/*", 1.35, BROADCASTER),
+    _cpu("all of 1,000 clusters, SotW, of the snapshot cache", "a/sotw/1000/all", 0.07),
+    _cpu("all of 1,000 clusters, Delta, of the snapshot cache", "a/delta/1000/all", 0.07),
+    _cpu("all of 1,000 clusters, SotW, of the linear cache", "a/sotw/1000/all", 0.25, LINEAR),
+    _cpu("all of 1,000 clusters, Delta, of the linear cache", "a/delta/1000/all", 0.25, LINEAR),
+    _cpu("one of 1,000 clusters, Delta", "a/delta/1000/one", 0.4),
+    _cpu("one of 10,000 clusters, Delta", "a/delta/10000/one", 0.03),
+    _cpu("a 61 KB node in every ACK", "node/*", 0.45),
+    Goal("wall time", "from accepted push to last ACK, the worst cell", "[abf]*", "wall_ms", 1.0, SNAPSHOT,
+         below=True, unit="ms"),
+    Goal("wall time", "from the call that pushes to last ACK, the worst cell", "[abf]*", "call_ms", 1.0, SNAPSHOT,
+         below=True, unit="ms"),
+    _memory(10, 0.95),
+    _memory(1_000, 0.16),
+    _memory(10_000, 0.03),
+    *(Goal("memory per idle stream in step", f"the same at 10 and at 10,000 clusters, {_named(variant)}",
+           f"e/{variant}/10000", "stream_kb", 1.1, OURS, base=f"e/{variant}/10", unit="kB")
+      for variant in ("sotw", "delta")),
+    *(_growth(variant, clusters) for clusters in (10, 1_000) for variant in ("sotw", "delta")),
+    _storm("rejected", "rejected", 0, ""),
+    _storm("longest wait for the first answer", "longest_wait_s", 10, "s"),
+    _storm("longest that an established stream waits for a push", "longest_gap_s", 1, "s"),
+    _storm("peak memory over the steady state", "peak_ratio", 3, ""),
+    _storm("memory a minute later over the steady state", "later_ratio", 1.3, "", later_s=60),
+    _admin("JSON", "g/json/1000", "answer_ms", 400),
+    _admin("binary", "g/binary/1000", "answer_ms", 40),
+    _admin("longest that the event loop is held", "g/*/1000", "held_ms", 20),
+)  # fmt: skip

@@ -1,0 +1,113 @@
+"""The workloads that push and wait for the last ACK: (a), node, (b), (f), (i)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from bench.load.fleet import FleetSpec, Variant
+from bench.peers.peer import Tls
+from bench.suite.goals import BROADCASTER, LINEAR, OURS, SNAPSHOT
+from bench.suite.measure import Change, Changed, alternate, push_alone
+from bench.suite.stage import CLUSTERS, Stage, connect_all, named, reconnect
+from tests.support.pki import CertificateAuthority
+
+VARIANTS: tuple[Variant, ...] = ("sotw", "delta")
+CHANGES: tuple[Changed, ...] = ("all", "one")
+NODE_BYTES = 61_000
+NAMES, NAMED_STREAMS = 100, 1_000
+ALL_STREAMS = 200
+NODE_CLUSTERS = 10
+TLS_CLUSTERS = 10
+# Each names another hundred, and all of them the one that changes.
+NAME_SETS = 4
+
+
+def clients(streams: int, variant: Variant, **other: object) -> FleetSpec:
+    """Streams on connections of their own that follow all clusters."""
+    return FleetSpec(target="", streams=streams, variant=variant, subscriptions=CLUSTERS, **other)  # type: ignore[arg-type]
+
+
+async def fan_out(stage: Stage) -> None:
+    """Clusters alone, followed by everybody as a wildcard: all of them changed, then one of them."""
+    for size, streams in stage.scale.sizes:
+        async with stage.sides((OURS, SNAPSHOT, LINEAR, BROADCASTER), Change(size)) as sides:
+            changes = [Change(size, changed=changed) for changed in CHANGES]
+            alone = {
+                (side.kind, change): await push_alone(side, change, streams, stage.rounds)
+                for side in sides
+                for change in changes
+            }
+            for variant in VARIANTS:
+                await reconnect(sides, clients(streams, variant))
+                for change in changes:
+                    figures = await alternate(sides, change, stage.rounds)
+                    for side in sides:
+                        figures[side.kind].update(alone[side.kind, change])
+                    key = f"a/{variant}/{size}/{change.changed}"
+                    stage.keep(key, figures, variant=variant, clusters=size, changed=change.changed, streams=streams)
+
+
+async def large_node(stage: Stage) -> None:
+    """Envoy's own node of 61 KB in every request, which is how Envoy's default has it: 10 clusters, all changed."""
+    streams, change = stage.scale.node_streams, Change(NODE_CLUSTERS)
+    conditions = {"clusters": NODE_CLUSTERS, "changed": "all", "streams": streams, "node_bytes": NODE_BYTES}
+    async with stage.sides((OURS, SNAPSHOT), change) as sides:
+        for variant in VARIANTS:
+            await reconnect(sides, clients(streams, variant, node_bytes=NODE_BYTES, node_every_request=True))
+            figures = await alternate(sides, change, stage.rounds)
+            stage.keep(f"node/{variant}", figures, variant=variant, **conditions)
+
+
+async def assignments(stage: Stage) -> None:
+    """One assignment among 10,000 changes; clients follow by name: 100 each (four different hundreds), or all."""
+    count = stage.scale.named_assignments
+    conditions = {"assignments": count, "changed": "one"}
+    async with stage.sides((OURS, SNAPSHOT, LINEAR), Change(count, count), by_name=True) as sides:
+        for variant in VARIANTS:
+            for names, streams in ((NAMES, NAMED_STREAMS), (count, ALL_STREAMS)):
+                await reconnect(sides, *_followers(variant, names, streams, count))
+                figures = await alternate(sides, Change(count, count, "one"), stage.rounds)
+                key = f"b/{variant}/{names}"
+                stage.keep(key, figures, variant=variant, names=names, streams=streams, **conditions)
+
+
+def _followers(variant: Variant, names: int, streams: int, count: int) -> Iterator[FleetSpec]:
+    """Fleets that name the assignment that changes, and as many others as make up ``names``."""
+    sets = NAME_SETS if names < count else 1
+    for number in range(sets):
+        rest = range(1 + number * (names - 1), 1 + (number + 1) * (names - 1))
+        yield FleetSpec(target="", streams=streams // sets, variant=variant, subscriptions=named([0, *rest]))
+
+
+async def growth(stage: Stage) -> None:
+    """The same push to more and more streams: all changed in SotW, one changed in Delta."""
+    asked: tuple[tuple[Variant, Changed], ...] = (("sotw", "all"), ("delta", "one"))
+    for size, counts in stage.scale.growth:
+        async with stage.sides((OURS, SNAPSHOT), Change(size)) as sides:
+            for variant, changed in asked:
+                await reconnect(sides)
+                for before, streams in pairwise((0, *counts)):
+                    await connect_all(sides, clients(streams - before, variant))
+                    figures = await alternate(sides, Change(size, changed=changed), stage.rounds)
+                    key = f"f/{variant}/{size}/{changed}/{streams}"
+                    stage.keep(key, figures, variant=variant, clusters=size, changed=changed, streams=streams)
+
+
+async def encrypted(stage: Stage) -> None:
+    """Our server with TLS and without, 10 clusters, all changed: the two rows of a cell are two servers of ours."""
+    streams, change = stage.scale.tls_streams, Change(TLS_CLUSTERS)
+    conditions = {"clusters": TLS_CLUSTERS, "changed": "all", "streams": streams}
+    with tempfile.TemporaryDirectory() as folder:
+        authority = CertificateAuthority(Path(folder))
+        issued = authority.issue("server")
+        tls = Tls(issued.path, issued.key_path)
+        async with stage.sides((OURS,), change) as plain, stage.sides((OURS,), change, tls=tls) as encrypted:
+            encrypted[0].kind = "ours-tls"
+            for variant in VARIANTS:
+                await reconnect(plain, clients(streams, variant))
+                await reconnect(encrypted, clients(streams, variant, ca=authority.path))
+                figures = await alternate([*plain, *encrypted], change, stage.rounds)
+                stage.keep(f"i/{variant}", figures, variant=variant, **conditions)

@@ -1,0 +1,113 @@
+"""What every workload stands on: the servers it starts, the streams it connects, the cells it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bench.load.fleet import Fleet, FleetSpec, Subscription
+from bench.peers.peer import Kind, Peer, Tls
+from bench.suite import machine, measure
+from bench.suite.goals import OURS, SNAPSHOT
+from bench.suite.measure import ACK_TIMEOUT_S, Change
+from bench.suite.results import Cell, Figures, Results
+from bench.suite.scale import Scale
+from xds.model.resource_type import CLUSTER, ENDPOINT
+
+Side = measure.Side[Peer, Fleet]
+CLUSTERS = (Subscription(CLUSTER, None),)
+
+
+def named(indexes: Iterable[int]) -> tuple[Subscription, ...]:
+    """Assignments by name."""
+    return (Subscription(ENDPOINT, tuple(f"cluster-{index}" for index in indexes)),)
+
+
+@dataclass(slots=True)
+class Stage:
+    """One run of the suite. ``path`` is written after every cell."""
+
+    scale: Scale
+    results: Results
+    path: Path
+    rounds: int
+    commit: str = field(default_factory=machine.commit)
+
+    def keep(self, key: str, figures: Figures, **conditions: Any) -> None:
+        """Put a cell into the results, and tell of it."""
+        cell = Cell(
+            key=key,
+            conditions=conditions,
+            figures=figures,
+            scale=self.scale.name,
+            measured_at=machine.now(),
+            commit=self.commit,
+            load=machine.load(),
+        )
+        self.results.put(cell)
+        self.results.save(self.path)
+        print(told(cell), flush=True)
+
+    @asynccontextmanager
+    async def sides(
+        self, kinds: Sequence[Kind], first: Change, by_name: bool = False, tls: Tls | None = None
+    ) -> AsyncIterator[list[Side]]:
+        """A server of each kind with the first content, nobody connected; ended afterwards, with what was connected.
+
+        ``by_name``: clients will name some of the resources, not all, which the snapshot cache refuses in its ADS mode.
+        """
+        async with AsyncExitStack() as running:
+            sides = []
+            for kind in kinds:
+                flags = ["--ads=false"] if by_name and kind == SNAPSHOT else []
+                starting = Peer.start(kind, tls=tls, binary=kind == OURS, flags=flags)
+                side: Side = measure.Side(kind, await running.enter_async_context(starting))
+                running.push_async_callback(disconnect, side)
+                await side.server.push(first.clusters, first.assignments, "all", 0)
+                sides.append(side)
+            yield sides
+
+
+async def connect(side: Side, spec: FleetSpec) -> Fleet:
+    """Connect streams; returns when all of them have ACKed their first answer."""
+    fleet = Fleet(replace(spec, target=side.server.target, first_node=side.streams))
+    side.fleets.append((fleet, spec.streams))
+    side.streams += spec.streams
+    await fleet.start(ACK_TIMEOUT_S)
+    return fleet
+
+
+async def connect_all(sides: Iterable[Side], *specs: FleetSpec) -> None:
+    """Connect the same fleets to all sides."""
+    for side in sides:
+        for spec in specs:
+            await connect(side, spec)
+
+
+async def reconnect(sides: Sequence[Side], *specs: FleetSpec) -> None:
+    """End all streams of the sides, and connect these fleets instead."""
+    for side in sides:
+        await disconnect(side)
+    await connect_all(sides, *specs)
+
+
+async def disconnect(side: Side) -> None:
+    """End all streams of a side."""
+    await asyncio.gather(*(fleet.stop() for fleet, _ in side.fleets))
+    side.fleets.clear()
+    side.streams = 0
+
+
+def told(cell: Cell) -> str:
+    """A line for whoever watches: medians by peer."""
+    shown = ("cpu_us", "wall_ms", "call_ms", "stream_kb", "answer_ms", "p50", "p99", "longest_wait_s")
+    parts = []
+    for peer, figures in cell.figures.items():
+        medians = [f"{name} {cell.median(peer, name):.4g}" for name in shown if figures.get(name)]
+        parts.append(f"{peer} {', '.join(medians)}")
+    return f"{time.strftime('%H:%M:%S')} {cell.key:28} {' | '.join(parts)}"

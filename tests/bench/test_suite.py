@@ -1,0 +1,241 @@
+"""The suite: what it says of results, and one small cell of it for real."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from bench.load.fleet import Fleet
+from bench.peers.peer import Peer
+from bench.suite import report
+from bench.suite.goals import GOALS, Goal, judge, judge_all
+from bench.suite.latency import convergence_s, quantile
+from bench.suite.measure import Change, Clients, Side, alternate, push_once
+from bench.suite.process import cpu_s, rss_kb
+from bench.suite.pushes import clients
+from bench.suite.results import Cell, Figures, Results
+from bench.suite.scale import QUICK
+from bench.suite.stage import Stage, connect_all
+from bench.suite.workloads import WORKLOADS
+
+CPU = Goal("CPU", "all of 10", "a/*/10/all", "cpu_us", 0.5, "go-snapshot", unit="us")
+
+
+def cell(key: str, ours: list[float], theirs: list[float], figure: str = "cpu_us", **conditions: float) -> Cell:
+    return Cell(key, conditions, {"ours": {figure: ours}, "go-snapshot": {figure: theirs}})
+
+
+def results(*cells: Cell) -> Results:
+    return Results({"cpu": "a fast one", "cores": 2}, {cell.key: cell for cell in cells})
+
+
+# Verdicts
+
+
+def test_a_goal_is_judged_by_the_ratio_of_medians() -> None:
+    verdict = judge(CPU, results(cell("a/sotw/10/all", [40, 50, 900], [90, 100, 110])))
+    assert (verdict.value, verdict.ours, verdict.theirs) == (0.5, 50, 100)
+    assert verdict.word == "met"
+    assert (verdict.low, verdict.high) == (40 / 90, 900 / 110)
+
+
+def test_the_worst_cell_decides() -> None:
+    verdict = judge(CPU, results(cell("a/sotw/10/all", [10], [100]), cell("a/delta/10/all", [60], [100])))
+    assert (verdict.cell, verdict.word) == ("a/delta/10/all", "**missed**")
+
+
+def test_below_is_not_at_most() -> None:
+    goal = replace(CPU, bound=1.0, below=True)
+    assert not judge(goal, results(cell("a/sotw/10/all", [100], [100]))).met
+    assert judge(replace(goal, below=False), results(cell("a/sotw/10/all", [100], [100]))).met
+
+
+def test_a_goal_without_a_peer_is_absolute() -> None:
+    goal = Goal("storm", "longest wait", "d/*", "longest_wait_s", 10, unit="s")
+    verdict = judge(goal, results(cell("d/sotw", [10.5], [20], "longest_wait_s")))
+    assert (verdict.value, verdict.theirs, verdict.met) == (10.5, None, False)
+
+
+def test_a_goal_may_compare_two_cells_of_ours() -> None:
+    goal = replace(CPU, cells="f/10000", base="f/1000", peer="ours", bound=1.3)
+    both = results(cell("f/1000", [100], [1]), cell("f/10000", [120], [1]))
+    assert judge(goal, both).value == 1.2
+    assert judge(goal, results(cell("f/10000", [120], [1]))).word == "not measured"
+
+
+def test_a_smaller_run_is_named_in_the_verdict() -> None:
+    goal = replace(CPU, asks=(("streams", 5_000),))
+    assert judge(goal, results(cell("a/sotw/10/all", [1], [100], streams=200))).word == "met (at 200 streams)"
+    assert judge(goal, results(cell("a/sotw/10/all", [1], [100], streams=5_000))).word == "met"
+
+
+def test_what_was_not_measured_is_not_met() -> None:
+    verdicts = judge_all(Results())
+    assert len(verdicts) == len(GOALS)
+    assert {verdict.word for verdict in verdicts} == {"not measured"}
+
+
+def test_every_goal_asks_for_a_workload_that_there_is() -> None:
+    assert {goal.cells.partition("/")[0] for goal in GOALS} - {"[abf]*"} <= set(WORKLOADS)
+
+
+# Latency
+
+
+def test_a_later_version_counts_as_the_earlier_one() -> None:
+    accepted = [("1", 0.0), ("2", 1.0), ("3", 2.0)]
+    acks = [(0.5, 7, "1"), (2.5, 7, "3"), (1.5, 8, "2"), (2.25, 8, "3")]
+    assert convergence_s(accepted, acks, 2) == [1.5, 1.5, 0.5]
+
+
+def test_an_ack_before_the_answer_is_no_time_at_all() -> None:
+    assert convergence_s([("1", 5.0)], [(4.0, 0, "1")], 1) == [0.0]
+
+
+def test_a_stream_that_never_acked_is_not_passed_over() -> None:
+    assert convergence_s([("1", 0.0), ("2", 0.0)], [(1.0, 0, "2"), (1.0, 1, "1")], 2) == [1.0, None]
+    assert convergence_s([("1", 0.0)], [(1.0, 0, "1"), (1.0, 0, "other")], 2) == [None]
+
+
+def test_quantiles() -> None:
+    values = [float(value) for value in range(100)]
+    assert (quantile(values, 0.5), quantile(values, 0.99), quantile([], 0.5)) == (50.0, 99.0, 0.0)
+
+
+# Results
+
+
+def test_results_are_read_back_and_merged(tmp_path: Path) -> None:
+    path = tmp_path / "performance" / "results.json"
+    found = results(cell("a/sotw/10/all", [1.23456789], [2]), cell("e/sotw/10", [3], [4], "stream_kb"))
+    found.save(path)
+    again = Results.load(path)
+    assert again.cells["a/sotw/10/all"].values("ours", "cpu_us") == [1.23457]
+    again.put(cell("a/sotw/10/all", [9], [2]))
+    again.save(path)
+    merged = Results.load(path)
+    assert (list(merged.cells), merged.machine["cores"]) == (["a/sotw/10/all", "e/sotw/10"], 2)
+    assert merged.cells["a/sotw/10/all"].median("ours", "cpu_us") == 9
+
+
+def test_results_of_another_schema_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"schema": 0, "machine": {}, "cells": []}))
+    with pytest.raises(ValueError, match="schema 0"):
+        Results.load(path)
+
+
+# The page
+
+
+def test_the_page_has_the_goals_the_machine_and_a_table_for_each_workload(tmp_path: Path) -> None:
+    found = results(
+        cell("a/sotw/10/all", [80], [100], streams=1_000),
+        cell("d/sotw", [10.5], [20], "longest_wait_s", streams=5_000),
+    )
+    page = tmp_path / "performance.md"
+    (tmp_path / "performance").mkdir()
+    (tmp_path / "performance" / "profile.md").write_text("## Where each microsecond goes\n\nHere.\n")
+    report.write(found, page, {"a": "cpu.png"})
+    text = page.read_text()
+    assert "| cpu | a fast one |" in text
+    assert "| 10 clusters, SotW, of the snapshot cache | at most 1 | 0.8 | met | 80 / 100 us; `a/sotw/10/all` |" in text
+    assert "at most 10 s | 10.5 s | **missed** | `d/sotw` |" in text
+    assert "| `a/sotw/10/all` | 1,000 | ours | 80 |" in text
+    assert "100 (x 0.8)" in text
+    assert "![All changed, one changed](performance/cpu.png)" in text
+    assert "## Where each microsecond goes\n\nHere.\n" in text
+    assert "(e) Idle streams" not in text
+
+
+def test_every_workload_says_what_it_measures() -> None:
+    assert all(workload.text and workload.columns for workload in WORKLOADS.values())
+
+
+# Measuring
+
+
+@dataclass
+class CountingServer:
+    """Takes a millisecond of CPU a push, by its own account."""
+
+    pushes: int = 0
+
+    @dataclass
+    class Pushed:
+        version: str
+        asked_at: float
+        accepted_at: float
+
+    def cpu_s(self) -> float:
+        return self.pushes / 1e3
+
+    async def push(self, clusters: int, assignments: int, changed: str, edition: int) -> Pushed:
+        self.pushes += 1
+        return self.Pushed(str(edition), 1.0, 1.5)
+
+
+@dataclass
+class PromptClients(Clients):
+    """ACKs were sent at this time."""
+
+    last_at: float
+    marks: int = 0
+
+    def mark(self) -> None:
+        self.marks += 1
+
+    async def acked(self, count: int, timeout_s: float) -> PromptClients:
+        return self
+
+    def cpu_s(self) -> float:
+        return 0.0
+
+    async def stop(self) -> None:
+        """Nothing runs."""
+
+
+async def test_a_round_counts_from_the_answer_and_from_the_call() -> None:
+    side = Side("ours", CountingServer(), 10, [(PromptClients(2.0), 4), (PromptClients(3.0), 6)])
+    figures = (await push_once(side, Change(10))).figures(side.streams)
+    assert (figures["cpu_us"], figures["push_ms"], figures["wall_ms"], figures["call_ms"]) == (100, 500, 1500, 2000)
+    early = Side("ours", CountingServer(), 1, [(PromptClients(1.2), 1)])
+    assert (await push_once(early, Change(10))).wall_s == 0.0
+
+
+async def test_rounds_alternate_and_the_first_are_not_kept() -> None:
+    sides = [Side(kind, CountingServer(), 1, [(PromptClients(2.0), 1)]) for kind in ("ours", "go-snapshot")]
+    figures: Figures = await alternate(sides, Change(10), rounds=3, warm=2)
+    assert [len(figures[kind]["cpu_us"]) for kind in figures] == [3, 3]
+    assert [side.server.pushes for side in sides] == [5, 5]
+
+
+def test_cpu_and_memory_of_a_process_grow() -> None:
+    before_s, before_kb = cpu_s(os.getpid()), rss_kb(os.getpid())
+    kept = b"x" * (64 << 20)
+    assert cpu_s(os.getpid()) > before_s
+    assert rss_kb(os.getpid()) > before_kb + len(kept) / 2048
+
+
+@asynccontextmanager
+async def stage_of_two(tmp_path: Path) -> AsyncIterator[tuple[Stage, list[Side[Peer, Fleet]]]]:
+    stage = Stage(QUICK, Results(), tmp_path / "results.json", rounds=2)
+    async with stage.sides(("ours", "broadcaster"), Change(10)) as sides:
+        yield stage, sides
+
+
+async def test_one_cell_for_real(tmp_path: Path) -> None:
+    async with stage_of_two(tmp_path) as (stage, sides):
+        await connect_all(sides, clients(20, "sotw"))
+        stage.keep("a/sotw/10/all", await alternate(sides, Change(10), stage.rounds, warm=1), streams=20)
+    kept = Results.load(tmp_path / "results.json").cells["a/sotw/10/all"]
+    for kind in ("ours", "broadcaster"):
+        assert len(kept.values(kind, "cpu_us")) == 2
+        assert min(kept.values(kind, "cpu_us")) > 0
+        assert min(kept.values(kind, "call_ms")) > 0
