@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from time import monotonic
 from typing import Any, Protocol
@@ -194,15 +195,17 @@ class StreamShell:
             self._fail()
         finally:
             reader.cancel()
-            self._close(monotonic() - started)
+            self._ending = True  # turns that are asked for come to nothing
+            self._leave_admission()
+            # Some 100 us, by the thousand when a network breaks.
+            self._shared.registry.turns.take(partial(self._close, monotonic() - started))
         if self._status is _GONE:
             raise asyncio.CancelledError  # nobody is there to be told a status
         if self._status[0] is not grpc.StatusCode.OK:
             await self._context.abort(*self._status)
 
     def _close(self, lasted_s: float) -> None:
-        self._ending = True  # turns that are asked for come to nothing
-        self._leave_admission()
+        """A turn, the last one: take the stream out of everything."""
         if self._timer is not None:
             self._timer.cancel()
         registry, client_key = self._shared.registry, self.client_key
