@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from xds.server.tuning import release_memory, tune_gc
+from xds.server.tuning import Tide, release_memory, tune_gc
 
 
 def test_tune_gc() -> None:
@@ -21,3 +21,10 @@ def test_tune_gc() -> None:
 def test_release_memory_is_harmless() -> None:
     release_memory()
     release_memory()
+
+
+def test_memory_is_released_while_streams_move_and_once_behind_it() -> None:
+    tide = Tide()
+    assert [tide.turns(moved) for moved in (0, 5, 9, 9, 9, 9, 10, 10, 10)] == [
+        False, True, True, True, False, False, True, True, False,
+    ]  # fmt: skip

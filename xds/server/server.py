@@ -29,11 +29,11 @@ from xds.server.pacing import Pacer
 from xds.server.registry import StreamRegistry
 from xds.server.services import SERVICES, DiscoveryService
 from xds.server.tls import server_credentials
-from xds.server.tuning import release_memory
+from xds.server.tuning import Tide, release_memory
 from xds.server.unary import answer
 
 OBSERVE_EVERY_S = 0.5
-RELEASE_EVERY_S = 30.0
+RELEASE_EVERY_S = 20.0
 CONVERGENCE_LIMIT_S = 600.0
 STOP_GRACE_S = 0.5
 
@@ -222,13 +222,11 @@ class XdsServer:
                 self._observe_pushes(time())
 
     async def _tidy(self) -> None:
-        """Give back what closed streams have left."""
-        seen = 0
+        """Give back what streams have left that came, or closed."""
+        tide = Tide()
         while True:
             await asyncio.sleep(RELEASE_EVERY_S)
-            closed = self._metrics.closed.total()
-            if closed != seen:
-                seen = closed
+            if tide.turns(self._metrics.closed.total() + sum(self._metrics.admission_seconds.counts)):
                 await asyncio.to_thread(release_memory)
 
     def _observe_pushes(self, now: float) -> None:

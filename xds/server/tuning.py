@@ -34,6 +34,25 @@ async def collect_young(every_s: float = _YOUNG_S) -> None:
         gc.collect(0)
 
 
+class Tide:
+    """Says when memory is worth releasing: after streams came or went, and once more when that has ended.
+
+    What a storm took is free only when its last stream is in step.
+    """
+
+    __slots__ = ("_is_moving", "_seen")
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._is_moving = False
+
+    def turns(self, moved: int) -> bool:
+        """``moved``: how many streams came and went so far."""
+        was_moving, self._is_moving = self._is_moving, moved != self._seen
+        self._seen = moved
+        return was_moving or self._is_moving
+
+
 def release_memory() -> None:
     """Give freed memory back to the system where the C library can (glibc).
 
