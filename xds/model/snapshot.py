@@ -32,9 +32,21 @@ class ResourceSet:
     caches); ``digest`` says whether two sets hold the same content. A set that was translated for clients of another
     API names the one that was pushed in ``origin_id``, and in ``omitted`` what it lacks: name to the reason.
     ``frames`` are what the engine prepared of its resources, by name; one of another resource than the set's is void.
+    ``covers`` is the id of the latest set it was compared with that has no name it lacks.
     """
 
-    __slots__ = ("__dict__", "_journal", "frames", "id", "omitted", "origin_id", "resources", "type", "version_info")
+    __slots__ = (
+        "__dict__",
+        "_journal",
+        "covers",
+        "frames",
+        "id",
+        "omitted",
+        "origin_id",
+        "resources",
+        "type",
+        "version_info",
+    )
 
     def __init__(
         self,
@@ -52,6 +64,7 @@ class ResourceSet:
         self.version_info = version_info
         self.resources = resources
         self.frames: Mapping[str, Frame] = {}
+        self.covers = 0
         self._journal: tuple[tuple[int, tuple[str, ...]], ...] = ()  # (id of an ancestor, names touched since), by age
 
     def __len__(self) -> int:
@@ -188,6 +201,7 @@ def union(old: ResourceSet, new: ResourceSet, change: Change | None = None) -> R
     """
     gone = (change if change is not None else diff(old, new)).removed
     if not gone:
+        new.covers = old.id
         return new
     version_info = new.version_info.removesuffix(UNION_SUFFIX) + UNION_SUFFIX
     return new.amended(version_info, {name: old.resources[name] for name in gone})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 from xds.model.resource_type import Missing
@@ -16,7 +16,7 @@ from xds.model.snapshot import Change, ResourceSet
 from xds.protocol.subscription import Interest
 
 
-class Variant(Enum):
+class Variant(StrEnum):
     """The two forms of the protocol."""
 
     SOTW = "sotw"

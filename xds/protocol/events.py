@@ -1,8 +1,8 @@
 """What goes into the engine and what comes out, as frozen values.
 
 Requests are decoded by ``wire``; events are returned by ``DiscoveryStream``. The engine has no logger: logs,
-metrics and the fleet view all read these events. What comes
-with every push and ACK is not frozen, or a tuple, since that is made in a third of the time.
+metrics and the fleet view all read these events. What comes with every push and ACK is a tuple, or not frozen, since
+that is made in a third of the time; nobody changes it all the same.
 """
 
 from __future__ import annotations

@@ -107,10 +107,6 @@ class Gate:
         """True when every type is released in full."""
         return not self._active
 
-    @property
-    def target(self) -> Snapshot | None:
-        return self._target
-
     def release_of(self, type_url: str) -> ResourceSet:
         """The content the client may see now. Requests are answered from it at once."""
         found = self._released.get(type_url)
@@ -150,7 +146,8 @@ class Gate:
             if self._next is None:
                 self._next_since_s = now_s
             self._next = snapshot
-            self._unstage_followers()
+            if self._staged and self._active:
+                self._unstage_followers()
             self._begin_next(now_s)
 
     def join(self, track: Track, old: ResourceSet | None, now_s: float) -> None:
@@ -246,7 +243,9 @@ class Gate:
 
     def _staged_set(self, type: ResourceType, goal: ResourceSet) -> ResourceSet:
         held = self._held(type) if type.removals_wait_for and self._rules.ordered else None
-        return self._union_of(held, goal) if held is not None else goal
+        if held is None or goal.covers == held.id:
+            return goal
+        return self._union_of(held, goal)
 
     def _held(self, type: ResourceType) -> ResourceSet | None:
         """What the client may use: all that was released, as far as it was not refused.
@@ -255,7 +254,7 @@ class Gate:
         come back in the push that repairs it.
         """
         type_url = type.type_url
-        if type.nack_holds or any(track.is_rejected for track in self._roster.of(type_url)):
+        if type.nack_holds or self._roster.has_rejected(type_url):
             return self._acked.get(type_url)
         return self._released.get(type_url)
 
@@ -273,7 +272,7 @@ class Gate:
 
     def _begin_next(self, now_s: float) -> bool:
         """Start the transition to the next snapshot, if there is one and the present one is over or stuck."""
-        if self._next is None or not (self._is_over(now_s)):
+        if self._next is None or (self._active and not self._is_over(now_s)):
             return False
         idle = not self._active
         self._floor, self._target, self._next = self._target, self._next, None
@@ -308,7 +307,7 @@ class Gate:
         self._active = True
 
     def _is_over(self, now_s: float) -> bool:
-        if not self._active or not self._rules.ordered:
+        if not self._rules.ordered:
             return True
         if now_s - self._next_since_s >= self._rules.offer_timeout_s:
             return True
@@ -323,8 +322,7 @@ class Gate:
 
     def _unstage_followers(self) -> None:
         """Types that never wait take the newest content at once."""
-        if self._staged:
-            self._staged = frozenset(url for url in self._staged if resource_type(url).pinned)
+        self._staged = frozenset(url for url in self._staged if resource_type(url).pinned)
 
     def _goal(self, type_url: str) -> ResourceSet:
         if self._target is None:

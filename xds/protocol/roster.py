@@ -38,6 +38,10 @@ class Roster:
         """The tracks of a type."""
         return self._tracks.get(type_url, ())
 
+    def has_rejected(self, type_url: str) -> bool:
+        """True when a client refuses what it was sent last of a type."""
+        return type_url in self._lagging_since_s and any(track.is_rejected for track in self.of(type_url))
+
     def named(self, type_url: str) -> list[Track]:
         """The tracks of a type whose clients name all they want."""
         return [track for track in self.of(type_url) if not track.subscription.interest.wildcard]
@@ -60,6 +64,8 @@ class Roster:
                 if other.lags:
                     return False
             del self._lagging_since_s[type_url]
+            if not self._lagging_since_s:
+                self._lagging_since_s.clear()  # an empty one that once held something keeps room for more
         return was_lagging
 
     def lagging(self, type_url: str) -> Collection[Track]:

@@ -44,6 +44,7 @@ from xds.protocol.events import (
     ViewChanged,
     WaitEnded,
 )
+from xds.protocol.heartbeat import beating, plan_heartbeat
 from xds.protocol.limits import Limits, check_names, check_node_id, check_type, names_in
 from xds.protocol.order import Gate
 from xds.protocol.response import Response
@@ -51,7 +52,6 @@ from xds.protocol.status import TypeStatus, status_of
 from xds.protocol.subscription import Shift
 from xds.protocol.track import Track
 
-_HEARTBEATS_PER_TTL = 3
 _ROUNDS_AT_MOST = 256  # each releases something of a type; a client has no more than this to go through at once
 
 
@@ -247,7 +247,7 @@ class DiscoveryStream:
             self._follow(view, now)
 
     def _follow(self, view: View, now: float) -> None:
-        if self.node is not None and view.group != self.group:
+        if self.node is not None and (self.view is None or self.view.group != view.group):
             self._cache.followed(self.node.id, view.group)
         self.view = view
         gate = self._require_gate()
@@ -274,6 +274,7 @@ class DiscoveryStream:
     # -- a request --------------------------------------------------------------------------------------------------
 
     def _apply(self, type_url: str, request: Request, events: list[Event], now: float) -> None:
+        gate = self._require_gate()
         track = self._tracks.get(type_url) or self._add_track(type_url, request, now)
         answer = track.ack.classify(request.nonce, request.error is not None)
         self._answer(track, answer, request, events)
@@ -285,7 +286,7 @@ class DiscoveryStream:
             events.append(self._subscribed(track))
         if answer is Answer.REPEAT and not shift:
             self._repeat(track, request, events)
-        self._require_gate().update(track, now)
+        gate.update(track, now)
 
     def _add_track(self, type_url: str, request: Request, now: float) -> Track:
         gate = self._require_gate()
@@ -359,7 +360,7 @@ class DiscoveryStream:
 
     def _run(self, events: list[Event], now: float) -> None:
         gate = self._gate
-        if gate is None or gate.target is None:
+        if gate is None or self.view is None:
             return
         moved = gate.advance(now)
         self._pump_all(gate, events, now)
@@ -392,7 +393,9 @@ class DiscoveryStream:
         built = self._cache.responses.build(demand, track.known.doubted)
         if built is None or built.response is None:
             self._settle(track, released, built.draft.withheld if built is not None else NOTHING, events)
-        elif built.response.digest == ack.rejected:
+            gate.update(track, now)
+            return
+        if built.response.digest == ack.rejected:
             ack.become_held()  # rule 16: "After a NACK do NOT resend the same content"
         else:
             nonce, body = self._sign(track, built.response)
@@ -401,8 +404,10 @@ class DiscoveryStream:
                     self._warm(track, child, released, now)
             track.offer(built.response, nonce, built.draft, gate.next_position())
             events.append(Send(track.type.type_url, nonce, body, built.response))
-            self._plan_heartbeat(track, now)
-        gate.update(track, now)
+            if self._variant is Variant.DELTA:
+                plan_heartbeat(track, now)
+        if not track.lags:
+            gate.update(track, now)
 
     def _may_supersede(self, track: Track, released: ResourceSet, events: list[Event], now: float) -> bool:
         """Rule 20: one response in flight, later changes coalesce; after ``offer_timeout`` the newest goes out."""
@@ -471,25 +476,13 @@ class DiscoveryStream:
         empty = routes - {name.rpartition("/")[0] for name in resources} - (before.routes or NOTHING)
         track.known.owe(f"{route}/*" for route in empty)
 
-    # -- heartbeats -------------------------------------------------------------------------------------------------
-
-    def _plan_heartbeat(self, track: Track, now: float) -> None:
-        """Rule 72; Delta only: in SotW a heartbeat removes the cluster in Envoy (rule 73)."""
-        if self._variant is Variant.DELTA and track.sent_set is not None:
-            ttl_s = track.sent_set.shortest_ttl_s
-            track.heartbeat_at_s = now + ttl_s / _HEARTBEATS_PER_TTL if ttl_s is not None else None
-
     def _beat(self, events: list[Event], now: float) -> None:
         for track in self._in_rank_order:
             if track.heartbeat_at_s is None or track.heartbeat_at_s > now:
                 continue
-            self._plan_heartbeat(track, now)
-            held = track.acked_set
-            if track.ack.state is not State.SETTLED or held is None:
-                continue
-            wants = track.subscription.interest.wants
-            names = tuple(n for n, r in held.resources.items() if r.ttl_s is not None and wants(r))
-            if names:
+            plan_heartbeat(track, now)
+            names, held = beating(track), track.acked_set
+            if names and held is not None:
                 response = self._cache.responses.heartbeat(held, names)
                 track.beat(response)
                 events.append(Send(track.type.type_url, response.nonce, response.body, response))

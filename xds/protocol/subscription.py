@@ -162,13 +162,17 @@ class Subscription:
         """Limit the wildcard to these route names; True when that changed what is wanted."""
         if self.interest.routes == routes:
             return False
-        self.interest = _shared(Interest(self.interest.wildcard, self.interest.names, self.interest.globs, routes))
+        self.interest = _interest(self.interest.wildcard, self.interest.names, routes)
         return self.interest.wildcard
 
 
 def _interest(wildcard: bool, names: frozenset[str], routes: frozenset[str] | None) -> Interest:
-    globs = tuple(sorted(filter(is_glob, names))) if XDSTP in "\n".join(names) else ()
-    return _shared(Interest(wildcard, names, globs, routes))
+    key = wildcard, names, routes
+    found = _interests.get(key)
+    if found is None:
+        globs = tuple(sorted(filter(is_glob, names))) if XDSTP in "\n".join(names) else ()
+        found = _interests[key] = Interest(wildcard, names, globs, routes)
+    return found
 
 
 def _is_answered_glob(name: str, resource_set: ResourceSet) -> bool:
@@ -177,8 +181,4 @@ def _is_answered_glob(name: str, resource_set: ResourceSet) -> bool:
 
 # Equal interests are one object: a fleet that asks for the same thousands of names holds them once, and finds what was
 # computed for one stream for all others by identity.
-_interests: WeakValueDictionary[Interest, Interest] = WeakValueDictionary()
-
-
-def _shared(interest: Interest) -> Interest:
-    return _interests.setdefault(interest, interest)
+_interests: WeakValueDictionary[tuple[bool, frozenset[str], frozenset[str] | None], Interest] = WeakValueDictionary()

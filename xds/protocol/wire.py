@@ -8,10 +8,10 @@ scalar field keeps its last value, so a body is built once, and a nonce spliced 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from copy import copy
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
@@ -26,8 +26,8 @@ from xds.protocol import restated
 from xds.protocol.events import NO_NAMES, NO_VERSIONS, DeltaRequest, ErrorDetail, SotwRequest
 from xds.protocol.memo import Memo
 
-KNOWN_NAMES_ENTRIES = 256
-KNOWN_NAMES_BYTES = 32 << 20
+KNOWN_REQUESTS = 1024
+KNOWN_BYTES = 32 << 20  # of each sort
 NO_METADATA: Mapping[str, Any] = {}
 _SHARED_VALUES = 4096
 _SHARED_CHARACTERS = 256
@@ -36,10 +36,16 @@ _NANOS = 1_000_000_000
 
 def decode_sotw(data: bytes) -> SotwRequest:
     """A DiscoveryRequest. Raises ``RemoteProtocolError`` for bytes that are none."""
-    names: frozenset[str] | None = None
-    node: bytes | memoryview = b""
+    node: memoryview | None = None
     if len(data) >= restated.WORTHWHILE_BYTES:
         node, data = restated.cut_node(data, restated.SOTW_NODE_TAG) or (node, data)
+    request = _known_sotw.get(data, lambda: _read_sotw(data))
+    return _with_node(request, node) if node is not None else request
+
+
+def _read_sotw(data: bytes) -> SotwRequest:
+    names: frozenset[str] | None = None
+    if len(data) >= restated.WORTHWHILE_BYTES:
         names, data = _restated_names(data) or (names, data)
     message = wire_pb2.DiscoveryRequest()
     _parse(message, data)
@@ -49,9 +55,7 @@ def decode_sotw(data: bytes) -> SotwRequest:
     elif names is None:
         names = _locator_names(message.resource_locators) if message.resource_locators else NO_NAMES
     error = _error(message) if message.HasField("error_detail") else None
-    return SotwRequest(
-        message.type_url, names, message.version_info, message.response_nonce, error, message.node or node
-    )
+    return SotwRequest(message.type_url, names, message.version_info, message.response_nonce, error, message.node)
 
 
 def _restated_names(data: bytes) -> tuple[frozenset[str], bytes] | None:
@@ -77,21 +81,17 @@ def _names_alone(region: bytes) -> frozenset[str] | None:
 
 # By their bytes: all streams that ask for the same thousands of names share one set of them.
 _known_names: Memo[bytes, frozenset[str] | None] = Memo(
-    KNOWN_NAMES_ENTRIES, KNOWN_NAMES_BYTES, lambda region, names: 4 * len(region)
+    KNOWN_REQUESTS, KNOWN_BYTES, lambda region, names: 4 * len(region)
 )
 
 
 def decode_delta(data: bytes) -> DeltaRequest:
     """A DeltaDiscoveryRequest. Raises ``RemoteProtocolError`` for bytes that are none."""
-    if len(data) < restated.WORTHWHILE_BYTES:
-        return _read_delta(data)
-    node, rest = restated.cut_node(data, restated.DELTA_NODE_TAG) or (b"", data)
-    if len(rest) < restated.WORTHWHILE_BYTES:
-        request = _read_delta(rest)
-    else:
-        request = replace(_known_requests.get(rest, lambda: _read_delta(rest)))
-    request.node = request.node or node
-    return request
+    node: memoryview | None = None
+    if len(data) >= restated.WORTHWHILE_BYTES:
+        node, data = restated.cut_node(data, restated.DELTA_NODE_TAG) or (node, data)
+    request = _known_delta.get(data, lambda: _read_delta(data))
+    return _with_node(request, node) if node is not None else request
 
 
 def _read_delta(data: bytes) -> DeltaRequest:
@@ -111,10 +111,17 @@ def _read_delta(data: bytes) -> DeltaRequest:
     return DeltaRequest(message.type_url, subscribe, unsubscribe, versions, nonce, error, node)
 
 
-# All clients that come back after a cut say the same, but for their nodes. By the bytes of what they say.
-_known_requests: Memo[bytes, DeltaRequest] = Memo(
-    KNOWN_NAMES_ENTRIES, KNOWN_NAMES_BYTES, lambda data, request: 8 * len(data)
-)
+# By the bytes of what they say, without a long node: the streams of a group are sent the very same nonces, so that
+# their ACKs are the same, and what clients say that come back after a cut is the same, too.
+_known_sotw: Memo[bytes, SotwRequest] = Memo(KNOWN_REQUESTS, KNOWN_BYTES, lambda data, request: 512 + 8 * len(data))
+_known_delta: Memo[bytes, DeltaRequest] = Memo(KNOWN_REQUESTS, KNOWN_BYTES, lambda data, request: 512 + 8 * len(data))
+_R = TypeVar("_R", SotwRequest, DeltaRequest)
+
+
+def _with_node(request: _R, node: memoryview) -> _R:
+    made = copy(request)
+    made.node = request.node or node
+    return made
 
 
 def decode_node(data: bytes | memoryview) -> Node:
