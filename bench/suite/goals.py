@@ -12,6 +12,8 @@ OURS: Final = "ours"
 SNAPSHOT: Final = "go-snapshot"
 LINEAR: Final = "go-linear"
 BROADCASTER: Final = "broadcaster"
+# How a smaller run is told of, by condition.
+SHORT = {"streams": "with {:,} streams", "later_s": "after {:g} s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def _spread(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, floa
 def _short(goal: Goal, cell: Cell) -> str:
     """In which conditions the cell falls short of what the goal asks."""
     missing = [name for name, least in goal.asks if cell.conditions.get(name, 0) < least]
-    return ", ".join(f"at {cell.conditions.get(name, 0):g} {name.replace('_', ' ')}" for name in missing)
+    return ", ".join(SHORT[name].format(cell.conditions.get(name, 0)) for name in missing)
 
 
 def _cpu(what: str, cells: str, bound: float, peer: str = SNAPSHOT) -> Goal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from math import floor, log10
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ def _bars(axis: Any, cells: list[Cell], figure: str, labels: list[str], unit: st
         heights = [cell.median(peer, figure) or 0.0 for cell in cells]
         at = [index + (place - (len(peers) - 1) / 2) * BAR for index in range(len(cells))]
         axis.bar(at, heights, BAR, label=PEERS[peer], color=COLOURS[peer])
+    smallest = min((value for cell in cells for peer in peers if (value := cell.median(peer, figure))), default=1.0)
     axis.set_yscale("log")
+    axis.set_ylim(bottom=10 ** floor(log10(max(smallest, 1.0) * 0.9)))
     axis.set_ylabel(unit)
     axis.set_xticks(range(len(cells)), labels)
     axis.grid(axis="y", alpha=0.3)

@@ -71,7 +71,7 @@ def test_a_goal_may_compare_two_cells_of_ours() -> None:
 
 def test_a_smaller_run_is_named_in_the_verdict() -> None:
     goal = replace(CPU, asks=(("streams", 5_000),))
-    assert judge(goal, results(cell("a/sotw/10/all", [1], [100], streams=200))).word == "met (at 200 streams)"
+    assert judge(goal, results(cell("a/sotw/10/all", [1], [100], streams=200))).word == "met (with 200 streams)"
     assert judge(goal, results(cell("a/sotw/10/all", [1], [100], streams=5_000))).word == "met"
 
 
