@@ -42,7 +42,7 @@ def node_progress(
     ``variants`` are the sets that streams of another API get instead, by API.
     """
     found = NodeProgress()
-    for stream in node.streams.values():
+    for stream in list(node.streams.values()):
         for type_url, target in variants.get(stream.api, targets).items():
             track = stream.types.get(type_url)
             if track is not None:
@@ -55,7 +55,7 @@ def type_progress(
 ) -> dict[str, Sync]:
     """Where a connected node stands with each pushed type, by alias; the worst of its streams."""
     found = {alias_of(type_url): NodeProgress() for type_url in targets}
-    for stream in node.streams.values():
+    for stream in list(node.streams.values()):
         for type_url, target in variants.get(stream.api, targets).items():
             track, progressed = stream.types.get(type_url), found.get(alias_of(type_url))
             if track is not None and progressed is not None:

@@ -178,7 +178,8 @@ class Fleet:
 
         ``targets`` are the sets it changed, by type URL; ``variants`` are those that streams of another API get
         instead, by API. Connected nodes of the group count, narrowed to ``among`` (those connected at commit); a node
-        that subscribes to none of the types does not.
+        that subscribes to none of the types does not. May be called from another thread: with thousands
+        of nodes it takes milliseconds.
         """
         counts: Counter[Sync] = Counter()
         last_ack = 0.0
@@ -225,7 +226,7 @@ class Fleet:
         return take_census(nodes, streams, now, stale_after_s=stale_after_s, detailed=detailed)
 
     def _connected_among(self, group: str, among: Collection[str] | None) -> Iterator[NodeTrack]:
-        tracks = self._nodes.values() if among is None else filter(None, map(self._nodes.get, among))
+        tracks = list(self._nodes.values()) if among is None else filter(None, map(self._nodes.get, among))
         return (track for track in tracks if track.streams and track.group == group)
 
     def _forget_disconnected(self, now: float) -> None:

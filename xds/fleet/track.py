@@ -23,6 +23,7 @@ class TypeTrack:
 
     __slots__ = (
         "_missing",
+        "_missing_of",
         "acked",
         "error",
         "nack",
@@ -46,7 +47,8 @@ class TypeTrack:
         self.nack = 0
         self.wildcard = False
         self.names: frozenset[str] = NO_NAMES
-        self._missing: tuple[int, tuple[str, ...]] = (0, ())  # for the set with this id
+        self._missing: tuple[str, ...] = ()
+        self._missing_of = 0  # the id of the set that lacks them
 
     def enter(self, state: Sync, now: float) -> None:
         if self.state is not state:
@@ -56,7 +58,7 @@ class TypeTrack:
     def subscribe(self, event: Subscribed, now: float) -> None:
         self.wildcard = event.wildcard
         self.names = event.names
-        self._missing = (self._set_id(), event.missing)
+        self._missing, self._missing_of = event.missing, self._set_id()
         if not event.wildcard and not event.names:
             self.enter(Sync.NOT_SUBSCRIBED, now)
         elif self.state is Sync.NOT_SUBSCRIBED:
@@ -64,12 +66,10 @@ class TypeTrack:
 
     def missing(self) -> tuple[str, ...]:
         """Names asked for that do not exist in what was last served; found once per set."""
-        set_id, names = self._missing
-        if self.sent is not None and set_id != self.sent.id and self.names:
-            interest = Interest(names=self.names)
-            names = tuple(interest.missing(self.sent))
-            self._missing = (self.sent.id, names)
-        return names if self.names else ()
+        if self.sent is not None and self._missing_of != self.sent.id and self.names:
+            self._missing = tuple(Interest(names=self.names).missing(self.sent))
+            self._missing_of = self.sent.id
+        return self._missing if self.names else ()
 
     def _set_id(self) -> int:
         return self.sent.id if self.sent is not None else 0

@@ -29,9 +29,5 @@ class ClientTable:
         if not gate.streams:
             del self._gates[key]
 
-    def shares(self, key: tuple[str, str]) -> bool:
-        """True when the client has more than one stream."""
-        return self._gates[key].streams > 1
-
     def __len__(self) -> int:
         return len(self._gates)

@@ -277,7 +277,7 @@ class DiscoveryStream:
         gate = self._require_gate()
         track = self._tracks.get(type_url) or self._add_track(type_url, request, now)
         answer = track.ack.classify(request.nonce, request.error is not None)
-        self._answer(track, answer, request, events)
+        self._answer(track, gate, answer, request, events)
         before = track.subscription.interest
         shift = self._shift(track, request)
         if shift:
@@ -307,11 +307,11 @@ class DiscoveryStream:
             return delta.remember(track, request, self._cache, self.group, self.api, self._former)
         return sotw.remember(track, request, self._cache, self.group, self.api, self._former)
 
-    def _answer(self, track: Track, answer: Answer, request: Request, events: list[Event]) -> None:
+    def _answer(self, track: Track, gate: Gate, answer: Answer, request: Request, events: list[Event]) -> None:
         type_url = track.type.type_url
         if answer is Answer.ACK:
             events.append(Acked(type_url, request.nonce, track.accept()))
-            self._require_gate().heard(track)
+            gate.heard(track)
         elif answer is Answer.NACK and request.error is not None:
             events.append(Nacked(type_url, request.nonce, track.refuse(), request.error))
         elif answer is Answer.STALE:
@@ -369,7 +369,7 @@ class DiscoveryStream:
                 break
             moved = True
             self._pump_all(gate, events, now)
-        if moved and self.client_key is not None and self._clients.shares(self.client_key):
+        if moved and gate.streams > 1:
             events.append(Moved())
 
     def _pump_all(self, gate: Gate, events: list[Event], now: float) -> None:
