@@ -168,7 +168,7 @@ async def settled(here: Services, group: str, revision: int, wait_s: float) -> C
     end = time.monotonic() + wait_s
     while True:
         seen = here.fleet.changes
-        found = here.publisher.pushes.progress(group, revision)
+        found = await here.publisher.pushes.progress(group, revision)
         if found is None or verdict(found) is not Verdict.PENDING:
             return found
         while seen == here.fleet.changes:

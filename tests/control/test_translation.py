@@ -105,16 +105,16 @@ async def test_pushes_wait_for_nodes_on_the_old_transport(plane: Plane) -> None:
     client.ack(translated(plane))
     await plane.publisher.push(GROUP, resources(cluster("a"), cluster("b"), newer("c")))
 
-    def decided() -> Verdict:
-        found = plane.publisher.pushes.progress(GROUP, 2)
+    async def decided() -> Verdict:
+        found = await plane.publisher.pushes.progress(GROUP, 2)
         assert found is not None
         return verdict(found)
 
-    assert decided() is Verdict.PENDING
+    assert await decided() is Verdict.PENDING
     client.nack(translated(plane), "no")
-    assert decided() is Verdict.REFUSED
+    assert await decided() is Verdict.REFUSED
     client.ack(translated(plane))
-    assert decided() is Verdict.DONE
+    assert await decided() is Verdict.DONE
 
 
 async def test_the_revision_of_what_was_translated_is_known(plane: Plane) -> None:
@@ -130,6 +130,6 @@ async def test_own_types_of_another_api_are_not_waited_for(plane: Plane) -> None
     connected(plane, api="", type_url=V2_URLS[CLUSTER])
     connected(plane)
     await plane.publisher.push(GROUP, resources(cluster("a")))
-    found = plane.publisher.pushes.progress(GROUP, 1)
+    found = await plane.publisher.pushes.progress(GROUP, 1)
     assert found is not None
     assert found.pending == 1

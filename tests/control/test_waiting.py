@@ -37,8 +37,8 @@ def held(plane: Plane, type_url: str = CLUSTER) -> ResourceSet:
     return snapshot.get(type_url)
 
 
-def progress(plane: Plane, revision: int) -> tuple[int, int, int]:
-    found = plane.publisher.pushes.progress(GROUP, revision)
+async def progress(plane: Plane, revision: int) -> tuple[int, int, int]:
+    found = await plane.publisher.pushes.progress(GROUP, revision)
     assert found is not None
     return found.synced, found.pending, found.nacked
 
@@ -50,13 +50,13 @@ async def test_nodes_are_followed_to_the_push(plane: Plane) -> None:
         client.subscribe(CLUSTER)
         client.ack(held(plane))
     await plane.publisher.push(GROUP, clusters("b"))
-    assert progress(plane, 2) == (0, 2, 0)
+    assert await progress(plane, 2) == (0, 2, 0)
     takes.ack(held(plane))
-    assert progress(plane, 2) == (1, 1, 0)
+    assert await progress(plane, 2) == (1, 1, 0)
     refuses.nack(held(plane), "no")
-    assert progress(plane, 2) == (1, 0, 1)
+    assert await progress(plane, 2) == (1, 0, 1)
     refuses.leave()
-    assert progress(plane, 2) == (1, 0, 0)
+    assert await progress(plane, 2) == (1, 0, 0)
 
 
 async def test_latecomers_and_the_uninterested_do_not_count(plane: Plane) -> None:
@@ -64,7 +64,7 @@ async def test_latecomers_and_the_uninterested_do_not_count(plane: Plane) -> Non
     Client(plane.fleet, Node("n1", GROUP), GROUP).subscribe(LISTENER)
     await plane.publisher.push(GROUP, clusters("b"))
     Client(plane.fleet, Node("late", GROUP), GROUP).subscribe(CLUSTER)
-    assert progress(plane, 2) == (0, 0, 0)
+    assert await progress(plane, 2) == (0, 0, 0)
 
 
 async def test_later_push_stands_for_an_earlier_one(plane: Plane) -> None:
@@ -73,15 +73,15 @@ async def test_later_push_stands_for_an_earlier_one(plane: Plane) -> None:
     await plane.publisher.push(GROUP, clusters("a"))
     await plane.publisher.push(GROUP, clusters("b"))
     client.ack(held(plane))
-    assert progress(plane, 1) == progress(plane, 2) == (1, 0, 0)
+    assert await progress(plane, 1) == await progress(plane, 2) == (1, 0, 0)
 
 
 async def test_nodes_about_to_move_to_a_new_group_count(plane: Plane) -> None:
     client = Client(plane.fleet, Node("n1", GROUP), "default")
     client.subscribe(CLUSTER)
     await plane.publisher.push(GROUP, clusters("a"))
-    assert progress(plane, 1) == (0, 1, 0)
+    assert await progress(plane, 1) == (0, 1, 0)
 
 
 async def test_unknown_push_has_no_progress(plane: Plane) -> None:
-    assert plane.publisher.pushes.progress(GROUP, 1) is None
+    assert await plane.publisher.pushes.progress(GROUP, 1) is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from xds.control.off_loop import off_loop
 from xds.control.translation import variant_sets
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence
@@ -58,7 +59,7 @@ class PushLog:
         while len(self._pushes) > PUSHES_KEPT:
             del self._pushes[next(iter(self._pushes))]
 
-    def progress(self, group: str, revision: int) -> Convergence | None:
+    async def progress(self, group: str, revision: int) -> Convergence | None:
         """How far a push has come; None when it is not known here (too old, or from before a restart).
 
         A later push of the same types stands for an earlier one: clients skip what was superseded.
@@ -69,7 +70,8 @@ class PushLog:
             return None
         targets = {url: snapshot.sets[url] for url in push.type_urls if url in snapshot.sets}
         variants = variant_sets(self._cache, self._fleet, group, push.type_urls)
-        found = self._fleet.convergence(group, targets, push.nodes, variants)
+        # Only this is long, and reads nothing but the fleet: the cache belongs to the loop.
+        found = await off_loop(len(push.nodes), self._fleet.convergence, group, targets, push.nodes, variants)
         moving = self._moving(push)
         return replace(found, pending=found.pending + len(moving), pending_nodes=(*found.pending_nodes, *moving))
 

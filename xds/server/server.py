@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from xds.codec import schema
+from xds.control.off_loop import off_loop
 from xds.control.phase import Phase
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError
@@ -219,7 +220,7 @@ class XdsServer:
             self._metrics.loop_lag_s = max(0.0, monotonic() - due)
             if self._pushes and self._seen_changes != self._fleet.changes:
                 self._seen_changes = self._fleet.changes
-                self._observe_pushes(time())
+                await self._observe_pushes(time())
 
     async def _tidy(self) -> None:
         """Give back what streams have left that came, or closed."""
@@ -229,14 +230,14 @@ class XdsServer:
             if tide.turns(self._metrics.closed.total() + sum(self._metrics.admission_seconds.counts)):
                 await asyncio.to_thread(release_memory)
 
-    def _observe_pushes(self, now: float) -> None:
+    async def _observe_pushes(self, now: float) -> None:
         for group, pushed_at in list(self._pushes.items()):
             snapshot = self._cache.get(group)
             if snapshot is None or now - pushed_at > CONVERGENCE_LIMIT_S:
                 del self._pushes[group]
                 continue
-            found = self._fleet.convergence(group, snapshot.sets)
-            if not found.pending and not found.nacked:
+            found = await off_loop(len(self._shells), self._fleet.convergence, group, snapshot.sets)
+            if not found.pending and not found.nacked and self._pushes.get(group) == pushed_at:
                 del self._pushes[group]
                 if found.last_ack >= pushed_at:
                     self._metrics.converged(group, found.last_ack - pushed_at)
