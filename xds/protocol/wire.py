@@ -8,10 +8,9 @@ scalar field keeps its last value, so a body is built once, and a nonce spliced 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import copy
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
@@ -40,7 +39,9 @@ def decode_sotw(data: bytes) -> SotwRequest:
     if len(data) >= restated.WORTHWHILE_BYTES:
         node, data = restated.cut_node(data, restated.SOTW_NODE_TAG) or (node, data)
     request = _known_sotw.get(data, lambda: _read_sotw(data))
-    return _with_node(request, node) if node is not None else request
+    if node is None or request.node:
+        return request
+    return SotwRequest(request.type_url, request.names, request.version_info, request.nonce, request.error, node)
 
 
 def _read_sotw(data: bytes) -> SotwRequest:
@@ -91,7 +92,10 @@ def decode_delta(data: bytes) -> DeltaRequest:
     if len(data) >= restated.WORTHWHILE_BYTES:
         node, data = restated.cut_node(data, restated.DELTA_NODE_TAG) or (node, data)
     request = _known_delta.get(data, lambda: _read_delta(data))
-    return _with_node(request, node) if node is not None else request
+    if node is None or request.node:
+        return request
+    subscribe, unsubscribe, versions = request.subscribe, request.unsubscribe, request.initial_versions
+    return DeltaRequest(request.type_url, subscribe, unsubscribe, versions, request.nonce, request.error, node)
 
 
 def _read_delta(data: bytes) -> DeltaRequest:
@@ -115,13 +119,6 @@ def _read_delta(data: bytes) -> DeltaRequest:
 # their ACKs are the same, and what clients say that come back after a cut is the same, too.
 _known_sotw: Memo[bytes, SotwRequest] = Memo(KNOWN_REQUESTS, KNOWN_BYTES, lambda data, request: 512 + 8 * len(data))
 _known_delta: Memo[bytes, DeltaRequest] = Memo(KNOWN_REQUESTS, KNOWN_BYTES, lambda data, request: 512 + 8 * len(data))
-_R = TypeVar("_R", SotwRequest, DeltaRequest)
-
-
-def _with_node(request: _R, node: memoryview) -> _R:
-    made = copy(request)
-    made.node = request.node or node
-    return made
 
 
 def decode_node(data: bytes | memoryview) -> Node:
