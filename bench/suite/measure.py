@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -56,6 +56,7 @@ class Clients(Protocol):
     def mark(self) -> None: ...
     async def acked(self, count: int, timeout_s: float) -> Acked: ...
     def cpu_s(self) -> float: ...
+    def stats(self) -> Mapping[str, Any]: ...
     async def stop(self) -> None: ...
 
 
@@ -84,13 +85,14 @@ AnySide = Side[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One push. CPU is the server's, all of it: building the snapshot, and for ours the admin call."""
+    """One push. CPU is all of the server's: building the snapshot, and for ours the admin call. ``received``: bytes."""
 
     cpu_s: float
     push_s: float
     wall_s: float
     call_s: float
     generator_s: float
+    received: int
 
     def figures(self, streams: int) -> dict[str, float]:
         """As they are kept: CPU in microseconds per stream, times in milliseconds."""
@@ -100,6 +102,7 @@ class Round:
             "wall_ms": self.wall_s * MS,
             "call_ms": self.call_s * MS,
             "generator_us": self.generator_s / streams * US,
+            "received_kb": self.received / streams / 1e3,
         }
 
 
@@ -108,6 +111,7 @@ async def push_once(side: AnySide, change: Change) -> Round:
 
     ``wall_s`` is from the push's answer to the last ACK (0 when the ACK came first), ``call_s`` from its beginning.
     """
+    received = _received(side)
     for fleet, _ in side.fleets:
         fleet.mark()
     generator_s = _generator_s(side)
@@ -118,7 +122,8 @@ async def push_once(side: AnySide, change: Change) -> Round:
     ended = max(last, default=accepted)
     spent_s = await quiet(side.server.cpu_s) - before_s
     generator_s = _generator_s(side) - generator_s
-    return Round(spent_s, accepted - asked, max(0.0, ended - accepted), ended - asked, generator_s)
+    received = _received(side) - received
+    return Round(spent_s, accepted - asked, max(0.0, ended - accepted), ended - asked, generator_s, received)
 
 
 async def alternate(sides: Sequence[AnySide], change: Change, rounds: int, warm: int = WARM_ROUNDS) -> Figures:
@@ -141,3 +146,8 @@ async def push_alone(side: AnySide, change: Change, streams: int, rounds: int) -
 def _generator_s(side: AnySide) -> float:
     """CPU of the load generator so far."""
     return float(sum(fleet.cpu_s() for fleet, _ in side.fleets))
+
+
+def _received(side: AnySide) -> int:
+    """Bytes that came to the clients so far."""
+    return sum(fleet.stats()["bytes_in"] for fleet, _ in side.fleets)

@@ -9,12 +9,13 @@ ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The sizes of the workloads. ``sizes`` and ``idle`` are pairs of clusters and streams."""
+    """The sizes of the workloads. ``sizes`` and ``idle``: clusters and streams; ``named``: names and streams."""
 
     name: str
     rounds: int
     sizes: tuple[tuple[int, int], ...]
-    named_assignments: int
+    assignments: int
+    named: tuple[tuple[int, int], ...]
     rate_streams: tuple[int, ...]
     rate_s: float
     storm_streams: int
@@ -32,7 +33,8 @@ QUICK = Scale(
     name="quick",
     rounds=ROUNDS,
     sizes=((10, 1_000), (1_000, 1_000), (10_000, 200)),
-    named_assignments=10_000,
+    assignments=10_000,
+    named=((100, 1_000), (10_000, 40)),
     rate_streams=(100,),
     rate_s=10.0,
     storm_streams=1_000,
@@ -50,7 +52,8 @@ ALL = Scale(
     name="all",
     rounds=ROUNDS,
     sizes=QUICK.sizes,
-    named_assignments=10_000,
+    assignments=QUICK.assignments,
+    named=((100, 1_000), (10_000, 200)),
     rate_streams=(100, 1_000),
     rate_s=30.0,
     storm_streams=5_000,

@@ -197,6 +197,9 @@ class PromptClients(Clients):
     def cpu_s(self) -> float:
         return 0.0
 
+    def stats(self) -> dict[str, int]:
+        return {"bytes_in": 4_000 * self.marks}
+
     async def stop(self) -> None:
         """Nothing runs."""
 
@@ -205,6 +208,7 @@ async def test_a_round_counts_from_the_answer_and_from_the_call() -> None:
     side = Side("ours", CountingServer(), 10, [(PromptClients(2.0), 4), (PromptClients(3.0), 6)])
     figures = (await push_once(side, Change(10))).figures(side.streams)
     assert (figures["cpu_us"], figures["push_ms"], figures["wall_ms"], figures["call_ms"]) == (100, 500, 1500, 2000)
+    assert figures["received_kb"] == 2 * 4 / 10
     early = Side("ours", CountingServer(), 1, [(PromptClients(1.2), 1)])
     assert (await push_once(early, Change(10))).wall_s == 0.0
 
