@@ -161,6 +161,23 @@ def test_a_grpc_client_that_was_overtaken_by_the_next_swap_loses_nothing() -> No
     check(client, site({"a"}, "r1"))
 
 
+def test_rule_18_a_cluster_that_changes_back_unanswered_gets_its_assignment_with_a_new_name() -> None:
+    """The client asks for what warms and for a new cluster at once, after an offer of CDS that it answered late."""
+    server = Server()
+    push(server, site({"a"}))
+    client = envoy(server, Variant.SOTW)
+    push(server, site({"b", "c"}, "r2", "2", "1"))
+    for _ in range(4):
+        client.step()
+    push(server, site({"b", "c"}, "r2", "1", "2"))
+    client.step()
+    push(server, site({"a", "b"}, "r1", "2", "1"))
+    client.step()
+    server.elapse(OFFER_TIMEOUT_S + 1)
+    finish(server, client)
+    check(client, site({"a", "b"}, "r1", "2", "1"))
+
+
 @pytest.mark.parametrize("variant", list(Variant))
 def test_a_group_change_loses_nothing(variant: Variant) -> None:
     """A better group appears, and goes again."""

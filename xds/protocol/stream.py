@@ -20,7 +20,7 @@ from xds.model.errors import LimitError
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet
-from xds.protocol import delta, sotw, wire
+from xds.protocol import delta, sotw, warming, wire
 from xds.protocol.ack import Answer, State
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.clients import ClientTable
@@ -284,8 +284,12 @@ class DiscoveryStream:
             self._shifted(track, shift, request, answer)
         if track.subscription.interest is not before or answer is Answer.FIRST:
             events.append(self._subscribed(track))
+        is_sotw = isinstance(request, SotwRequest)
         if answer is Answer.REPEAT and not shift:
-            self._repeat(track, request, events)
+            if not is_sotw or not warming.repeat(track, self._tracks):
+                events.append(Repeated(type_url))
+        elif shift and answer is not Answer.FIRST and is_sotw:
+            warming.warm_doubted(track, self._tracks, gate.release_of, self._cache)
         gate.update(track, now)
 
     def _add_track(self, type_url: str, request: Request, now: float) -> Track:
@@ -336,19 +340,6 @@ class DiscoveryStream:
         if isinstance(request, DeltaRequest) and answer is Answer.FIRST:
             owed = delta.owed_at_first(track, owed, self._require_gate().release_of(track.type.type_url), self._cache)
         known.owe(owed)
-
-    def _repeat(self, track: Track, request: Request, events: list[Event]) -> None:
-        """A second ACK of the same response.
-
-        Envoy asks so for the assignment of a cluster that warms (real_clients 0.1): it is answered if a parent type
-        was sent after this type. Anything else is an ACK too many, and answering it would loop (rule 14).
-        """
-        parents = (self._tracks.get(url) for url in track.type.parents)
-        behind = any(parent is not None and parent.sent > track.sent for parent in parents)
-        if behind and isinstance(request, SotwRequest) and track.ack.state is State.SETTLED:
-            track.forced = track.forced | track.subscription.interest.names
-        else:
-            events.append(Repeated(track.type.type_url))
 
     def _subscribed(self, track: Track) -> Subscribed:
         interest = track.subscription.interest
@@ -451,12 +442,7 @@ class DiscoveryStream:
         return nonce, body
 
     def _warm(self, parent: Track, child: Track, released: ResourceSet, now: float) -> None:
-        """Rule 43: "Cluster warming needs an EDS response AFTER each CDS update that changes the cluster"."""
-        if parent.type.nack_holds and child.type.alias == "endpoints" and parent.type.type_url in child.type.parents:
-            # SotW clients ask again for what warms, Delta clients do not.
-            doubted = parent.known.doubted if self._variant is Variant.DELTA else ()
-            names = self._cache.assignments(parent.known.base, released, doubted)
-            child.forced = child.forced | names if child.forced else names
+        if warming.warm(parent, child, released, self._variant, self._cache):
             self._require_gate().update(child, now)
 
     def _narrow(self, track: Track, gate: Gate) -> None:
