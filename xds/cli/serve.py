@@ -15,7 +15,6 @@ from time import time_ns
 
 import structlog
 import uvicorn
-import uvloop
 from fastapi import FastAPI
 
 import xds
@@ -35,6 +34,7 @@ from xds.protocol.limits import Limits
 from xds.protocol.order import OrderRules
 from xds.server.https import follow
 from xds.server.logs import configure_logging
+from xds.server.loop import Loop
 from xds.server.metrics import Metrics
 from xds.server.options import ServerOptions
 from xds.server.rest import rest_routes
@@ -60,7 +60,7 @@ def serve(settings: Settings, make: Callable[[Settings], Server] | None = None) 
     """
     add_descriptor_sets(settings.codec.descriptor_sets)
     configure_logging(settings.logs.level, {"auto": None, "json": True, "console": False}[settings.logs.format])
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_serve(settings, make or Server))
 
 
