@@ -220,5 +220,10 @@ async def test_pushes_in_a_row_are_coalesced(server: Harness) -> None:
         server.push({"c1": str(number), "c2": "a"})
         await asyncio.sleep(0)
     await stream.ack(first)
-    response = await stream.receive()
-    assert next(resource.value for resource in response.resources) == b"c1=19"
+    told = []
+    while b"c1=19" not in told:
+        response = await stream.receive()
+        told.append(next(resource.value for resource in response.resources))
+        await stream.ack(response)
+    # At most what was told last when the ACK came, what the pause behind that brought, and the newest.
+    assert len(told) <= 3
