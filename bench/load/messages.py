@@ -15,6 +15,7 @@ from bench.load.encode import GRPC_PREFIX_BYTES
 
 VERSION_TAG, RESOURCES_TAG, TYPE_URL_TAG, NONCE_TAG = 0x0A, 0x12, 0x22, 0x2A
 KEPT_TAGS = (VERSION_TAG, TYPE_URL_TAG, NONCE_TAG)
+VERSION_BYTE = bytes([VERSION_TAG])
 MAX_KEPT_BYTES = 64 << 10
 WORTH_LEARNING_BYTES = 512
 HEAD_BYTES = 100  # with the prefix
@@ -48,7 +49,7 @@ class _Layout:
 
 
 class Layouts:
-    """What readers learnt from responses, by prefix and first bytes: the length and the version are among them."""
+    """What readers learnt from responses, by their length and version: the resources may stand in any order."""
 
     def __init__(self) -> None:
         self._by_head: dict[bytes, _Layout] = {}
@@ -66,7 +67,7 @@ class Layouts:
 
     def recall(self, data: bytes, at: int, end: int) -> Response | None:
         """The response that stands at ``at``, if all of it has come and one that begins and ends alike was read."""
-        layout = self._by_head.get(data[at : at + HEAD_BYTES])
+        layout = self._by_head.get(_head(data, at))
         if layout is None:
             return None
         stop = at + GRPC_PREFIX_BYTES + int.from_bytes(data[at + 1 : at + GRPC_PREFIX_BYTES], "big")
@@ -74,7 +75,7 @@ class Layouts:
 
     def remember(self, data: bytes, at: int, stop: int, response: Response) -> None:
         """Keep a response that stood at ``at`` until ``stop``, for `recall`."""
-        layout = self._by_head.get(data[at : at + HEAD_BYTES])
+        layout = self._by_head.get(_head(data, at))
         if layout is not None:
             if len(layout.tails) >= MAX_LEARNT:
                 layout.tails.clear()
@@ -140,7 +141,7 @@ class MessageReader:
         self._at = GRPC_PREFIX_BYTES
         self._skip = self._resources_end = self._known_end = 0
         if size >= WORTH_LEARNING_BYTES and end - at >= HEAD_BYTES:
-            self._head = head = data[at : at + HEAD_BYTES]
+            self._head = head = _head(data, at)
             self._known_end = self._layouts.end(head)
         else:
             self._head = None
@@ -226,6 +227,14 @@ class WholeReader:
             self._keep(bytes(self._held[GRPC_PREFIX_BYTES:behind]))
             del self._held[:behind]
         return found
+
+
+def _head(data: bytes, at: int) -> bytes:
+    """What a response begins with, up to its resources: Go's come in another order on each stream."""
+    version = at + GRPC_PREFIX_BYTES
+    if data[version : version + 1] != VERSION_BYTE:
+        return data[at : at + HEAD_BYTES]
+    return data[at : version + 2 + int.from_bytes(data[version + 1 : version + 2])]
 
 
 def _behind(data: bytes, at: int, stop: int) -> int:
