@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bench.load.fleet import FleetSpec, Variant
-from bench.peers.peer import Tls
+from bench.peers.peer import Kind, Tls
 from bench.suite.goals import BROADCASTER, LINEAR, OURS, SNAPSHOT
 from bench.suite.measure import Change, Changed, alternate, push_alone
 from bench.suite.stage import CLUSTERS, Stage, connect_all, named, reconnect
@@ -30,15 +30,18 @@ def clients(streams: int, variant: Variant, **other: object) -> FleetSpec:
 
 async def fan_out(stage: Stage) -> None:
     """Clusters alone, followed by everybody as a wildcard: all of them changed, then one of them."""
-    for size, streams in stage.scale.sizes:
-        async with stage.sides((OURS, SNAPSHOT, LINEAR, BROADCASTER), Change(size)) as sides:
+    for size, streams, variants, with_linear in stage.scale.sizes:
+        kinds: list[Kind] = [OURS, SNAPSHOT, BROADCASTER]
+        if with_linear:
+            kinds.insert(2, LINEAR)
+        async with stage.sides(kinds, Change(size)) as sides:
             changes = [Change(size, changed=changed) for changed in CHANGES]
             alone = {
                 (side.kind, change): await push_alone(side, change, streams, stage.rounds)
                 for side in sides
                 for change in changes
             }
-            for variant in VARIANTS:
+            for variant in variants:
                 await reconnect(sides, clients(streams, variant))
                 for change in changes:
                     figures = await alternate(sides, change, stage.rounds)

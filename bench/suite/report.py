@@ -17,7 +17,7 @@ PEERS = {
     "go-linear": "go-control-plane, linear cache",
     "broadcaster": "bare grpc.aio broadcaster",
 }
-SHORT = {"ours": "ours", "ours-tls": "ours, TLS", "go-snapshot": "go", "go-linear": "linear", "broadcaster": "bare"}
+BUSY_PER_CORE = 2
 
 INTRODUCTION = """\
 # Performance
@@ -55,7 +55,8 @@ A ratio says our figure over the peer's; in brackets the least and the most of r
 
 def render(results: Results, plots: Mapping[str, str], profile: str) -> str:
     """The whole page. ``plots`` are file names by workload, ``profile`` a section written by hand."""
-    parts = [INTRODUCTION, *_machine(results.machine), "## Goals\n", MARK + "\n", _goals(judge_all(results))]
+    parts = [INTRODUCTION, *_machine(results.machine), "## Goals\n", MARK + "\n", *_busy(results)]
+    parts.append(_goals(judge_all(results)))
     if profile:
         parts.append(profile.rstrip() + "\n")
     for letter, workload in WORKLOADS.items():
@@ -90,6 +91,17 @@ def _machine(machine: Mapping[str, Any]) -> list[str]:
         return []
     rows = [[name.replace("_", " "), f"{value}"] for name, value in machine.items()]
     return ["## The machine\n", table(["", ""], rows)]
+
+
+def _busy(results: Results) -> Iterator[str]:
+    """A warning where the machine had more to do than the bench: that takes two runnable processes a core at most."""
+    limit = BUSY_PER_CORE * results.machine.get("cores", 1)
+    letters = sorted({cell.workload for cell in results.cells.values() if cell.load > limit})
+    if letters:
+        yield (
+            f"**The machine was busy with other work** (load average above {limit:g}) while some cells of"
+            f" {', '.join(letters)} were measured: their verdicts are provisional.\n"
+        )
 
 
 def _goals(verdicts: Iterable[Verdict]) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ class Stage:
     results: Results
     path: Path
     rounds: int
-    commit: str = field(default_factory=machine.commit)
 
     def keep(self, key: str, figures: Figures, **conditions: Any) -> None:
         """Put a cell into the results, and tell of it."""
@@ -46,7 +45,7 @@ class Stage:
             figures=figures,
             scale=self.scale.name,
             measured_at=machine.now(),
-            commit=self.commit,
+            commit=machine.commit(),
             load=machine.load(),
         )
         self.results.put(cell)

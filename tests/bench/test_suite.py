@@ -154,6 +154,13 @@ def test_the_page_has_the_goals_the_machine_and_a_table_for_each_workload(tmp_pa
     assert "(e) Idle streams" not in text
 
 
+def test_a_busy_machine_is_told_of() -> None:
+    found = results(cell("a/sotw/10/all", [80], [100]), cell("e/sotw/10", [80], [100], "stream_kb"))
+    assert "busy" not in report.render(found, {}, "")
+    found.cells["e/sotw/10"].load = 4.5
+    assert "load average above 4) while some cells of e were measured" in report.render(found, {}, "")
+
+
 def test_every_workload_says_what_it_measures() -> None:
     assert all(workload.text and workload.columns for workload in WORKLOADS.values())
 

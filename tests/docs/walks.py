@@ -34,6 +34,8 @@ README: Walk = [
     ("python -m bench.fanout", benched),
     ("python -m bench.codec", benched),
     ("python -m bench.pushes", benched),
+    ("make bench-quick", dry),
+    ("make bench", dry),
 ]
 
 
