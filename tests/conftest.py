@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +17,10 @@ from tests.support.upstream import Upstream
 
 # grpc's fork handlers break the epoll of a process that starts children (read when grpc is first imported).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
+# A job in the background of a script ignores it, and so would every command that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

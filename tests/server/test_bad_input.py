@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -35,7 +36,8 @@ async def bystander(server: Harness) -> AsyncIterator[RawStream]:
 
 async def refusal(server: Harness, data: bytes, method: str = "") -> tuple[grpc.StatusCode, str]:
     stream = await server.stream(method) if method else await server.stream()
-    await stream.send(data)
+    with suppress(grpc.aio.AioRpcError):  # refused before anything was sent
+        await stream.send(data)
     return await stream.ended()
 
 

@@ -40,6 +40,7 @@ from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
 
 OUTBOX_LIMIT = 64  # responses not yet written; above it the stream is not read
+COPY_S_PER_BYTE = 1e-9  # what handing a large body to gRPC takes of the loop
 INBOX_LIMIT = 2  # requests read that wait for their turn
 TIMER_RESOLUTION_S = 0.001
 
@@ -301,6 +302,7 @@ class StreamShell:
                 if len(body) <= SMALL_BYTES:
                     await write(body)
                 else:
+                    await self._shared.registry.turns.come(len(body) * COPY_S_PER_BYTE)
                     await self._shared.pacer.write(body, write, self._client_name(), self._peer)
                 outbox.popleft()
                 self._drained.set()

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
-SHARE_S = 0.004
+SHARE_S = 0.0015
+PIECES = 32  # of an iteration: each leads to work of its stream's tasks, a write or the next read
 
 # gRPC takes in one call at a time, in some four iterations of the loop: fifty a second, were all of them full of work.
 # While calls arrive, so many iterations without stream work come behind each share.
@@ -26,11 +27,12 @@ Work = Callable[[], None]
 class Turns:
     """The queue of one loop's stream work, first come, first served."""
 
-    __slots__ = ("_arriving_until", "_bare", "_queue", "_running")
+    __slots__ = ("_arriving_until", "_bare", "_ends_at", "_queue", "_running")
 
     def __init__(self) -> None:
         self._arriving_until = 0.0
         self._bare = 0
+        self._ends_at = 0.0
         self._queue: deque[Work] = deque()
         self._running = False
 
@@ -50,11 +52,16 @@ class Turns:
         """A call has arrived, and others may be behind it."""
         self._arriving_until = monotonic() + ARRIVING_S
 
-    async def come(self) -> None:
-        """Return when all that was taken before is done."""
+    async def come(self, takes_s: float = 0.0) -> None:
+        """Return when all that was taken before is done. What the caller does then ``takes_s`` of the share."""
         turn = asyncio.get_running_loop().create_future()
-        self.take(partial(_resolve, turn))
+        self.take(partial(self._call, turn, takes_s))
         await turn
+
+    def _call(self, turn: asyncio.Future[None], takes_s: float) -> None:
+        if not turn.done():
+            self._ends_at -= takes_s
+            turn.set_result(None)
 
     def _run(self) -> None:
         """One iteration's share."""
@@ -62,19 +69,15 @@ class Turns:
             self._bare -= 1
             asyncio.get_running_loop().call_soon(self._run)
             return
-        queue, ends_at = self._queue, monotonic() + SHARE_S
+        queue = self._queue
+        self._ends_at = ends_at = monotonic() + SHARE_S
         try:
-            while queue:
+            for _ in range(min(len(queue), PIECES)):
                 queue.popleft()()
-                if monotonic() > ends_at:
+                if monotonic() > self._ends_at:
                     break
         finally:
             self._running = bool(queue)
             if queue:
                 self._bare = BARE_ITERATIONS if ends_at < self._arriving_until else 0
                 asyncio.get_running_loop().call_soon(self._run)
-
-
-def _resolve(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
