@@ -113,6 +113,8 @@ class NativeCompose:
         target = self._directory / source
         for path in (path for path in (REPOSITORY / source).rglob("*") if path.suffix in {".yaml", ".py"}):
             copied = target / path.relative_to(REPOSITORY / source)
+            if copied.exists():  # a service that was started before may be reading it
+                continue
             copied.parent.mkdir(parents=True, exist_ok=True)
             copied.write_text(self._readdressed(path) if path.suffix == ".yaml" else path.read_text())
         return target

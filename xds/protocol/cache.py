@@ -22,7 +22,7 @@ from xds.protocol.subscription import Interest
 RETAINED_REVISIONS = 10
 _PUSHES_PER_AGE = 10  # of the memo of responses
 _MEMO_ENTRIES = 1024
-_NAMES_BUDGET = 500_000  # names kept by each memo of names: some 100 bytes each
+_NAMES_BUDGET = 100_000  # names kept by each memo of names: some 100 bytes each
 _FORMER_GROUPS = 2  # a client may have left amid the transition from one to the other
 _FOLLOWED_LIMIT = 50_000  # nodes
 

@@ -26,7 +26,7 @@ from xds.protocol.events import NO_NAMES, NO_VERSIONS, DeltaRequest, ErrorDetail
 from xds.protocol.memo import Memo
 
 KNOWN_REQUESTS = 1024
-KNOWN_BYTES = 32 << 20  # of each sort
+KNOWN_BYTES = 8 << 20  # of each sort
 NO_METADATA: Mapping[str, Any] = {}
 _SHARED_VALUES = 4096
 _SHARED_CHARACTERS = 256
