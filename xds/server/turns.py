@@ -53,7 +53,7 @@ class Turns:
         self._arriving_until = monotonic() + ARRIVING_S
 
     async def come(self, takes_s: float = 0.0) -> None:
-        """Return when all that was taken before is done. What the caller does then ``takes_s`` of the share."""
+        """Return when all that was taken before is done. What the caller does then takes ``takes_s`` of the share."""
         turn = asyncio.get_running_loop().create_future()
         self.take(partial(self._call, turn, takes_s))
         await turn
