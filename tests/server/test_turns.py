@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from time import monotonic
 
-from xds.server.turns import BARE_ITERATIONS, SHARE_S, Turns
+from xds.server.turns import BARE_ITERATIONS, LONG_S, SHARE_S, Turns
 
 PIECE_S = SHARE_S / 2
 
@@ -90,3 +91,18 @@ async def test_while_calls_arrive_shares_leave_iterations_bare() -> None:
         iterations += 1
     assert done == list(range(6))
     assert iterations > BARE_ITERATIONS
+
+
+async def test_a_long_piece_leaves_an_iteration_to_others() -> None:
+    turns, seen = Turns(), list[str]()
+
+    def long_piece() -> None:
+        time.sleep(SHARE_S + 2 * LONG_S)
+        seen.append("piece")
+        # What comes of it, a timer that is overdue say, stands behind the next share in the queue of the loop.
+        asyncio.get_running_loop().call_soon(lambda: asyncio.get_running_loop().call_soon(seen.append, "other"))
+
+    turns.take(long_piece)
+    turns.take(long_piece)
+    await turns.come()
+    assert seen[:2] == ["piece", "other"]

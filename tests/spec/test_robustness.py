@@ -9,10 +9,10 @@ import pytest
 from tests.spec.conftest import Connect
 from tests.support.sansio import Client, Server
 from xds.model.errors import RemoteProtocolError, StatusCode
-from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.protocol.draft import Variant
 from xds.protocol.limits import Limits
-from xds.protocol.stream import DiscoveryStream
+from xds.protocol.stream import ENCODED_AT_ONCE, DiscoveryStream
 
 
 def test_rule_78_a_push_waits_for_no_client(server: Server, connect: Connect) -> None:
@@ -130,3 +130,22 @@ def test_garbage_is_refused_with_a_status(client: Client) -> None:
     with pytest.raises(RemoteProtocolError) as refusal:
         client.raw(b"\xff\xff\xff\xff")
     assert refusal.value.code is StatusCode.INVALID_ARGUMENT
+
+
+def test_large_responses_of_several_types_are_made_one_call_at_a_time(variant: Variant) -> None:
+    """Issue 3: no push holds up the loop; the stream that is offered it first encodes it for all."""
+    server = Server(ordered=False)
+    large = "x" * ENCODED_AT_ONCE
+    server.push({CLUSTER: {"a": "1"}, SECRET: {"s": "1"}})
+    first, second = (Client(server, variant, f"node-{number}") for number in range(2))
+    for client in (first, second):
+        for url, name in ((CLUSTER, "a"), (SECRET, "s")):
+            client.subscribe(url, name)
+            client.ack(url)
+    server.push({CLUSTER: {"a": large}, SECRET: {"s": large}})
+    assert len(first.inbox) == 1
+    assert len(second.inbox) == 2, "the first type is made, the second is its own"
+    assert first.stream.deadline() == server.now
+    server.elapse(0)
+    assert len(first.inbox) == 2
+    assert first.stream.deadline() != server.now

@@ -320,7 +320,8 @@ class Publisher:
     async def _step(self, draft: Draft, options: PushOptions) -> Step:
         change, held = draft.change, self._contents.get(draft.group)
         target = await self.content_at(draft.group, change.to) if isinstance(change, Rollback) else None
-        step = settle(draft, held, target)
+        size = len(draft.known) if target is None else len(target)
+        step = await off_loop(size, settle, draft, held, target)
         step = replace(step, warnings=await off_loop(review_size(step), review, step))
         options.heed(step.warnings)
         if not options.dry_run:

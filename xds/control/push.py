@@ -11,7 +11,7 @@ from xds.control.off_loop import off_loop
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.model.snapshot import Change
-from xds.store.base import NO_META, Delta, Drop, FullSet, GroupChange, Meta, Rollback
+from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, Meta, Rollback
 
 GROUP_NAME_LIMIT = 256
 ANY_ETAG = "*"
@@ -129,15 +129,15 @@ async def whole(
     """Replace the content of a group. Raises ``ValidationError`` for a bad name of the group."""
     check_group_name(group)
     members = list(resources)
-    entries, blobs = await off_loop(len(members), encode, members)
-    return Draft(group, FullSet(entries, blobs, label, dict(labels or {})), _by_key(members))
+    entries, blobs, known = await off_loop(len(members), _encoded, members)
+    return Draft(group, FullSet(entries, blobs, label, dict(labels or {})), known)
 
 
 async def amendment(group: str, put: Sequence[Resource], delete: Sequence[Key] = ()) -> Draft:
     """Put and delete single resources. Raises as ``whole``."""
     check_group_name(group)
-    entries, blobs = await off_loop(len(put), encode, list(put))
-    return Draft(group, Delta(entries, tuple(delete), blobs), _by_key(put))
+    entries, blobs, known = await off_loop(len(put), _encoded, list(put))
+    return Draft(group, Delta(entries, tuple(delete), blobs), known)
 
 
 def settle(draft: Draft, held: Content | None, target: Content | None) -> Step:
@@ -206,6 +206,11 @@ def _expected(draft: Draft, held: Content | None) -> int | None:
     if digest and held is not None and held.etag != draft.etag:
         raise ConflictError(f"group {group!r} has other content at revision {revision}", revision, group)
     return expect
+
+
+def _encoded(resources: list[Resource]) -> tuple[tuple[Entry, ...], dict[str, bytes], dict[Key, Resource]]:
+    """What the store is given, and the resources by key."""
+    return *encode(resources), _by_key(resources)
 
 
 def _by_key(resources: Iterable[Resource]) -> dict[Key, Resource]:

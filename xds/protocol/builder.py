@@ -6,7 +6,7 @@ The nonce is a per-process prefix and the build's number, so every stream gets t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -41,6 +41,7 @@ class ResponseBuilder:
         self._nonce_prefix = nonce_prefix
         self._change_of = change_of
         self._numbers = count(1)
+        self.encoded_bytes = 0  # of all responses so far
         self._built: Memo[Demand, Built | None] = Memo(_MEMO_ENTRIES, bytes_limit, _built_cost)
 
     def build(self, demand: Demand, doubted: Mapping[str, str]) -> Built | None:
@@ -82,15 +83,16 @@ class ResponseBuilder:
         nonce, number = self._next_nonce()
         encode = self._encode_sotw if demand.variant is Variant.SOTW else self._encode_delta
         body = encode(goal, draft, nonce)
+        self.encoded_bytes += len(body)
         return Response(body, nonce, number, goal, draft.names, draft.removed, draft.digest(goal))
 
     def _encode_sotw(self, goal: ResourceSet, draft: Draft, nonce: str) -> bytes:
         errors = wire.resource_errors(draft.errors, StatusCode.NOT_FOUND, "no such resource", _SOTW_ERRORS_FIELD)
-        frames = [*(_frame(goal, name) for name in draft.names), *map(wire.frame, _placeholders(goal, draft))]
+        frames = [*_frames(goal, draft.names), *map(wire.frame, _placeholders(goal, draft))]
         return wire.encode_sotw(goal.type.type_url, goal.version_info, nonce, frames, self._control_plane, errors)
 
     def _encode_delta(self, goal: ResourceSet, draft: Draft, nonce: str) -> bytes:
-        frames = [_frame(goal, name) for name in draft.names]
+        frames = _frames(goal, draft.names)
         absent = [wire.delta_alias_only(name) for name in draft.absent]
         return wire.encode_delta(
             goal.type.type_url, goal.version_info, nonce, frames, draft.removed, self._control_plane, absent
@@ -108,9 +110,16 @@ def prepare(resource_set: ResourceSet) -> None:
         resource_set.frames = {name: wire.frame(each) for name, each in resource_set.resources.items()}
 
 
-def _frame(goal: ResourceSet, name: str) -> Frame:
-    resource, found = goal.resources[name], goal.frames.get(name)
-    return found if found is not None and found[0] is resource else wire.frame(resource)
+def _frames(goal: ResourceSet, names: Sequence[str]) -> list[Frame]:
+    """The frames of some of a set's resources; some were prepared for an earlier set."""
+    resources, prepared = goal.resources, goal.frames
+    if not prepared:
+        return [wire.frame(resources[name]) for name in names]
+    members, made = map(resources.__getitem__, names), map(prepared.get, names)
+    return [
+        frame if frame is not None and frame[0] is resource else wire.frame(resource)
+        for resource, frame in zip(members, made, strict=True)
+    ]
 
 
 def _placeholders(goal: ResourceSet, draft: Draft) -> Iterator[Resource]:

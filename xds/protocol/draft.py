@@ -120,20 +120,22 @@ def _difference(
     for glob in interest.globs:
         if glob in demand.owed:
             candidates.update(dict.fromkeys(interest.select(goal)))
-    wanted: Iterable[str] = (name for name in candidates if name in resources)
+    wanted = [name for name in candidates if name in resources]
     if not interest.everything:
-        wanted = (name for name in wanted if interest.wants(resources[name]))
+        asked = interest.names
+        wanted = [name for name in wanted if name in asked or interest.wants(resources[name])]
     if doubted:
-        wanted = (name for name in wanted if doubted.get(name) != resources[name].version or name in ask)
+        wanted = [name for name in wanted if doubted.get(name) != resources[name].version or name in ask]
     names = tuple(wanted)
     gone = dict.fromkeys((*change.removed, *doubted))
     removed = tuple(name for name in gone if name not in resources and interest.wants_name(name))
     return names, removed
 
 
-def _resolve(names: Iterable[str], goal: ResourceSet) -> list[str]:
+def _resolve(names: Iterable[str], goal: ResourceSet) -> Iterable[str]:
     """Names and aliases to the names of the resources they mean."""
-    return [goal.by_alias.get(name, name) for name in names]
+    by_alias = goal.by_alias
+    return [by_alias.get(name, name) for name in names] if by_alias else names
 
 
 def _gone(demand: Demand) -> list[str]:

@@ -172,8 +172,7 @@ def encode_sotw(
 ) -> bytes:
     """A DiscoveryResponse. ``control_plane`` and ``errors`` are encoded fields or nothing."""
     pieces = [_text(1, version_info)]
-    for resource, before, any_at, _ in frames:
-        pieces += (before[any_at:], resource.body)
+    pieces += [piece for resource, before, any_at, _ in frames for piece in (before[any_at:], resource.body)]
     pieces += (_text(4, type_url), _text(5, nonce), _length(6, control_plane), errors)
     return b"".join(pieces)
 
@@ -189,8 +188,7 @@ def encode_delta(
 ) -> bytes:
     """A DeltaDiscoveryResponse. ``bodiless`` are made by ``delta_heartbeat`` or ``delta_alias_only``."""
     pieces = [_text(1, version_info)]
-    for resource, before, _, behind in frames:
-        pieces += (before, resource.body, behind)
+    pieces += [piece for resource, before, _, behind in frames for piece in (before, resource.body, behind)]
     pieces += [_field(2, one) for one in bodiless]
     pieces += (_text(4, type_url), _text(5, nonce))
     pieces += [_text(6, name) for name in removed]

@@ -14,12 +14,14 @@ from functools import partial
 from time import monotonic
 
 SHARE_S = 0.0015
-PIECES = 32  # of an iteration: each leads to work of its stream's tasks, a write or the next read
+PIECES = 8  # of an iteration: each leads to work of its stream's tasks, a write or the next read
 
 # gRPC takes in one call at a time, in some four iterations of the loop: fifty a second, were all of them full of work.
 # While calls arrive, so many iterations without stream work come behind each share.
 BARE_ITERATIONS = 24
 ARRIVING_S = 0.1
+
+LONG_S = 0.003  # a piece can take longer than a share: then others have an iteration before the next
 
 Work = Callable[[], None]
 
@@ -79,5 +81,6 @@ class Turns:
         finally:
             self._running = bool(queue)
             if queue:
-                self._bare = BARE_ITERATIONS if ends_at < self._arriving_until else 0
+                overdue = monotonic() - ends_at > LONG_S
+                self._bare = BARE_ITERATIONS if ends_at < self._arriving_until else int(overdue)
                 asyncio.get_running_loop().call_soon(self._run)
