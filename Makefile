@@ -48,7 +48,7 @@ bench: $(BENCH_STAMP)
 bench-quick: $(BENCH_STAMP)
 	$(BIN)/python -m bench.suite --quick
 
-# What draws the plots: nothing else needs it.
+# What draws the plots and takes the profile: nothing else needs it.
 $(BENCH_STAMP): bench/requirements.txt $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
 	@touch $@

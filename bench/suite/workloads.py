@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from bench.suite import admin, envoys, idle, pushes, rate, storm
+from bench.suite import admin, envoys, idle, profile, pushes, rate, storm
 from bench.suite.stage import Stage
 
 
@@ -38,6 +38,21 @@ STORM = {
 }
 
 WORKLOADS: Mapping[str, Workload] = {
+    "profile": Workload(
+        "Where each microsecond goes",
+        profile.profiled,
+        {
+            "cpu_us": "CPU per push + ACK, us",
+            "grpc_us": "gRPC",
+            "loop_us": "event loop",
+            "engine_us": "engine",
+            "shell_us": "streams",
+            "observed_us": "told",
+            "push_us": "the push",
+            "rest_us": "rest",
+            "transport_us": "transport alone",
+        },
+    ),
     "a": Workload("All changed, one changed", pushes.fan_out, {**PUSH, "alone_us": "without streams, us", **GENERATOR}),
     "node": Workload("A 61 KB node in every ACK", pushes.large_node, {**PUSH, **GENERATOR}),
     "b": Workload("One assignment of many, by name", pushes.assignments, {**PUSH, **GENERATOR}),

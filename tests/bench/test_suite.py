@@ -18,6 +18,7 @@ from bench.suite.goals import GOALS, Goal, judge, judge_all
 from bench.suite.latency import convergence_s, quantile
 from bench.suite.measure import Change, Clients, Side, alternate, push_once
 from bench.suite.process import cpu_s, rss_kb
+from bench.suite.profile import divide
 from bench.suite.pushes import clients
 from bench.suite.results import Cell, Figures, Results
 from bench.suite.scale import QUICK
@@ -250,3 +251,20 @@ async def test_one_cell_for_real(tmp_path: Path) -> None:
         assert len(kept.values(kind, "cpu_us")) == 2
         assert min(kept.values(kind, "cpu_us")) > 0
         assert min(kept.values(kind, "call_ms")) > 0
+
+
+def test_samples_belong_to_the_innermost_part() -> None:
+    outer = "run (/lib/asyncio/runners.py);_write (/x/xds/server/discovery.py)"
+    samples = [
+        f"{outer};grpc_call_start_batch (cygrpc.so);send (libc.so.6) 6",
+        f"{outer};wait (/lib/asyncio/locks.py) 2",
+        f"{outer};offer (/x/xds/protocol/stream.py);<listcomp> (<string>) 1",
+        "clone (libc.so.6) 1",
+    ]
+    shares = divide(samples)
+    assert {part: share for part, share in shares.items() if share} == {
+        "grpc_us": 0.6,
+        "loop_us": 0.2,
+        "engine_us": 0.1,
+        "rest_us": 0.1,
+    }

@@ -1,0 +1,110 @@
+"""Where the CPU of a push goes: samples of the server's stacks, native frames included, by part of the program."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bench.load.spec import Variant
+from bench.suite.goals import BROADCASTER, OURS
+from bench.suite.measure import Change, alternate, push_once
+from bench.suite.pushes import clients
+from bench.suite.stage import Side, Stage, reconnect
+
+STREAMS = 1_000
+SITUATIONS: tuple[tuple[Variant, Change], ...] = (
+    ("sotw", Change(10)),
+    ("delta", Change(10)),
+    ("delta", Change(1_000, changed="one")),
+)
+SAMPLES_PER_S = 400
+PROFILED_PUSHES = 40
+STOP_TIMEOUT_S = 30.0
+
+# A sample belongs to the innermost of its frames that is named here: what the C library or the interpreter do, they do
+# for whoever called them.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "grpc_us": ("cygrpc", "grpc/aio/", "grpc/_"),
+    "loop_us": ("uvloop", "asyncio/", "xds/server/loop.py"),
+    "engine_us": ("xds/protocol/", "xds/model/", "xds/proto/"),
+    "observed_us": ("xds/fleet/", "xds/server/metrics.py", "xds/server/observation.py", "xds/control/waiting.py"),
+    "shell_us": ("xds/server/",),
+    "push_us": ("xds/api/", "xds/control/", "xds/codec/", "xds/store/", "fastapi/", "starlette/", "uvicorn/"),
+}
+REST = "rest_us"
+
+
+async def profiled(stage: Stage) -> None:
+    """What a push and its ACK cost a stream, by part of our server, and what the transport alone takes of the same.
+
+    Our server's CPU is measured as in (a); then its stacks are looked at 400 times a second while it is pushed to, and
+    the CPU is divided as the samples are. *gRPC* is its C core, its threads and its Python; *event loop*: uvloop and
+    asyncio's tasks and events; *engine*: `xds/protocol`; *streams*: turns, queues and tasks of `xds/server`; *told*:
+    metrics, and what the fleet view keeps; *the push*: the admin call, its checks, the new snapshot, divided by the
+    streams; *rest*: the interpreter itself. *Transport alone* is all that bare gRPC takes to send the same bytes and to
+    drop the answers.
+    """
+    for variant, change in SITUATIONS:
+        async with stage.sides((OURS, BROADCASTER), change) as sides:
+            await reconnect(sides, clients(STREAMS, variant))
+            measured = await alternate(sides, change, stage.rounds)
+            ours, transport = (statistics.median(measured[kind]["cpu_us"]) for kind in (OURS, BROADCASTER))
+            shares = await _shares(sides[0], change)
+        figures = {"cpu_us": [ours], "transport_us": [transport]}
+        figures.update({part: [ours * share] for part, share in shares.items()})
+        key = f"profile/{variant}/{change.clusters}/{change.changed}"
+        conditions = {"clusters": change.clusters, "changed": change.changed, "streams": STREAMS}
+        stage.keep(key, {OURS: figures}, variant=variant, **conditions)
+
+
+def divide(samples: Iterable[str]) -> dict[str, float]:
+    """Each part's share of py-spy's raw output: ``outer;...;inner count``, a stack a line."""
+    counts: Counter[str] = Counter()
+    for line in samples:
+        stack, _, count = line.rstrip().rpartition(" ")
+        if stack:
+            counts[_part(stack.split(";"))] += int(count)
+    total = max(1, counts.total())
+    return {part: counts[part] / total for part in (*PARTS, REST)}
+
+
+def _part(frames: list[str]) -> str:
+    for frame in reversed(frames):
+        for part, places in PARTS.items():
+            if any(place in frame for place in places):
+                return part
+    return REST
+
+
+async def _shares(side: Side, change: Change) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder) / "stacks.txt"
+        async with _recording(side.server.pid, raw):
+            for _ in range(PROFILED_PUSHES):
+                await push_once(side, change)
+        return divide(raw.read_text().splitlines())
+
+
+@asynccontextmanager
+async def _recording(pid: int, raw: Path) -> AsyncIterator[None]:
+    """py-spy looks at a process meanwhile. Raises ``RuntimeError`` where it may not."""
+    arguments = ["record", "--native", "--nolineno", "--full-filenames", "--format", "raw"]
+    arguments += ["--rate", str(SAMPLES_PER_S), "--output", str(raw), "--pid", str(pid)]
+    program = str(Path(sys.executable).with_name("py-spy"))
+    spy = await asyncio.create_subprocess_exec(
+        program, *arguments, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        yield
+    finally:
+        if spy.returncode is None:
+            spy.send_signal(2)  # SIGINT: write what there is
+        _, told = await asyncio.wait_for(spy.communicate(), STOP_TIMEOUT_S)
+    if spy.returncode or not raw.exists():
+        raise RuntimeError(f"py-spy: {told.decode(errors='replace')[-500:]}")
