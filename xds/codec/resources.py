@@ -12,7 +12,7 @@ from typing import Any, Literal
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from xds.codec import schema
+from xds.codec import known, schema
 from xds.codec.check import RESOURCE_LIMIT, check_size, check_unique, resource_label
 from xds.codec.constraints import check_constraints
 from xds.codec.document import TEXT_LIMIT, Document, document_of, malformed, parse_document, read_values
@@ -305,7 +305,11 @@ class _Reader:
             return None
         message_class = schema.message_class(type_url)
         if message_class is None:
-            return self._resource(type_url, body, None, outside or _Outside())
+            return self._resource(type_url, body, None, outside or _NOTHING)
+        before = self._known(type_url, body) if outside is None else None
+        return before or self._parsed(type_url, body, message_class, outside or _NOTHING)
+
+    def _parsed(self, type_url: str, body: bytes, message_class: type[Any], outside: _Outside) -> Resource | None:
         try:
             message = message_class.FromString(body)
             if message.DESCRIPTOR.full_name in _WRAPPERS:
@@ -315,7 +319,7 @@ class _Reader:
         except (DecodeError, EncodeError, RecursionError):
             self._findings.add("malformed", f"not the bytes of a {type_url[:200]}")
             return None
-        return self._resource(_canonical_url(type_url, message), canonical, message, outside or _Outside())
+        return self._resource(_canonical_url(type_url, message), canonical, message, outside)
 
     def _unwrap(self, wrapper: Any) -> Resource | None:
         before = len(self._findings)
@@ -338,7 +342,9 @@ class _Reader:
         return ttl_s
 
     def _resource(self, type_url: str, body: bytes, message: Message | None, outside: _Outside) -> Resource | None:
-        before = len(self._findings)
+        if outside is _NOTHING and (found := self._known(type_url, body)) is not None:
+            return found
+        before, warned = len(self._findings), len(self._findings.warnings)
         name = canonical_name(self._name(type_url, message, outside))
         self._findings.resource = resource_label(type_url, name) if name else self._findings.resource
         check_size(body, self._limit, self._findings)
@@ -350,7 +356,7 @@ class _Reader:
             return None
         derived = () if message is None else aliases_of(type_url, name, message)
         aliases = tuple(dict.fromkeys((*derived, *outside.aliases))) if derived or outside.aliases else ()
-        return Resource(
+        resource = Resource(
             type_url=type_url,
             name=name,
             body=body,
@@ -359,6 +365,17 @@ class _Reader:
             ttl_s=outside.ttl_s,
             references=() if message is None else references_of(type_url, message),
         )
+        if outside is _NOTHING and message is not None and len(self._findings.warnings) == warned:
+            known.keep(resource)
+        return resource
+
+    def _known(self, type_url: str, body: bytes) -> Resource | None:
+        """What these bytes were read as before, unless it is too large for this reader."""
+        found = known.find(type_url, body)
+        if found is None or len(body) > self._limit:
+            return None
+        self._findings.resource = resource_label(type_url, found.name)
+        return found
 
     def _name(self, type_url: str, message: Message | None, outside: _Outside) -> str:
         own = None if message is None else name_of(type_url, message)

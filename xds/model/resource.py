@@ -22,7 +22,7 @@ class Reference:
     source: str = "config"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Resource:
     """One xDS object as it is stored and served.
 
