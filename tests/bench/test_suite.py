@@ -260,6 +260,7 @@ def test_samples_belong_to_the_innermost_part() -> None:
         f"{outer};wait (/lib/asyncio/locks.py) 2",
         f"{outer};offer (/x/xds/protocol/stream.py);<listcomp> (<string>) 1",
         "clone (libc.so.6) 1",
+        "_worker (/lib/concurrent/futures/thread.py);_queue_SimpleQueue_get_impl (_queue.c) 7",
     ]
     shares = divide(samples)
     assert {part: share for part, share in shares.items() if share} == {
