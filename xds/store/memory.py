@@ -44,13 +44,16 @@ from xds.store.revisions import Edit, Key
 class _Group:
     """``manifests`` and ``history`` by revision; a deletion has only the latter, and so has what was collected.
 
-    ``floor`` is the lowest revision whose content is kept.
+    ``floor`` is the lowest revision whose content is kept. ``content`` and ``blob_ids`` are the head's, in the order of
+    pushes: a change of one resource must not cost a look at all.
     """
 
     head: Head
     manifests: dict[int, Manifest] = field(default_factory=dict)
     history: dict[int, RevisionInfo] = field(default_factory=dict)
     floor: int = 1
+    content: dict[Key, Entry] = field(default_factory=dict)
+    blob_ids: dict[Key, str] = field(default_factory=dict)
 
     def current(self) -> Manifest | None:
         return self.manifests.get(self.head.revision)
@@ -212,7 +215,7 @@ class MemoryStore:
         state = self._groups.get(push.group) or _Group(Head(push.group, 0, live=False))
         at = revisions.position(state.head)
         revisions.check_expect(f"group {push.group!r}", at, push.expect, push.group)
-        edit = _edit(state, state.current(), push.change)
+        edit = _edit(state, push.change)
         given.update(revisions.given_blobs(edit, push.change))
         for blob in edit.put.values():
             if blob not in given and blob not in self._blobs:
@@ -224,7 +227,8 @@ class MemoryStore:
         if previous is not None and not edit and not isinstance(change, Drop):
             return Commit(state.head.group, state.head.revision, changed=False, versions=previous.versions)
         head = Head(state.head.group, state.head.revision + 1, live=not isinstance(change, Drop))
-        made = _next(head, previous, edit, change, meta) if head.live else None
+        _turn_over(state, edit)
+        made = _next(head, previous, tuple(state.content.values()), edit, change, meta) if head.live else None
         versions, resources = (made.versions, len(made.entries)) if made is not None else ({}, 0)
         if made is not None:
             state.manifests[head.revision] = made
@@ -253,8 +257,8 @@ class MemoryStore:
             raise UnavailableError("the store is not open")
 
 
-def _edit(state: _Group, previous: Manifest | None, change: GroupChange) -> Edit:
-    held = {(entry.type_url, entry.name): entry.blob_id for entry in previous.entries} if previous is not None else {}
+def _edit(state: _Group, change: GroupChange) -> Edit:
+    held = state.blob_ids
     match change:
         case FullSet():
             return revisions.replace(change.entries, held)
@@ -263,28 +267,28 @@ def _edit(state: _Group, previous: Manifest | None, change: GroupChange) -> Edit
         case Rollback():
             return revisions.replace(_manifest(state, change.to).entries, held)
         case Drop():
-            if previous is None:
+            if state.current() is None:
                 raise NotFoundError(f"no such group: {state.head.group!r}")
             return revisions.replace((), held)
 
 
-def _next(head: Head, previous: Manifest | None, edit: Edit, change: GroupChange, meta: Meta) -> Manifest:
+def _turn_over(state: _Group, edit: Edit) -> None:
+    """Make the head's content what the edit leaves of it."""
+    state.blob_ids.update(edit.put)
+    state.content.update({key: Entry(*key, blob) for key, blob in edit.put.items()})
+    for key in edit.removed:
+        del state.blob_ids[key], state.content[key]
+    if edit.order is not None:
+        state.blob_ids = {key: state.blob_ids[key] for key in edit.order}
+        state.content = {key: state.content[key] for key in edit.order}
+
+
+def _next(
+    head: Head, previous: Manifest | None, entries: tuple[Entry, ...], edit: Edit, change: GroupChange, meta: Meta
+) -> Manifest:
     versions = previous.versions if previous is not None else {}
-    return Manifest(
-        head.group,
-        head.revision,
-        _entries(previous.entries if previous is not None else (), edit),
-        revisions.next_versions(versions, edit.types(), change, head.revision),
-        meta,
-    )
-
-
-def _entries(previous: tuple[Entry, ...], edit: Edit) -> tuple[Entry, ...]:
-    content: dict[Key, str] = {(entry.type_url, entry.name): entry.blob_id for entry in previous}
-    content.update(edit.put)
-    gone = set(edit.removed)
-    order = edit.order if edit.order is not None else tuple(key for key in content if key not in gone)
-    return tuple(Entry(*key, content[key]) for key in order)
+    made = revisions.next_versions(versions, edit.types(), change, head.revision)
+    return Manifest(head.group, head.revision, entries, made, meta)
 
 
 def _manifest(state: _Group, revision: int | None) -> Manifest:
