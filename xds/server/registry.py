@@ -17,7 +17,7 @@ WAKE_BATCH = 100  # streams woken before the loop runs: their work (some 60 us e
 
 # A push that follows another waits some times as long as telling that one took (ACKs take as much again, and others
 # want their share), and while answers to it crowd the loop.
-PAUSE_SHARE = 3
+PAUSE_SHARE = 2
 PAUSE_S = 0.2
 PAUSE_LIMIT_S = 1.0
 CROWDED_POLL_S = 0.01
