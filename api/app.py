@@ -25,6 +25,7 @@ from api import (
 )
 from api.description import describe
 from api.grants import authorize
+from api.queue import Queue
 from api.scope import Door, RawPath, RequestId
 from api.services import Services
 
@@ -63,6 +64,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     app.add_middleware(RawPath)  # innermost: what was added last is reached first
     app.add_middleware(Door, tokens=services.options.tokens, phase=services.phase)
     app.add_middleware(RequestId)
+    app.add_middleware(Queue)
     return app
 
 
