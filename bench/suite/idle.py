@@ -8,7 +8,7 @@ from bench.load.fleet import FleetSpec
 from bench.suite.goals import OURS, SNAPSHOT
 from bench.suite.measure import Change, push_once
 from bench.suite.process import rss_kb
-from bench.suite.pushes import VARIANTS, clients
+from bench.suite.pushes import clients
 from bench.suite.stage import Side, Stage, connect
 
 WARM_STREAMS = 200
@@ -23,7 +23,7 @@ async def idle(stage: Stage) -> None:
     mistaken for theirs: after the first answer, and after three pushes that changed one cluster. Idle CPU of them all.
     """
     for size, streams in stage.scale.idle:
-        for variant in VARIANTS:
+        for variant in stage.scale.variants:
             figures = {}
             for kind in (OURS, SNAPSHOT):
                 async with stage.sides((kind,), Change(size)) as sides:

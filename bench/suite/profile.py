@@ -53,7 +53,7 @@ async def profiled(stage: Stage) -> None:
     streams; *rest*: the interpreter itself. *Transport alone* is all that bare gRPC takes to send the same bytes and to
     drop the answers.
     """
-    for variant, change in SITUATIONS:
+    for variant, change in SITUATIONS[: stage.scale.profiled]:
         async with stage.sides((OURS, BROADCASTER), change) as sides:
             await reconnect(sides, clients(STREAMS, variant))
             measured = await alternate(sides, change, stage.rounds)

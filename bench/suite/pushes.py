@@ -30,25 +30,25 @@ def clients(streams: int, variant: Variant, **other: object) -> FleetSpec:
 
 async def fan_out(stage: Stage) -> None:
     """Clusters alone, followed by everybody as a wildcard: all of them changed, then one of them."""
-    for size, streams, variants, with_linear in stage.scale.sizes:
+    for size, streams, sotw, delta, with_linear in stage.scale.sizes:
         kinds: list[Kind] = [OURS, SNAPSHOT, BROADCASTER]
         if with_linear:
             kinds.insert(2, LINEAR)
         async with stage.sides(kinds, Change(size)) as sides:
-            changes = [Change(size, changed=changed) for changed in CHANGES]
             alone = {
-                (side.kind, change): await push_alone(side, change, streams, stage.rounds)
+                (side.kind, changed): await push_alone(side, Change(size, changed=changed), streams, stage.rounds)
                 for side in sides
-                for change in changes
+                for changed in CHANGES
+                if changed in sotw or changed in delta
             }
-            for variant in variants:
-                await reconnect(sides, clients(streams, variant))
-                for change in changes:
-                    figures = await alternate(sides, change, stage.rounds)
+            for variant, asked in zip(VARIANTS, (sotw, delta), strict=True):
+                await reconnect(sides, *([clients(streams, variant)] if asked else []))
+                for changed in asked:
+                    figures = await alternate(sides, Change(size, changed=changed), stage.rounds)
                     for side in sides:
-                        figures[side.kind].update(alone[side.kind, change])
-                    key = f"a/{variant}/{size}/{change.changed}"
-                    stage.keep(key, figures, variant=variant, clusters=size, changed=change.changed, streams=streams)
+                        figures[side.kind].update(alone[side.kind, changed])
+                    key = f"a/{variant}/{size}/{changed}"
+                    stage.keep(key, figures, variant=variant, clusters=size, changed=changed, streams=streams)
 
 
 async def large_node(stage: Stage) -> None:
@@ -92,6 +92,8 @@ async def growth(stage: Stage) -> None:
     for size, counts in stage.scale.growth:
         async with stage.sides((OURS, SNAPSHOT), Change(size)) as sides:
             for variant, changed in asked:
+                if variant not in stage.scale.variants:
+                    continue
                 await reconnect(sides)
                 for before, streams in pairwise((0, *counts)):
                     await connect_all(sides, clients(streams - before, variant))

@@ -6,25 +6,35 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bench.load.spec import Variant
+from bench.suite.measure import Changed
 
 ROUNDS = 5
 
 
+BOTH: tuple[Variant, ...] = ("sotw", "delta")
+
+
 class Size(NamedTuple):
-    """One size of (a), and whether the linear cache takes part."""
+    """One size of (a): the changes that each variant is asked for, and whether the linear cache takes part."""
 
     clusters: int
     streams: int
-    variants: tuple[Variant, ...] = ("sotw", "delta")
+    sotw: tuple[Changed, ...] = ("all", "one")
+    delta: tuple[Changed, ...] = ("all", "one")
     with_linear: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The sizes of the workloads. ``idle`` are clusters and streams, ``named`` names and streams."""
+    """The sizes of the workloads. ``idle`` are clusters and streams, ``named`` names and streams.
+
+    ``variants`` are those of (e) and (f).
+    """
 
     name: str
     rounds: int
+    variants: tuple[Variant, ...]
+    profiled: int
     sizes: tuple[Size, ...]
     assignments: int
     named: tuple[tuple[int, int], ...]
@@ -44,17 +54,23 @@ class Scale:
 QUICK = Scale(
     name="quick",
     rounds=ROUNDS,
-    # 10,000 clusters take go-control-plane seconds a push: only what a goal asks for.
-    sizes=(Size(10, 1_000), Size(1_000, 1_000), Size(10_000, 200, ("delta",), with_linear=False)),
+    variants=("delta",),
+    profiled=1,
+    # Only what a goal asks for: 10,000 clusters take go-control-plane seconds a push.
+    sizes=(
+        Size(10, 1_000, sotw=("all",), delta=("all",)),
+        Size(1_000, 1_000, sotw=("all",)),
+        Size(10_000, 200, sotw=(), delta=("one",), with_linear=False),
+    ),
     assignments=10_000,
-    named=((100, 1_000), (10_000, 40)),
+    named=((100, 1_000),),
     rate_streams=(100,),
     rate_s=5.0,
     storm_streams=1_000,
-    storm_later_s=15.0,
+    storm_later_s=10.0,
     idle=((10, 1_000), (1_000, 500), (10_000, 200)),
-    growth=((10, (100, 1_000, 5_000, 10_000)),),
-    admin=(10, 1_000, 10_000),
+    growth=((10, (1_000, 10_000)),),
+    admin=(10, 1_000),
     envoys=20,
     envoy_clusters=(10,),
     tls_streams=500,
@@ -64,6 +80,8 @@ QUICK = Scale(
 ALL = Scale(
     name="all",
     rounds=ROUNDS,
+    variants=BOTH,
+    profiled=3,
     sizes=(Size(10, 1_000), Size(1_000, 1_000), Size(10_000, 200)),
     assignments=QUICK.assignments,
     named=((100, 1_000), (10_000, 200)),
