@@ -34,6 +34,8 @@ Media = Literal["json", "yaml", "auto", "protobuf"]
 
 NAME_KEY = "@name"
 NAME_LIMIT = 4096
+# What stands in every type URL: without one in its bytes a message packs no other, and need not be searched for them.
+_ANY_MARK = b"/"
 _WRAPPERS = (schema.WRAPPER_TYPE, "envoy.api.v2.Resource")
 # What a wrapper can say beyond what we keep; losing it silently would be worse than refusing it.
 _NOT_KEPT = ("cache_control", "metadata")
@@ -314,7 +316,8 @@ class _Reader:
             message = message_class.FromString(body)
             if message.DESCRIPTOR.full_name in _WRAPPERS:
                 return self._unwrap(message)
-            make_canonical(message)
+            if _ANY_MARK in body:
+                make_canonical(message)
             canonical = message.SerializeToString(deterministic=True)
         except (DecodeError, EncodeError, RecursionError):
             self._findings.add("malformed", f"not the bytes of a {type_url[:200]}")

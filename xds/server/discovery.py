@@ -9,7 +9,6 @@ costs nobody but itself.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +37,7 @@ from xds.server.pacing import SMALL_BYTES, Pacer
 from xds.server.rate import RateLimit
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
+from xds.server.wakeup import Wakeup
 
 OUTBOX_LIMIT = 64  # responses not yet written; above it the stream is not read
 COPY_S_PER_BYTE = 1e-9  # what handing a large body to gRPC takes of the loop
@@ -132,11 +132,11 @@ class StreamShell:
             fleet=shared.fleet,
             metrics=shared.metrics,
         )
-        self._outbox: deque[bytes] = deque()
-        self._inbox: deque[bytes] = deque()
-        self._wake = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._consumed = asyncio.Event()
+        self._outbox: list[bytes] = []  # both short: an empty list has a tenth of the size of an empty deque
+        self._inbox: list[bytes] = []
+        self._wake = Wakeup()
+        self._drained = Wakeup()
+        self._consumed = Wakeup()
         self._queued = False
         self._notified = False
         self._notified_at = 0.0
@@ -267,7 +267,7 @@ class StreamShell:
 
     def _consume(self) -> None:
         """A turn: feed a request to the engine; a broken rule ends the stream."""
-        data = self._inbox.popleft()
+        data = self._inbox.pop(0)
         self._consumed.set()
         if self._ending:
             return
@@ -304,7 +304,7 @@ class StreamShell:
                 else:
                     await self._shared.registry.turns.come(len(body) * COPY_S_PER_BYTE)
                     await self._shared.pacer.write(body, write, self._client_name(), self._peer)
-                outbox.popleft()
+                del outbox[0]
                 self._drained.set()
             if self._notified or self._late:
                 self._ask_for_turn()
