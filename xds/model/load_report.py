@@ -1,6 +1,7 @@
 """Load reports: what a client sent where, over an interval that it measured itself.
 
-Source: sources/002, spec/lrs.md. Counters say what came since the report before, ``in_progress`` what is so now.
+Source: sources/002, spec/lrs.md. Counters say what came since the report before, ``in_progress`` what is so now. A
+thousand nodes tell of millions of localities every ten seconds: what there is one of for each is a tuple.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from xds.model.node import Locality
 
-CPU, MEMORY, APPLICATION = "cpu_utilization", "mem_utilization", "application_utilization"
+UTILISATIONS = CPU, MEMORY, APPLICATION = "cpu_utilization", "mem_utilization", "application_utilization"
 
 
 class Traffic(NamedTuple):
@@ -39,17 +40,15 @@ NO_METRICS: Mapping[str, Metric] = MappingProxyType({})
 NO_DROPS: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointLoad:
+class EndpointLoad(NamedTuple):
     """The load of one endpoint; ``address`` is ``host:port`` or the path of a pipe."""
 
     address: str
     traffic: Traffic
-    metrics: Mapping[str, Metric] = field(default_factory=lambda: NO_METRICS)
+    metrics: Mapping[str, Metric] = NO_METRICS
 
 
-@dataclass(frozen=True, slots=True)
-class LocalityLoad:
+class LocalityLoad(NamedTuple):
     """The load of one locality at one priority. ``endpoints`` only where the client tells them apart.
 
     ``metrics`` has the three utilisations under the names of this module.
@@ -58,7 +57,7 @@ class LocalityLoad:
     locality: Locality
     traffic: Traffic
     priority: int = 0
-    metrics: Mapping[str, Metric] = field(default_factory=lambda: NO_METRICS)
+    metrics: Mapping[str, Metric] = NO_METRICS
     endpoints: tuple[EndpointLoad, ...] = ()
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
 
 from google.protobuf.message import DecodeError
 
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.load_report import (
-    APPLICATION,
-    CPU,
-    MEMORY,
     NO_METRICS,
+    UTILISATIONS,
     ClusterLoad,
     EndpointLoad,
     LocalityLoad,
@@ -28,6 +27,8 @@ COUNTER_LIMIT = 1 << 53
 INTERVAL_LIMIT_S = 86_400.0
 PRIORITY_LIMIT = 128  # Envoy's
 _NANOS = 1_000_000_000
+_SHARED_LOCALITIES = 4096
+_shared_locality = lru_cache(maxsize=_SHARED_LOCALITIES)(Locality)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def _cluster(stats: wire_pb2.ClusterStats) -> ClusterLoad | None:
     believable = (
         stats.cluster_name
         and 0 < interval_s <= INTERVAL_LIMIT_S
-        and all(map(_is_count, (stats.total_dropped_requests, *drops.values())))
+        and max((stats.total_dropped_requests, *drops.values())) <= COUNTER_LIMIT
         and None not in localities
     )
     if not believable:
@@ -91,14 +92,16 @@ def _cluster(stats: wire_pb2.ClusterStats) -> ClusterLoad | None:
 
 
 def _locality(stats: wire_pb2.UpstreamLocalityStats) -> LocalityLoad | None:
-    traffic, metrics = _traffic(stats), _metrics(stats.load_metric_stats)
-    endpoints = [_endpoint(each) for each in stats.upstream_endpoint_stats]
+    traffic = _traffic(stats)
+    metrics = _metrics(stats.load_metric_stats)
     own = _utilisations(stats)
+    endpoints = [_endpoint(each) for each in stats.upstream_endpoint_stats]
     if traffic is None or metrics is None or own is None or None in endpoints or stats.priority > PRIORITY_LIMIT:
         return None
-    where = Locality(stats.locality.region, stats.locality.zone, stats.locality.sub_zone)
-    told = tuple(each for each in endpoints if each is not None)
-    return LocalityLoad(where, traffic, stats.priority, {**metrics, **own} if own else metrics, told)
+    where = stats.locality
+    told = tuple(each for each in endpoints if each is not None) if endpoints else ()
+    both = {**metrics, **own} if own else metrics
+    return LocalityLoad(_shared_locality(where.region, where.zone, where.sub_zone), traffic, stats.priority, both, told)
 
 
 def _endpoint(stats: wire_pb2.UpstreamEndpointStats) -> EndpointLoad | None:
@@ -113,33 +116,30 @@ def _traffic(stats: wire_pb2.UpstreamLocalityStats | wire_pb2.UpstreamEndpointSt
         stats.total_issued_requests,
         stats.total_requests_in_progress,
     )
-    return traffic if all(map(_is_count, traffic)) else None
+    return traffic if max(traffic) <= COUNTER_LIMIT else None
 
 
 def _metrics(stats: Sequence[wire_pb2.EndpointLoadMetricStats]) -> Mapping[str, Metric] | None:
+    if not stats:
+        return NO_METRICS
     return _checked(
         (one.metric_name, Metric(one.num_requests_finished_with_metric, one.total_metric_value)) for one in stats
     )
 
 
 def _utilisations(stats: wire_pb2.UpstreamLocalityStats) -> Mapping[str, Metric] | None:
-    told = ((CPU, stats.cpu_utilization), (MEMORY, stats.mem_utilization), (APPLICATION, stats.application_utilization))
-    return _checked(
-        (name, Metric(one.num_requests_finished_with_metric, one.total_metric_value))
-        for name, one in told
-        if one.num_requests_finished_with_metric
-    )
+    """Told by backends (ORCA), and asked for by few: three looks, and nothing made where there is nothing."""
+    told = [(name, getattr(stats, name)) for name in UTILISATIONS if stats.HasField(name)]
+    if not told:
+        return NO_METRICS
+    return _checked((name, Metric(one.num_requests_finished_with_metric, one.total_metric_value)) for name, one in told)
 
 
 def _checked(metrics: Iterable[tuple[str, Metric]]) -> Mapping[str, Metric] | None:
     found = dict(metrics)
-    if not all(_is_count(metric.requests) and isfinite(metric.total) for metric in found.values()):
+    if not all(metric.requests <= COUNTER_LIMIT and isfinite(metric.total) for metric in found.values()):
         return None
-    return found or NO_METRICS
-
-
-def _is_count(value: int) -> bool:
-    return value <= COUNTER_LIMIT
+    return found
 
 
 def _address(address: wire_pb2.Address) -> str:
