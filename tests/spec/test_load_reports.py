@@ -65,14 +65,14 @@ def loads(events: list[object]) -> tuple[ClusterLoad, ...]:
     return found.loads
 
 
-def test_rule_1_the_first_message_may_report() -> None:
+def test_lrs_rule_1_the_first_message_may_report() -> None:
     """Rule 1: "with all that gathered meanwhile on a reconnect"."""
     events = Client(SENDS_ALL).first(stats(upstream_locality_stats=[zone("z", total_successful_requests=7)]))
     assert loads(events)[0].localities[0].traffic == Traffic(successes=7)
     assert not any(isinstance(event, LoadReported) for event in Client(SENDS_ALL).first())
 
 
-def test_rule_2_the_node_is_bound_by_the_first_message() -> None:
+def test_lrs_rule_2_the_node_is_bound_by_the_first_message() -> None:
     """Rule 2: "Only that first message has `node` in grpc-go"; a later one may have it empty."""
     client = Client(SENDS_ALL)
     assert isinstance(client.first()[0], LoadIdentified)
@@ -82,20 +82,20 @@ def test_rule_2_the_node_is_bound_by_the_first_message() -> None:
         assert client.stream.node.id == "proxy"
 
 
-def test_rule_2_who_does_not_say_who_it_is_is_refused() -> None:
+def test_lrs_rule_2_who_does_not_say_who_it_is_is_refused() -> None:
     client = Client()
     with pytest.raises(RemoteProtocolError, match="names no node"):
         client.send(stats())
 
 
-def test_rule_3_the_first_message_is_answered_once() -> None:
+def test_lrs_rule_3_the_first_message_is_answered_once() -> None:
     """Rule 3: "The server must answer with LoadStatsResponse before any report flows"."""
     client = Client(SENDS_ALL)
     assert asked(client.first())
     assert not any(isinstance(event, LoadAsked) for event in client.send(stats()))
 
 
-def test_rule_3_changed_settings_reach_who_reads_one_response() -> None:
+def test_lrs_rule_3_changed_settings_reach_who_reads_one_response() -> None:
     """Rule 3: "grpc-go reads exactly ONE response per stream": it must come back."""
     client = Client(SENDS_ALL, user_agent="gRPC Go")
     client.first()
@@ -105,21 +105,21 @@ def test_rule_3_changed_settings_reach_who_reads_one_response() -> None:
     assert asked(list(envoy.stream.offer(LoadSettings(5.0)))).load_reporting_interval.seconds == 5
 
 
-def test_rule_4_all_clusters_only_for_clients_that_can() -> None:
+def test_lrs_rule_4_all_clusters_only_for_clients_that_can() -> None:
     """Rule 4: "Old clients without it need explicit names"."""
     able, old = asked(Client(SENDS_ALL).first()), asked(Client().first())
     assert (able.send_all_clusters, list(able.clusters)) == (True, [])
     assert (old.send_all_clusters, list(old.clusters)) == (False, ["a", "b"])
 
 
-def test_rule_5_silence_is_asked_for_by_a_cluster_that_does_not_exist() -> None:
+def test_lrs_rule_5_silence_is_asked_for_by_a_cluster_that_does_not_exist() -> None:
     """Rule 5: "grpc-go's store treats an empty list as ALL clusters"."""
     client = Client()
     client.clusters = []
     assert list(asked(client.first()).clusters) == [NO_CLUSTER]
 
 
-def test_rule_6_the_service_name_is_kept_apart() -> None:
+def test_lrs_rule_6_the_service_name_is_kept_apart() -> None:
     """Rule 6: "two clusters may share an EDS `cluster_service_name`"."""
     client = Client(SENDS_ALL)
     client.first()
@@ -128,13 +128,13 @@ def test_rule_6_the_service_name_is_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("interval_s", [0.0, -5.0, 0.2])
-def test_rule_7_the_interval_is_a_second_at_least(interval_s: float) -> None:
+def test_lrs_rule_7_the_interval_is_a_second_at_least(interval_s: float) -> None:
     """Rule 7: "must be valid and > 0 ... floor it at 1 s on the server"."""
     client = Client(SENDS_ALL, settings=LoadSettings(interval_s))
     assert asked(client.first()).load_reporting_interval.seconds == LEAST_INTERVAL_S
 
 
-def test_rule_7_the_reported_interval_counts() -> None:
+def test_lrs_rule_7_the_reported_interval_counts() -> None:
     """Rule 7: "the actual period is in `ClusterStats.load_report_interval`"."""
     client = Client(SENDS_ALL)
     client.first()
@@ -144,7 +144,7 @@ def test_rule_7_the_reported_interval_counts() -> None:
     assert math.isclose(load.interval_s, 1.0027)
 
 
-def test_rule_8_sent_anew_only_when_something_changes() -> None:
+def test_lrs_rule_8_sent_anew_only_when_something_changes() -> None:
     """Rule 8: "Re-send only when the wanted cluster set, interval or granularity changes"."""
     client = Client()
     client.first()
@@ -159,7 +159,7 @@ def test_nothing_is_asked_of_who_has_not_come() -> None:
     assert Client().stream.offer(LoadSettings(3.0)) == []
 
 
-def test_rule_10_endpoints_where_the_client_tells_them() -> None:
+def test_lrs_rule_10_endpoints_where_the_client_tells_them() -> None:
     """Rule 10: "Treat as optional"."""
     address = wire_pb2.Address(socket_address=wire_pb2.SocketAddress(address="::1", port_value=80))
     endpoint = wire_pb2.UpstreamEndpointStats(address=address, total_error_requests=2)
@@ -170,7 +170,7 @@ def test_rule_10_endpoints_where_the_client_tells_them() -> None:
     assert (found.address, found.traffic.errors) == ("[::1]:80", 2)
 
 
-def test_rule_11_localities_with_their_counts() -> None:
+def test_lrs_rule_11_localities_with_their_counts() -> None:
     """Rule 11: "successful / in_progress (a gauge, not a delta) / error / issued per locality and priority"."""
     told = zone("z", total_successful_requests=1, total_error_requests=2, total_issued_requests=4, priority=1)
     told.total_requests_in_progress = 3
@@ -182,7 +182,7 @@ def test_rule_11_localities_with_their_counts() -> None:
     assert (locality.priority, locality.traffic) == (1, Traffic(1, 2, 4, 3))
 
 
-def test_rule_12_drops_by_category_and_without() -> None:
+def test_lrs_rule_12_drops_by_category_and_without() -> None:
     """Rule 12: "uncategorised drops are total - sum"."""
     drop = wire_pb2.ClusterStats.DroppedRequests
     client = Client(SENDS_ALL)
@@ -198,7 +198,7 @@ def test_rule_12_drops_by_category_and_without() -> None:
     assert (load.dropped, load.uncategorised) == (6, 0)
 
 
-def test_rule_13_metrics_and_utilisations() -> None:
+def test_lrs_rule_13_metrics_and_utilisations() -> None:
     """Rule 13: "average = sum/count", and "the three utilisations use dedicated fields"."""
     named = wire_pb2.EndpointLoadMetricStats(
         metric_name="named_metrics.queue", num_requests_finished_with_metric=4, total_metric_value=10
@@ -213,7 +213,7 @@ def test_rule_13_metrics_and_utilisations() -> None:
     assert metrics[CPU].average == 0.75
 
 
-def test_rule_18_an_empty_report_says_that_the_client_lives() -> None:
+def test_lrs_rule_18_an_empty_report_says_that_the_client_lives() -> None:
     """Rule 18: "record liveness only"."""
     client = Client(SENDS_ALL)
     client.first()
