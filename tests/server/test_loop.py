@@ -86,3 +86,15 @@ def test_the_queue_of_grpc_is_recognised() -> None:
     with asyncio.Runner(loop_factory=Watching) as runner:
         runner.run(start_and_stop())
     assert seen
+
+
+async def hear_while_streams_arrive() -> int:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, Loop)
+    loop.hear_all()
+    return await handle_calls()
+
+
+def test_while_streams_arrive_all_calls_are_taken() -> None:
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert runner.run(hear_while_streams_arrive()) <= 4

@@ -15,6 +15,7 @@ _LOOK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # a plain number: the flags 
 # Taking the bytes at each call costs a push a fifth to a third of its CPU: gRPC's thread is never held up then, and it
 # and the loop wake each other for each event. So they are left to pile up for some calls.
 SKIPPED = 31
+ARRIVING_S = 0.5  # ... but not while streams arrive: each is some four events, and a storm of them waits
 
 
 class Loop(uvloop.Loop):
@@ -25,13 +26,19 @@ class Loop(uvloop.Loop):
     iteration of the loop from then on, a new stream behind thousands of ACKs.
     """
 
+    hears_all_until = 0.0
+
+    def hear_all(self) -> None:
+        """A stream has arrived, and others may be behind it."""
+        self.hears_all_until = self.time() + ARRIVING_S
+
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         if isinstance(fd, socket.socket) and _is_grpc(callback):
             return self._add_waking_reader(fd, callback, *args)
         return super().add_reader(fd, callback, *args)
 
     def _add_waking_reader(self, pair: Any, *args: Any) -> None:
-        super().add_reader(pair, _Ear(pair), *args)
+        super().add_reader(pair, _Ear(self, pair), *args)
 
 
 def _is_grpc(callback: Callable[..., Any]) -> bool:
@@ -42,14 +49,15 @@ def _is_grpc(callback: Callable[..., Any]) -> bool:
 class _Ear:
     """Takes the bytes that pile up, but for the one that ``handle`` takes before it takes all events."""
 
-    __slots__ = ("_pair", "_skip")
+    __slots__ = ("_loop", "_pair", "_skip")
 
-    def __init__(self, pair: socket.socket) -> None:
+    def __init__(self, loop: Loop, pair: socket.socket) -> None:
+        self._loop = loop
         self._pair = pair
         self._skip = 0
 
     def __call__(self, handle: Callable[..., Any], *args: Any) -> None:
-        if self._skip:
+        if self._skip and self._loop.time() > self._loop.hears_all_until:
             self._skip -= 1
         else:
             self._take()

@@ -24,6 +24,7 @@ from xds.server.discovery import Discovery, StreamShell
 from xds.server.gate import Gate
 from xds.server.introspection import Introspection
 from xds.server.logs import get_logger
+from xds.server.loop import Loop
 from xds.server.metrics import Metrics
 from xds.server.options import ServerOptions, channel_arguments
 from xds.server.pacing import Pacer
@@ -170,6 +171,8 @@ class XdsServer:
         async def handle(_requests: Any, context: Any) -> None:
             assert self._shared is not None
             self.registry.turns.make_way()
+            if isinstance(loop := asyncio.get_running_loop(), Loop):
+                loop.hear_all()
             place = await self._admission.enter()
             try:
                 refusal = self._gate.late_refusal()
