@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import statistics
 import sys
 import tempfile
@@ -107,7 +108,7 @@ async def _recording(pid: int, raw: Path) -> AsyncIterator[None]:
         yield
     finally:
         if spy.returncode is None:
-            spy.send_signal(2)  # SIGINT: write what there is
+            spy.send_signal(signal.SIGINT)  # write what there is
         _, told = await asyncio.wait_for(spy.communicate(), STOP_TIMEOUT_S)
     if spy.returncode or not raw.exists():
         raise RuntimeError(f"py-spy: {told.decode(errors='replace')[-500:]}")

@@ -28,7 +28,7 @@ class Size(NamedTuple):
 class Scale:
     """The sizes of the workloads. ``idle`` are clusters and streams, ``named`` names and streams.
 
-    ``variants`` are those of (e) and (f).
+    ``variants`` are those of (e) and (f), ``profiled`` counts the situations of the profile.
     """
 
     name: str

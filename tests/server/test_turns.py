@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -14,9 +13,9 @@ from xds.server.turns import BARE_ITERATIONS, LONG_S, SHARE_S, Turns
 PIECE_S = SHARE_S / 2
 
 
-def piece(done: list[int], number: int) -> Callable[[], None]:
+def piece(done: list[int], number: int, takes_s: float = PIECE_S) -> Callable[[], None]:
     def work() -> None:
-        end = monotonic() + PIECE_S
+        end = monotonic() + takes_s
         while monotonic() < end:
             pass
         done.append(number)
@@ -94,15 +93,14 @@ async def test_while_calls_arrive_shares_leave_iterations_bare() -> None:
 
 
 async def test_a_long_piece_leaves_an_iteration_to_others() -> None:
-    turns, seen = Turns(), list[str]()
+    turns, done, loop = Turns(), list[int](), asyncio.get_running_loop()
 
-    def long_piece() -> None:
-        time.sleep(SHARE_S + 2 * LONG_S)
-        seen.append("piece")
+    def work(number: int) -> None:
+        piece(done, number, SHARE_S + 2 * LONG_S)()
         # What comes of it, a timer that is overdue say, stands behind the next share in the queue of the loop.
-        asyncio.get_running_loop().call_soon(lambda: asyncio.get_running_loop().call_soon(seen.append, "other"))
+        loop.call_soon(loop.call_soon, done.append, -number)
 
-    turns.take(long_piece)
-    turns.take(long_piece)
+    for number in (1, 2):
+        turns.take(partial(work, number))
     await turns.come()
-    assert seen[:2] == ["piece", "other"]
+    assert done[:3] == [1, -1, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -45,14 +46,14 @@ class Client:
         return list(self.stream.receive(decode_load_request(message.SerializeToString())))
 
 
-def stats(cluster: str = "a", interval_s: int = 10, **fields: object) -> wire_pb2.ClusterStats:
-    made = wire_pb2.ClusterStats(cluster_name=cluster, **fields)  # type: ignore[arg-type]
+def stats(cluster: str = "a", interval_s: int = 10, **fields: Any) -> wire_pb2.ClusterStats:
+    made = wire_pb2.ClusterStats(cluster_name=cluster, **fields)
     made.load_report_interval.seconds = interval_s
     return made
 
 
-def zone(name: str, **fields: object) -> wire_pb2.UpstreamLocalityStats:
-    return wire_pb2.UpstreamLocalityStats(locality=wire_pb2.Locality(zone=name), **fields)  # type: ignore[arg-type]
+def zone(name: str, **fields: Any) -> wire_pb2.UpstreamLocalityStats:
+    return wire_pb2.UpstreamLocalityStats(locality=wire_pb2.Locality(zone=name), **fields)
 
 
 def asked(events: list[object]) -> wire_pb2.LoadStatsResponse:

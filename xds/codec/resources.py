@@ -12,7 +12,7 @@ from typing import Any, Literal
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from xds.codec import known, schema
+from xds.codec import interned, schema
 from xds.codec.check import RESOURCE_LIMIT, check_size, check_unique, resource_label
 from xds.codec.constraints import check_constraints
 from xds.codec.document import TEXT_LIMIT, Document, document_of, malformed, parse_document, read_values
@@ -35,6 +35,7 @@ Media = Literal["json", "yaml", "auto", "protobuf"]
 NAME_KEY = "@name"
 NAME_LIMIT = 4096
 # What stands in every type URL: without one in its bytes a message packs no other, and need not be searched for them.
+# An ``Any`` that names its type without one keeps the bytes it came with.
 _ANY_MARK = b"/"
 _WRAPPERS = (schema.WRAPPER_TYPE, "envoy.api.v2.Resource")
 # What a wrapper can say beyond what we keep; losing it silently would be worse than refusing it.
@@ -308,7 +309,7 @@ class _Reader:
         message_class = schema.message_class(type_url)
         if message_class is None:
             return self._resource(type_url, body, None, outside or _NOTHING)
-        before = self._known(type_url, body) if outside is None else None
+        before = self._interned(type_url, body) if outside is None else None
         return before or self._parsed(type_url, body, message_class, outside or _NOTHING)
 
     def _parsed(self, type_url: str, body: bytes, message_class: type[Any], outside: _Outside) -> Resource | None:
@@ -345,7 +346,7 @@ class _Reader:
         return ttl_s
 
     def _resource(self, type_url: str, body: bytes, message: Message | None, outside: _Outside) -> Resource | None:
-        if outside is _NOTHING and (found := self._known(type_url, body)) is not None:
+        if outside is _NOTHING and (found := self._interned(type_url, body)) is not None:
             return found
         before, warned = len(self._findings), len(self._findings.warnings)
         name = canonical_name(self._name(type_url, message, outside))
@@ -369,12 +370,12 @@ class _Reader:
             references=() if message is None else references_of(type_url, message),
         )
         if outside is _NOTHING and message is not None and len(self._findings.warnings) == warned:
-            known.keep(resource)
+            interned.keep(resource)
         return resource
 
-    def _known(self, type_url: str, body: bytes) -> Resource | None:
+    def _interned(self, type_url: str, body: bytes) -> Resource | None:
         """What these bytes were read as before, unless it is too large for this reader."""
-        found = known.find(type_url, body)
+        found = interned.find(type_url, body)
         if found is None or len(body) > self._limit:
             return None
         self._findings.resource = resource_label(type_url, found.name)

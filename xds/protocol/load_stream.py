@@ -50,7 +50,6 @@ class LoadReported:
 class LoadAsked:
     """This is to be sent."""
 
-    demand: LoadDemand
     body: bytes
 
 
@@ -99,7 +98,7 @@ class LoadReportStream:
             return []
         if before is not None and self.node.user_agent_name in READ_ONE_RESPONSE:
             return [LoadRestart()]
-        return [LoadAsked(demand, demand.encode())]
+        return [LoadAsked(demand.encode())]
 
     def _identify(self, request: LoadRequest, events: list[LoadEvent]) -> None:
         node = decode_node(request.node)

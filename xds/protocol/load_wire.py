@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import isfinite
 
 from google.protobuf.message import DecodeError
@@ -19,16 +18,14 @@ from xds.model.load_report import (
     Metric,
     Traffic,
 )
-from xds.model.node import Locality
 from xds.proto import wire_pb2
+from xds.protocol.wire import shared_locality
 
 # A counter above this is one that went below zero, or was made up: no client sends so much in an interval.
 COUNTER_LIMIT = 1 << 53
 INTERVAL_LIMIT_S = 86_400.0
 PRIORITY_LIMIT = 128  # Envoy's
 _NANOS = 1_000_000_000
-_SHARED_LOCALITIES = 4096
-_shared_locality = lru_cache(maxsize=_SHARED_LOCALITIES)(Locality)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +98,7 @@ def _locality(stats: wire_pb2.UpstreamLocalityStats) -> LocalityLoad | None:
     where = stats.locality
     told = tuple(each for each in endpoints if each is not None) if endpoints else ()
     both = {**metrics, **own} if own else metrics
-    return LocalityLoad(_shared_locality(where.region, where.zone, where.sub_zone), traffic, stats.priority, both, told)
+    return LocalityLoad(shared_locality(where.region, where.zone, where.sub_zone), traffic, stats.priority, both, told)
 
 
 def _endpoint(stats: wire_pb2.UpstreamEndpointStats) -> EndpointLoad | None:

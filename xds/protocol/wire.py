@@ -131,7 +131,7 @@ def decode_node(data: bytes | memoryview) -> Node:
     return Node(
         id=message.id,
         cluster=_shared(message.cluster),
-        locality=_locality(_shared(locality.region), _shared(locality.zone), _shared(locality.sub_zone)),
+        locality=shared_locality(_shared(locality.region), _shared(locality.zone), _shared(locality.sub_zone)),
         metadata=MessageToDict(message.metadata) if message.HasField("metadata") else NO_METADATA,
         user_agent=_shared(user_agent),
         client_features=frozenset(map(_shared, message.client_features)) if message.client_features else NO_NAMES,
@@ -150,7 +150,8 @@ def _one(text: str) -> str:
     return text
 
 
-def _locality(*parts: str) -> Locality:
+def shared_locality(*parts: str) -> Locality:
+    """One object for all who say the same, if it is short: clients choose the names."""
     return _one_locality(*parts) if max(map(len, parts)) <= _SHARED_CHARACTERS else Locality(*parts)
 
 

@@ -13,7 +13,7 @@ _GC_THRESHOLDS = (5_000, 500, 100)
 _YOUNG_S = 0.1
 
 # The loop lets go of the interpreter at each write and gets it back when a thread at work has had its interval: at
-# Python's 5 ms, a push's work beside the loop held up the loop for longer than all the push's writes.
+# Python's 5 ms, the work of a push beside the loop may hold up each write of another for as long.
 _SWITCH_INTERVAL_S = 0.0005
 
 

@@ -81,6 +81,11 @@ class Turns:
         finally:
             self._running = bool(queue)
             if queue:
-                overdue = monotonic() - ends_at > LONG_S
-                self._bare = BARE_ITERATIONS if ends_at < self._arriving_until else int(overdue)
+                self._bare = self._bare_iterations(ends_at)
                 asyncio.get_running_loop().call_soon(self._run)
+
+    def _bare_iterations(self, ends_at: float) -> int:
+        """How many iterations without stream work come behind a share that was to end then."""
+        if ends_at < self._arriving_until:
+            return BARE_ITERATIONS
+        return 1 if monotonic() - ends_at > LONG_S else 0

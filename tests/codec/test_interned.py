@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from xds.codec import known
+from xds.codec import interned
 from xds.codec.resources import decode_document
 from xds.model.errors import ValidationError
 from xds.model.resource_type import CLUSTER
@@ -26,8 +26,8 @@ def cluster(name: str, **more: Any) -> dict[str, Any]:
 
 
 def test_the_same_content_is_the_same_object_in_both_forms() -> None:
-    (first,) = read(cluster("a-known-one")).resources
-    (second,) = read(cluster("a-known-one")).resources
+    (first,) = read(cluster("an-interned-one")).resources
+    (second,) = read(cluster("an-interned-one")).resources
     assert second is first
     response = wire_pb2.DiscoveryResponse()
     response.resources.add(type_url=CLUSTER, value=first.body)
@@ -40,7 +40,7 @@ def test_it_is_forgotten_with_its_last_holder() -> None:
     body = bytes(bytearray(first.body))
     del first
     gc.collect()
-    assert known.find(CLUSTER, body) is None
+    assert interned.find(CLUSTER, body) is None
 
 
 def test_warnings_come_each_time() -> None:

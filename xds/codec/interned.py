@@ -1,6 +1,6 @@
 """Resources that were read before and are still in use: a snapshot that is pushed again is mostly what it was.
 
-Reading and checking a resource takes some 50 us, finding it here 1. Kept are only those whose message says all about
+Reading and checking a cluster takes some 50 us, finding it here 2. Kept are only those whose message says all about
 them and that nothing was found in, so that reading them again would give the very same.
 """
 
@@ -10,14 +10,14 @@ from weakref import WeakValueDictionary
 
 from xds.model.resource import Resource
 
-_known: WeakValueDictionary[tuple[str, bytes], Resource] = WeakValueDictionary()
+_interned: WeakValueDictionary[tuple[str, bytes], Resource] = WeakValueDictionary()
 
 
 def find(type_url: str, body: bytes) -> Resource | None:
     """The resource that these canonical bytes were read as."""
-    return _known.get((type_url, body))
+    return _interned.get((type_url, body))
 
 
 def keep(resource: Resource) -> None:
     """Remember it as long as somebody else holds on to it."""
-    _known[resource.type_url, resource.body] = resource
+    _interned[resource.type_url, resource.body] = resource
