@@ -69,6 +69,8 @@ def test_bodies_beyond_the_limit_are_refused(tmp_path: Path, running: ExitStack,
         (["--grpc", "0.0.0.0:0"], "--insecure"),
         (["--grpc", "nowhere"], "HOST:PORT"),
         (["--store", "paper"], "store.kind"),
+        (["--lrs-interval", "0s"], "load.interval_s"),
+        (["--lrs-interval", "often"], "not a duration"),
         (["--config", "/nonexistent/xds.yaml"], "No such file"),
     ],
 )

@@ -53,6 +53,8 @@ def test_order_survives_yaml_booleans(tmp_path: Path) -> None:
         ("server: {grpc: {prot: 1}}", "server.grpc.prot: no such setting; did you mean 'port'?"),
         ("server: {http: {tls: {certifcate: a}}}", "did you mean 'certificate'?"),
         ("server: {grpc: {port: 70000}}", "server.grpc.port: "),
+        ("load: {interval_s: 0.5}", "load.interval_s: "),
+        ("load: {interval: 5}", "load.interval: no such setting; did you mean 'interval_s'?"),
         ("[1, 2]", "sections are expected"),
         ("{", "xds.yaml"),
         ("auth: {token_sha256: [hunter2]}", "not the token itself"),

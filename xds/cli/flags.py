@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from xds.cli.failure import CommandError, Exit
+from xds.cli.values import parse_duration
 
 Json = dict[str, Any]
 
 
 def serve_flags(
-    grpc: str, http: str, data: str, store: str, insecure: bool, log_level: str, watch: str = "", prune: bool = False
+    grpc: str,
+    http: str,
+    data: str,
+    store: str,
+    insecure: bool,
+    log_level: str,
+    watch: str = "",
+    prune: bool = False,
+    lrs_interval: str = "",
 ) -> Json:
     """The flags that were given, nested like the settings. Raises ``CommandError``."""
     server: Json = {}
@@ -20,7 +29,7 @@ def serve_flags(
             server[name] = {"host": host, "port": port}
     if insecure:
         server["insecure"] = True
-    flags: Json = {"server": server, "store": {}, "logs": {}, "watch": {}}
+    flags: Json = {"server": server, "store": {}, "logs": {}, "watch": {}, "load": {}}
     given = (
         ("store", "data", data),
         ("store", "kind", store),
@@ -31,6 +40,8 @@ def serve_flags(
     for section, name, value in given:
         if value:
             flags[section][name] = value
+    if lrs_interval:
+        flags["load"]["interval_s"] = parse_duration(lrs_interval)
     return flags
 
 

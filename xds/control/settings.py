@@ -208,6 +208,13 @@ class WatchSettings(_Section):
     prune: bool = False
 
 
+class LoadReportSettings(_Section):
+    """What clients are asked to report of their load (LRS): how often, and whether endpoints are told apart."""
+
+    interval_s: float = Field(10.0, ge=1, le=600)
+    by_endpoint: bool = False
+
+
 class MetricsSettings(_Section):
     """``per_node`` serves a series per node and type as well, for the first ``per_node_limit`` nodes.
 
@@ -238,6 +245,7 @@ class Settings(BaseSettings):
     codec: CodecSettings = CodecSettings()
     limits: LimitSettings = LimitSettings()
     auth: AuthSettings = AuthSettings()
+    load: LoadReportSettings = LoadReportSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     watch: WatchSettings = WatchSettings()

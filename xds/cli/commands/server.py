@@ -30,6 +30,9 @@ def serve(
     dev: Annotated[
         bool, typer.Option("--dev", help=f"To try things: nothing is kept, and ./{DEV_DIRECTORY} is watched.")
     ] = False,
+    lrs_interval: Annotated[
+        str, typer.Option(help="How often clients report their load (default 10s).", metavar="DURATION")
+    ] = "",
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow other machines in without credentials.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "",
 ) -> None:
@@ -49,7 +52,7 @@ def serve(
     if dev:
         store = store or "memory"
         watch = watch or (Path(DEV_DIRECTORY) if Path(DEV_DIRECTORY).is_dir() else None)
-    flags = serve_flags(grpc, http, data, store, insecure, log_level, str(watch or ""), prune)
+    flags = serve_flags(grpc, http, data, store, insecure, log_level, str(watch or ""), prune, lrs_interval)
     try:
         settings = load_settings(config, flags)
     except SettingsError as error:
