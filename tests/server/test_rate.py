@@ -26,3 +26,10 @@ def test_quiet_time_gives_the_burst_back() -> None:
 def test_the_plain_rate_never_waits() -> None:
     limit = RateLimit(per_s=100, burst=1)
     assert max(limit.take(number / 100) for number in range(1000)) == pytest.approx(0.0)
+
+
+def test_what_takes_more_units_waits_longer() -> None:
+    limit = RateLimit(per_s=1000, burst=100)
+    assert limit.take(0.0, 100) == pytest.approx(0.0)
+    assert limit.take(0.0, 500) == pytest.approx(0.5)
+    assert limit.take(1.0, 100) == pytest.approx(0.0)

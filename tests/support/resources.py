@@ -53,6 +53,20 @@ def cluster_load_assignment(name: str, *ports: int) -> Json:
     return {"@type": ENDPOINT_TYPE, **load_assignment(name, *ports)}
 
 
+def zoned_load_assignment(name: str, zones: Mapping[str, Sequence[int]], **fields: object) -> Json:
+    """The EDS resource of cluster ``name`` with the ports of several zones of region ``r``, each zone of weight 1."""
+    localities = [
+        {**zone_endpoints(*ports), "locality": {"region": "r", "zone": zone}} for zone, ports in zones.items()
+    ]
+    return {"@type": ENDPOINT_TYPE, "cluster_name": name, "endpoints": localities, **fields}
+
+
+def zone_endpoints(*ports: int) -> Json:
+    """A locality's endpoints, and its weight 1."""
+    endpoints = [{"endpoint": {"address": address(port)}} for port in ports]
+    return {"load_balancing_weight": 1, "lb_endpoints": endpoints}
+
+
 def eds_cluster(name: str, source: Json = ADS, service_name: str | None = None, **fields: object) -> Json:
     """A cluster whose endpoints come by EDS."""
     eds: Json = {"eds_config": source} if service_name is None else {"eds_config": source, "service_name": service_name}

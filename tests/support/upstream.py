@@ -18,14 +18,18 @@ class Upstream:
     """An HTTP/1.1 server on a free loopback port; each answer's body is its name.
 
     ``/health`` answers 200, or 503 while ``healthy`` is false, ``health_delay_s`` seconds late. ``requests`` and
-    ``health_requests`` count what came.
+    ``health_requests`` count what came. Everything else is answered with ``status``, ``delay_s`` seconds late;
+    ``failures`` counts those whose status was no success.
     """
 
     def __init__(self, background: Background, name: str, tls: ssl.SSLContext | None = None) -> None:
         self.name = name
         self.healthy = True
         self.health_delay_s = 0.0
+        self.status = 200
+        self.delay_s = 0.0
         self.requests = 0
+        self.failures = 0
         self.health_requests = 0
         self._background = background
         self._connections: set[_Connection] = set()
@@ -58,7 +62,8 @@ class Upstream:
             self.health_requests += 1
             return _Answer(200 if self.healthy else 503, b"health"), self.health_delay_s
         self.requests += 1
-        return _Answer(200, self.name.encode()), 0.0
+        self.failures += self.status >= 400
+        return _Answer(self.status, self.name.encode()), self.delay_s
 
 
 @dataclass(frozen=True, slots=True)

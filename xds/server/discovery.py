@@ -46,10 +46,10 @@ TIMER_RESOLUTION_S = 0.001
 
 Status = tuple[grpc.StatusCode, str]
 _DECODE: Mapping[Variant, Callable[[bytes], Request]] = {Variant.SOTW: decode_sotw, Variant.DELTA: decode_delta}
-_CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
-_BROKEN = (grpc.RpcError, grpc.aio.BaseError)  # what reading and writing raise when the call is over
-_FINE: Status = (grpc.StatusCode.OK, "")
-_GONE: Status = (grpc.StatusCode.CANCELLED, "the client is gone")
+CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+BROKEN = (grpc.RpcError, grpc.aio.BaseError)  # what reading and writing raise when the call is over
+FINE: Status = (grpc.StatusCode.OK, "")
+GONE: Status = (grpc.StatusCode.CANCELLED, "the client is gone")
 
 
 class Context(Protocol):
@@ -144,7 +144,7 @@ class StreamShell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._ending = False
-        self._status = _FINE
+        self._status = FINE
 
     # As the registry sees it
 
@@ -173,7 +173,7 @@ class StreamShell:
             self._notified_at = monotonic()
             self._ask_for_turn()
 
-    def finish(self, status: Status = _FINE) -> None:
+    def finish(self, status: Status = FINE) -> None:
         """End the stream when what is in its outbox is written."""
         if not self._ending:
             self._ending = True
@@ -190,8 +190,8 @@ class StreamShell:
         reader = asyncio.create_task(self._read())
         try:
             await self._write()
-        except (asyncio.CancelledError, *_BROKEN):
-            self._status = _GONE
+        except (asyncio.CancelledError, *BROKEN):
+            self._status = GONE
         except Exception:
             self._fail()
         finally:
@@ -200,7 +200,7 @@ class StreamShell:
             self._leave_admission()
             # Some 100 us, by the thousand when a network breaks.
             self._shared.registry.turns.take(partial(self._close, monotonic() - started))
-        if self._status is _GONE:
+        if self._status is GONE:
             raise asyncio.CancelledError  # nobody is there to be told a status
         if self._status[0] is not grpc.StatusCode.OK:
             await self._context.abort(*self._status)
@@ -246,8 +246,8 @@ class StreamShell:
             while inbox:
                 await self._until_consumed()
             self.finish()
-        except _BROKEN:
-            self.finish(_GONE)
+        except BROKEN:
+            self.finish(GONE)
         except Exception:
             self._fail()
 
@@ -275,7 +275,7 @@ class StreamShell:
             self._receive(data)
         except RemoteProtocolError as error:
             limits.count(error, self._shared.metrics)
-            self.finish((_CODES[error.code.value], error.message))
+            self.finish((CODES[error.code.value], error.message))
         except Exception:
             self._fail()
         if self._place is not None:

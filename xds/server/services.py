@@ -1,6 +1,7 @@
-"""The discovery services as a table: full names, methods and types exactly as in Envoy's protos.
+"""The services as tables: full names, methods and types exactly as in Envoy's protos.
 
-Sources: envoy/service/*/v3/*.proto and envoy/api/v2/*.proto. VHDS has a Delta method only (rule 1).
+Sources: envoy/service/*/v3/*.proto, envoy/service/load_stats/v2/lrs.proto and envoy/api/v2/*.proto.
+VHDS has a Delta method only (rule 1).
 """
 
 from __future__ import annotations
@@ -104,6 +105,22 @@ _V2 = tuple(
 )
 
 SERVICES: tuple[DiscoveryService, ...] = (*_V3, *_V2)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadService:
+    """A service of load reports, which has one method. ``api`` as in `DiscoveryService`."""
+
+    service: str
+    api: str = ""
+
+
+LOAD_LABEL = "LRS"
+LOAD_METHOD = "StreamLoadStats"
+LOAD_SERVICES = (
+    LoadService("envoy.service.load_stats.v3.LoadReportingService"),
+    LoadService("envoy.service.load_stats.v2.LoadReportingService", V2),
+)
 
 REST_PATHS = {
     "clusters": CLUSTER,
