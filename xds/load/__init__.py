@@ -1,0 +1,1 @@
+"""Load reports as values: windows over them, and the assignment computed from them. Pure."""
