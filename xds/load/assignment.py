@@ -1,0 +1,219 @@
+"""Assignments as values: what is observed, what was decided, and why.
+
+``xds.load.assign`` computes one from the other. Times are seconds since the epoch, so that an assignment that was
+stored before a restart still says how old it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from xds.model.node import Locality
+
+# Shares are told in ten-thousandths: far below the 2^32-1 that the weights of one priority may sum up to, fine enough
+# for a fleet that no proxy of which sends more than some thousand requests a second.
+WEIGHT_TOTAL = 10_000
+
+NO_FIGURES: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the nodes of one source locality issued, to wherever, in requests a second.
+
+    ``reported_at`` is when the latest of their reports came; None: never. ``nodes`` is how many of them report. A
+    locality of nodes that follow the cluster and have not reported belongs here too, with None.
+    """
+
+    rps: float = 0.0
+    reported_at: float | None = None
+    nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A locality of the pushed assignment: its endpoints, how many are healthy, and what was measured there.
+
+    ``pushed_weight`` None: none was pushed. ``load_rps`` is what all sources sent there, ``metrics`` are averages by
+    name; both matter only to policies with a metric.
+    """
+
+    endpoints: int
+    healthy: int
+    pushed_priority: int = 0
+    pushed_weight: int | None = None
+    load_rps: float = 0.0
+    metrics: Mapping[str, float] = NO_FIGURES
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All that a decision rests on: demand by source locality, and the pushed localities by name."""
+
+    demand: Mapping[Locality, Demand]
+    targets: Mapping[Locality, Target]
+
+
+class Allotment(NamedTuple):
+    """One locality in the assignment of a source; ``weight`` is among those of its priority."""
+
+    locality: Locality
+    priority: int
+    weight: int
+
+
+class Standing(StrEnum):
+    """How a source's assignment came about.
+
+    ``PUSHED``: nothing is known yet or any more, the pushed weights hold. ``HELD``: its reports are stale, what was
+    decided last stays. ``MOVING``: on the way to what was decided, step by step. ``SETTLED``: there.
+    """
+
+    PUSHED = "pushed"
+    HELD = "held"
+    MOVING = "moving"
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAssignment:
+    """What the nodes of one source locality are served: allotments by priority, then by name.
+
+    Priorities are 0, 1, 2 ... without a gap, weights are at least 1 and those of priority 0 sum up to ``WEIGHT_TOTAL``:
+    valid for Envoy and gRPC. Priority 0 is the split; what stands below takes over when the proxies themselves find
+    the endpoints above unhealthy. With ``Standing.PUSHED`` the pushed assignment is served untouched, and the
+    allotments only tell of it.
+    """
+
+    allotments: tuple[Allotment, ...]
+    standing: Standing
+    changed_at: float
+
+    @property
+    def is_overlay(self) -> bool:
+        """Whether the nodes get something else than what was pushed."""
+        return self.standing is not Standing.PUSHED
+
+    def shares(self) -> dict[Locality, float]:
+        """The fractions of requests that go to each locality of priority 0 while all is healthy."""
+        split = {allotment.locality: allotment.weight for allotment in self.allotments if not allotment.priority}
+        total = sum(split.values())
+        return {locality: weight / total for locality, weight in split.items()} if total else {}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMemory:
+    """Of a source: demand, smoothed; when its figures were last fresh."""
+
+    demand_rps: float
+    heard_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the next decision must know of this one: smoothed figures, and who is draining.
+
+    ``endpoint_rps`` is what a healthy endpoint of each target can take, as learnt from the metric.
+    """
+
+    observed_at: float
+    sources: Mapping[Locality, SourceMemory] = field(default_factory=dict)
+    endpoint_rps: Mapping[Locality, float] = field(default_factory=dict)
+    drained: frozenset[Locality] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What every source locality is assigned, and the memory behind it."""
+
+    sources: Mapping[Locality, SourceAssignment]
+    memory: Memory
+
+    def document(self) -> dict[str, Any]:
+        """JSON that ``from_document`` reads back as an equal assignment: for the store, to survive a restart."""
+        from xds.load.assignment_document import assignment_document
+
+        return assignment_document(self)
+
+    @staticmethod
+    def from_document(document: object) -> Assignment:
+        """Raises ``ValidationError`` where the document is not one of ours."""
+        from xds.load.assignment_document import read_assignment
+
+        return read_assignment(document)
+
+
+class Code(StrEnum):
+    """Why a decision is as it is; these words are a contract with whoever reads the events."""
+
+    SPILL = "spill"  # a target would be above its capacity: requests leave it
+    RETURN = "return"  # nearer targets have room again
+    REBALANCE = "rebalance"  # as near, but loaded more alike
+    DRAINED = "drained"  # too few healthy endpoints: its capacity is taken out
+    RESTORED = "restored"
+    NO_HEALTHY_ENDPOINTS = "no_healthy_endpoints"
+    REMOVED = "removed"  # no longer among the pushed localities
+    OVERLOAD = "overload"  # more demand than capacity: spread in proportion to capacity
+    STEP_LIMITED = "step_limited"
+    DWELLING = "dwelling"
+    WITHIN_BAND = "within_band"  # not worth a change
+    STALE = "stale"  # held
+    FALLBACK = "fallback"  # reports missing for too long
+    NEVER_REPORTED = "never_reported"
+    NO_CAPACITY = "no_capacity"  # nothing has capacity: the pushed weights hold
+    CAPACITY_UNKNOWN = "capacity_unknown"  # no rate matches, no metric was measured
+    DRAIN_IGNORED = "drain_ignored"  # all are below the healthy fraction
+    FIGURE_REFUSED = "figure_refused"  # not a number, infinite, negative
+    FAILOVER = "failover"  # only what stands below priority 0 changed
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A code for machines, a sentence for people, and the locality it is about, where it is about one."""
+
+    code: Code
+    detail: str
+    target: Locality | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDecision:
+    """What was decided for one source. ``wanted`` are the shares it is on its way to; without figures, none."""
+
+    source: Locality
+    standing: Standing
+    is_changed: bool
+    reasons: tuple[Reason, ...] = ()
+    wanted: Mapping[Locality, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An assignment and its reasons: those of each source, and those of the cluster as a whole.
+
+    ``capacity_rps`` is what each target was taken to be able to serve now.
+    """
+
+    assignment: Assignment
+    sources: tuple[SourceDecision, ...]
+    reasons: tuple[Reason, ...]
+    capacity_rps: Mapping[Locality, float]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether any source is to be served something else than before."""
+        return any(source.is_changed for source in self.sources)
+
+    @property
+    def held(self) -> tuple[Locality, ...]:
+        """The sources whose reports are stale."""
+        return tuple(one.source for one in self.sources if one.standing is Standing.HELD)
+
+    @property
+    def fallen_back(self) -> tuple[Locality, ...]:
+        """The sources that are served the pushed weights."""
+        return tuple(one.source for one in self.sources if one.standing is Standing.PUSHED)

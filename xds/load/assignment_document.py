@@ -1,0 +1,80 @@
+"""Assignments as JSON documents, so that what was decided outlives a restart."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+from xds.load.assignment import Allotment, Assignment, Memory, SourceAssignment, SourceMemory, Standing
+from xds.model.errors import ValidationError, Violation
+from xds.model.node import Locality
+
+
+def assignment_document(assignment: Assignment) -> dict[str, Any]:
+    """The JSON of an assignment with its memory."""
+    memory = assignment.memory
+    return {
+        "sources": [
+            {
+                "source": asdict(locality),
+                "standing": str(source.standing),
+                "changed_at": source.changed_at,
+                "allotments": [{**one._asdict(), "locality": asdict(one.locality)} for one in source.allotments],
+            }
+            for locality, source in assignment.sources.items()
+        ],
+        "memory": {
+            "observed_at": memory.observed_at,
+            "sources": [{"source": asdict(source), **asdict(own)} for source, own in memory.sources.items()],
+            "endpoint_rps": [{"target": asdict(target), "rps": rps} for target, rps in memory.endpoint_rps.items()],
+            "drained": [asdict(target) for target in sorted(memory.drained, key=str)],
+        },
+    }
+
+
+def read_assignment(document: Any) -> Assignment:
+    """An assignment from its JSON. Raises ``ValidationError``."""
+    try:
+        sources = {_locality(item["source"]): _source(item) for item in document["sources"]}
+        return Assignment(sources, _memory(document["memory"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        detail = f"not a stored assignment: {type(error).__name__}: {error!s:.80}"
+        raise ValidationError([Violation("malformed", detail)]) from error
+
+
+def _source(item: Any) -> SourceAssignment:
+    allotments = tuple(
+        Allotment(_locality(one["locality"]), _weight(one["priority"], 0), _weight(one["weight"], 1))
+        for one in item["allotments"]
+    )
+    return SourceAssignment(allotments, Standing(item["standing"]), _finite(item["changed_at"]))
+
+
+def _memory(item: Any) -> Memory:
+    sources = {
+        _locality(own["source"]): SourceMemory(_finite(own["demand_rps"]), _finite(own["heard_at"]))
+        for own in item["sources"]
+    }
+    learnt = {_locality(one["target"]): _finite(one["rps"]) for one in item["endpoint_rps"]}
+    drained = frozenset(_locality(one) for one in item["drained"])
+    return Memory(_finite(item["observed_at"]), sources, learnt, drained)
+
+
+def _locality(item: Any) -> Locality:
+    parts = {name: item[name] for name in ("region", "zone", "sub_zone")}
+    if not all(isinstance(part, str) for part in parts.values()):
+        raise TypeError("a locality is made of texts")
+    return Locality(**parts)
+
+
+def _weight(value: Any, least: int) -> int:
+    if not isinstance(value, int) or not least <= value < 2**32:
+        raise ValueError(f"{value!r:.20} is no weight or priority")
+    return value
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, bool) or not isfinite(value) or value < 0:
+        raise ValueError(f"{value!r:.20} is no figure")
+    return float(value)
