@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence
 from xds.model.snapshot import ResourceSet, union
+from xds.protocol.overlay import lay
 
 OLD = resource_set("clusters", "1", c1="a", gone="a")
 PUSHED = resource_set("clusters", "2", c1="b")
@@ -57,6 +60,28 @@ def test_the_union_is_not_the_end_of_a_push(fleet: Fleet) -> None:
 def test_a_refused_union_is_a_refusal_of_the_push(fleet: Fleet) -> None:
     Client(fleet).nack(response(union(OLD, PUSHED)))
     assert convergence(fleet).nacked == 1
+
+
+def overlaid(pushed: ResourceSet, **contents: str) -> ResourceSet:
+    """A set with other contents in the place of some that were pushed."""
+    return lay(pushed, {name: replace(pushed.resources[name], version=text) for name, text in contents.items()})
+
+
+def test_a_push_under_an_overlay_has_arrived(fleet: Fleet) -> None:
+    """The nodes of a locality hold what was pushed as it is overlaid for them: `apply --wait` ends."""
+    Client(fleet, "near").ack(response(overlaid(PUSHED, c1="near")))
+    Client(fleet, "far").ack(response(overlaid(PUSHED, c1="far")))
+    Client(fleet, "late").ack(response(overlaid(resource_set("clusters", "1", c1="a"), c1="near")))
+    found = convergence(fleet)
+    assert (found.synced, found.pending_nodes) == (2, ("late",))
+
+
+def test_a_refused_union_under_an_overlay_is_a_refusal_of_the_push(fleet: Fleet) -> None:
+    Client(fleet, "new").nack(response(union(OLD, overlaid(PUSHED, c1="near"))))
+    assert convergence(fleet).nacked == 1
+    Client(fleet, "old").nack(response(union(OLD, overlaid(resource_set("clusters", "1", c1="a"), c1="near"))))
+    found = convergence(fleet)
+    assert (found.nacked, found.pending_nodes) == (1, ("old",))
 
 
 def test_a_refusal_of_an_older_push_is_pending(fleet: Fleet) -> None:

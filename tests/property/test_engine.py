@@ -1,7 +1,7 @@
-"""Random pushes, requests, ACKs, NACKs, stale nonces, repeats and reconnects against a model.
+"""Random pushes, overlays, requests, ACKs, NACKs, stale nonces, repeats and reconnects against a model.
 
-When all is quiet, every client holds its snapshot filtered by its subscription; and on the way no content is sent that
-was refused, or that the client has and did not ask for again.
+When all is quiet, every client holds its snapshot, as it is overlaid for its zone, filtered by its subscription; and on
+the way no content is sent that was refused, or that the client has and did not ask for again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from xds.protocol.events import Acked, Event, Nacked, Send
 CUSTOM = "type.googleapis.com/example.Custom"
 TYPES = (CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, CUSTOM)
 NAMES = ("a", "b", "c", "d")
+ZONES = ("", "za", "zb")  # of the clients
 OFFER_TIMEOUT_S = 6.0
 ORDER_TIMEOUT_S = 31.0
 
@@ -29,6 +30,9 @@ texts = st.dictionaries(st.sampled_from(NAMES), st.sampled_from("123"), max_size
 contents = st.fixed_dictionaries(dict.fromkeys(TYPES, texts))
 urls = st.sampled_from(TYPES)
 names = st.sets(st.sampled_from((*NAMES, "missing")), min_size=1, max_size=3)
+overlays = st.dictionaries(
+    st.sampled_from(ZONES[1:]), st.dictionaries(st.sampled_from(NAMES), st.sampled_from(("+1", "+2")), max_size=3)
+)
 indexes = st.integers(min_value=0, max_value=2)
 
 
@@ -91,8 +95,12 @@ class Engine(RuleBasedStateMachine):
     def start(self, content: dict[str, dict[str, str]]) -> None:
         self.server = Server()
         self.content = content
+        self.overlays: dict[str, dict[str, str]] = {}
         self.server.push(content)
-        self.clients = [WatchfulClient(self.server, self.variant, f"node-{i}", peer=f"peer-{i}") for i in range(3)]
+        self.clients = [
+            WatchfulClient(self.server, self.variant, f"node-{i}", peer=f"peer-{i}", zone=zone)
+            for i, zone in enumerate(ZONES)
+        ]
         for client in self.clients:
             client.watch()
 
@@ -106,6 +114,11 @@ class Engine(RuleBasedStateMachine):
     @rule(url=urls, name=st.sampled_from(NAMES), text=st.sampled_from("123"))
     def push_one(self, url: str, name: str, text: str) -> None:
         self.push({**self.content, url: {**self.content[url], name: text}})
+
+    @rule(overlays=overlays)
+    def lay_over(self, overlays: dict[str, dict[str, str]]) -> None:
+        self.overlays = overlays
+        self.server.lay_over(overlays)
 
     @rule(index=indexes, url=urls, wanted=names)
     def subscribe(self, index: int, url: str, wanted: set[str]) -> None:
@@ -189,10 +202,11 @@ class Engine(RuleBasedStateMachine):
         for client in self.clients:
             self._check_in_step(client)
 
-    def _check_in_step(self, client: Client) -> None:
+    def _check_in_step(self, client: WatchfulClient) -> None:
         for url, held in client.types.items():
             wanted = set(self.content[url]) if held.wildcard else set(self.content[url]) & held.names
-            expected = {name: self.content[url][name] for name in wanted}
+            laid = self.overlays.get(ZONES[self.clients.index(client)], {}) if url == ENDPOINT else {}
+            expected = {name: self.content[url][name] + laid.get(name, "") for name in wanted}
             holds = {name: text for name, text in client.texts(url).items() if self._counts(url, name)}
             assert holds == expected, f"{url}: {client.stream.status()}"
 

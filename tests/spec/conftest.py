@@ -22,6 +22,7 @@ class Connect(Protocol):
         peer: str = "peer",
         type_url: str = "",
         metadata: Mapping[str, Any] | None = None,
+        zone: str = "",
     ) -> Client: ...
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from xds.filter.filter import compile_filter
+from xds.model.node import Locality
 from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.snapshot import Snapshot, build_snapshot
@@ -24,6 +26,7 @@ from xds.protocol.events import Event, Moved, Send
 from xds.protocol.limits import Limits
 from xds.protocol.membership import Rule
 from xds.protocol.order import OrderRules
+from xds.protocol.overlay import Overlay, StandIn
 from xds.protocol.stream import DiscoveryStream
 
 Content = Mapping[str, Mapping[str, str]]  # type URL -> name -> text
@@ -90,6 +93,18 @@ class Server:
             self.wake()
         return snapshot
 
+    def lay_over(self, zones: Mapping[str, Mapping[str, str]], group: str = "default", wake: bool = True) -> None:
+        """From now on, in these zones, assignments of these names have a suffix to their texts."""
+        overlays = {Locality(zone=zone): self.overlay(suffixes) for zone, suffixes in zones.items()}
+        self.cache.overlay(group, overlays)
+        if wake:
+            self.wake()
+
+    def overlay(self, suffixes: Mapping[str, str]) -> Overlay:
+        """An overlay that adds a suffix to the texts of these assignments."""
+        stand_ins = {name: StandIn(partial(_with, suffix=suffix)) for name, suffix in suffixes.items()}
+        return Overlay(ENDPOINT, stand_ins)
+
     def select(self, *rules: tuple[str, str], **priorities: int) -> None:
         """These (group, selector) pairs are in force from now on."""
         compiled = [Rule(group, compile_filter(text), priorities.get(group, 0)) for group, text in rules]
@@ -130,6 +145,11 @@ class Held:
     explicit: bool = False  # a name was given on this stream: an empty list means nothing from now on
 
 
+def _with(pushed: Resource, suffix: str) -> Resource:
+    body = pushed.body + suffix.encode()
+    return replace(pushed, body=body, version=content_version(body))
+
+
 Response = wire_pb2.DiscoveryResponse | wire_pb2.DeltaDiscoveryResponse
 
 
@@ -146,10 +166,12 @@ class Client:
         peer: str = "peer",
         type_url: str = "",
         metadata: Mapping[str, Any] | None = None,
+        zone: str = "",
     ) -> None:
         self.server = server
         self.variant = variant
         node = wire_pb2.Node(id=node_id, cluster=cluster)
+        node.locality.zone, node.locality.sub_zone = zone.partition("/")[::2]
         node.metadata.update(dict(metadata or {}))
         self.node = node.SerializeToString()
         self.peer = peer

@@ -42,7 +42,7 @@ def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
         _log.warning(
             "resource.not_in_v2", type=held.type.alias, resources_n=len(omitted), resource=name, error_message=problem
         )
-    return ResourceSet(resource_type(type_url), held.version_info, members, origin_id=held.id, omitted=omitted)
+    return ResourceSet(resource_type(type_url), held.version_info, members, origin_id=held.origin_id, omitted=omitted)
 
 
 def variant_sets(

@@ -1,4 +1,7 @@
-"""How far one node has come with a push. Judged by content: a version_info may repeat."""
+"""How far one node has come with a push. Judged by content: a version_info may repeat.
+
+What was made of a pushed set for the nodes of a locality, or for clients of another API, stands for that set.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +79,8 @@ def progress(track: TypeTrack, target: ResourceSet) -> Sync:
 
 
 def same(one: ResourceSet, other: ResourceSet) -> bool:
-    """True when both hold the same content."""
-    return one is other or one.digest == other.digest
+    """True when both hold the same content, or one is the other under an overlay: then what was pushed has arrived."""
+    return one is other or one.origin_id == other.origin_id or one.digest == other.digest
 
 
 def holds(offered: ResourceSet, target: ResourceSet) -> bool:
@@ -86,5 +89,8 @@ def holds(offered: ResourceSet, target: ResourceSet) -> bool:
         return True
     if not target.resources:
         return False
-    resources = offered.resources
-    return all(name in resources and resources[name].version == item.version for name, item in target.resources.items())
+    resources, overlaid = offered.resources, offered.overlaid
+    return all(
+        name in resources and overlaid.get(name, resources[name].version) == item.version
+        for name, item in target.resources.items()
+    )

@@ -19,6 +19,7 @@ _TOUCHED_LIMIT = 256
 _DIGEST_BYTES = 16
 
 _ids = count(1)
+_NOTHING_OVERLAID: Mapping[str, str] = MappingProxyType({})
 
 # A resource, and what stands before and behind its body in a Delta response; in a SotW response it is only what stands
 # before it from the given place on.
@@ -32,7 +33,8 @@ class ResourceSet:
     caches); ``digest`` says whether two sets hold the same content. A set that was translated for clients of another
     API names the one that was pushed in ``origin_id``, and in ``omitted`` what it lacks: name to the reason.
     ``frames`` are what the engine prepared of its resources, by name; one of another resource than the set's is void.
-    ``covers`` is the id of the latest set it was compared with that has no name it lacks.
+    ``covers`` is the id of the latest set it was compared with that has no name it lacks. ``overlaid`` are the names of
+    what stands in for pushed resources, each with the version of what was pushed.
     """
 
     __slots__ = (
@@ -43,6 +45,7 @@ class ResourceSet:
         "id",
         "omitted",
         "origin_id",
+        "overlaid",
         "resources",
         "type",
         "version_info",
@@ -65,6 +68,7 @@ class ResourceSet:
         self.resources = resources
         self.frames: Mapping[str, Frame] = {}
         self.covers = 0
+        self.overlaid: Mapping[str, str] = _NOTHING_OVERLAID
         self._journal: tuple[tuple[int, tuple[str, ...]], ...] = ()  # (id of an ancestor, names touched since), by age
 
     def __len__(self) -> int:
@@ -103,6 +107,7 @@ class ResourceSet:
             del resources[name]
         made = ResourceSet(self.type, version_info, resources)
         made.frames = self.frames
+        made.overlaid = self.overlaid
         touched = (*put, *removed)
         if len(touched) <= _TOUCHED_LIMIT:
             made._journal = (*self._journal, (self.id, touched))[-_JOURNAL_LIMIT:]
@@ -184,7 +189,18 @@ def diff(old: ResourceSet | None, new: ResourceSet | None) -> Change:
     before = old.resources if old is not None else _EMPTY
     after = new.resources if new is not None else _EMPTY
     touched = new.touched_since(old) if old is not None and new is not None else None
-    coming, going = (after, before) if touched is None else (touched, touched)
+    return _change(before, after, *((after, before) if touched is None else (touched, touched)))
+
+
+def diff_among(old: ResourceSet, new: ResourceSet, names: Iterable[str]) -> Change:
+    """As ``diff``, for sets that differ in none but these names."""
+    touched = dict.fromkeys(names)
+    return _change(old.resources, new.resources, touched, touched)
+
+
+def _change(
+    before: Mapping[str, Resource], after: Mapping[str, Resource], coming: Collection[str], going: Collection[str]
+) -> Change:
     return Change(
         added=tuple(name for name in coming if name in after and name not in before),
         changed=tuple(

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from xds.model.group import GroupMatch
-from xds.model.node import Node
-from xds.model.snapshot import UNION_SUFFIX, Change, ResourceSet, Snapshot, diff, union
+from xds.model.node import Locality, Node
+from xds.model.resource import Resource
+from xds.model.snapshot import UNION_SUFFIX, Change, ResourceSet, Snapshot, diff, diff_among, union
 from xds.protocol.builder import ResponseBuilder
 from xds.protocol.foresight import NOTHING_FORESEEN, Foresight, assignments_of, sets_key
 from xds.protocol.membership import Membership, Rule
 from xds.protocol.memo import Memo
+from xds.protocol.overlay import Overlay, Overlays, lay, source_of
 from xds.protocol.subscription import Interest
 
 RETAINED_REVISIONS = 10
@@ -25,18 +28,34 @@ _MEMO_ENTRIES = 1024
 _NAMES_BUDGET = 100_000  # names kept by each memo of names: some 100 bytes each
 _FORMER_GROUPS = 2  # a client may have left amid the transition from one to the other
 _FOLLOWED_LIMIT = 50_000  # nodes
+_LAID_LIMIT = 64  # overlaid sets of a group that a client may come back with
 
 Translate = Callable[[ResourceSet], ResourceSet | None]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a stream follows: a group's snapshot, in a variant of the API (``v2``) where the client needs one."""
+    """What a stream follows: a group's snapshot, in a variant of the API (``v2``) where the client needs one.
+
+    ``source`` is the locality whose overlay lies over it; None where none does.
+    """
 
     group: str
     snapshot: Snapshot
     variant: str = ""
     proceed_on_nack: bool = False
+    source: Locality | None = None
+
+
+_ViewKey = tuple[str, Locality | None]  # variant, source
+_NO_OVERLAYS: Overlays = {}
+
+
+class _Laid(NamedTuple):
+    """A set that was made by laying an overlay over ``base``; the very ``base`` where that came to nothing."""
+
+    base: ResourceSet
+    whole: ResourceSet
 
 
 @dataclass(slots=True)
@@ -44,7 +63,10 @@ class _Group:
     snapshot: Snapshot
     proceed_on_nack: bool
     retained: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=RETAINED_REVISIONS))
-    views: dict[str, View] = field(default_factory=dict)
+    views: dict[_ViewKey, View] = field(default_factory=dict)
+    laid: dict[_ViewKey, _Laid] = field(default_factory=dict)  # the latest of each view
+    # What was laid over: sets of the stand-ins only, the latest last.
+    stand_ins: deque[ResourceSet] = field(default_factory=lambda: deque(maxlen=_LAID_LIMIT))
 
 
 class SnapshotCache:
@@ -66,6 +88,7 @@ class SnapshotCache:
         self._groups: dict[str, _Group] = {}
         self.membership = Membership(self._groups.__contains__)
         self._proceed_on_nack: Mapping[str, bool] = {}
+        self._overlays: dict[str, Overlays] = {}
         self._followed: dict[str, tuple[str, ...]] = {}  # by node id, the one that changed longest ago first
         self._variants = dict(variants or {})
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(_MEMO_ENTRIES)
@@ -134,8 +157,30 @@ class SnapshotCache:
             group.views.clear()
         self.epoch += 1
 
+    def overlay(self, group: str, overlays: Overlays) -> frozenset[Locality]:
+        """From now on these lie over all that the group is served, now and by later pushes.
+
+        Returns the sources whose nodes may be served something else now; the same object is the same overlay.
+        """
+        before = self._overlays.get(group, _NO_OVERLAYS)
+        changed = frozenset(s for s in {*before, *overlays} if before.get(s) is not overlays.get(s))
+        if overlays:
+            self._overlays[group] = dict(overlays)
+        else:
+            self._overlays.pop(group, None)
+        found = self._groups.get(group)
+        if found is not None:
+            found.views = {key: view for key, view in found.views.items() if key[1] not in changed}
+            found.laid = {key: laid for key, laid in found.laid.items() if key[1] in overlays}
+        return changed
+
+    def prepare_overlays(self, snapshot: Snapshot) -> None:
+        """Make now what overlays put into a snapshot that will be served; may run in another thread."""
+        for overlay in self._overlays.get(snapshot.group, _NO_OVERLAYS).values():
+            overlay.over(snapshot.get(overlay.type_url))
+
     def get(self, group: str) -> Snapshot | None:
-        """The snapshot a group is served."""
+        """The snapshot of a group, as it was pushed."""
         found = self._groups.get(group)
         return found.snapshot if found is not None else None
 
@@ -157,12 +202,12 @@ class SnapshotCache:
     def resolve(self, node: Node, variant: str = "") -> View | None:
         """The view of a node; None while no group matches."""
         match = self.match(node)
-        return self._view(self._groups[match.group], variant) if match is not None else None
+        return self._view(self._groups[match.group], variant, node.locality) if match is not None else None
 
-    def view(self, group: str, variant: str = "") -> View | None:
-        """What a group's streams of a variant follow; None where there is no such group."""
+    def view(self, group: str, variant: str = "", locality: Locality | None = None) -> View | None:
+        """What a group's streams of a variant follow, from a locality; None where there is no such group."""
         found = self._groups.get(group)
-        return self._view(found, variant) if found is not None else None
+        return self._view(found, variant, locality) if found is not None else None
 
     def followed(self, node_id: str, group: str) -> None:
         """The node follows this group now. Told apart from its answers, so that it is known when it comes back."""
@@ -185,12 +230,12 @@ class SnapshotCache:
         """
         history = self._history((*former, group), type_url, variant)
         label = version_info.removesuffix(UNION_SUFFIX)
-        for position, found in enumerate(history):
-            if found.version_info == label:
-                before = next((older for older in history[position + 1 :] if older is not found), None)
-                is_union = label != version_info and before is not None
-                return self.union(before, found) if is_union and before is not None else found
-        return None
+        named = _named(label, history) or self._laid_named(label, history, (*former, group))
+        if named is None:
+            return None
+        position, found = named
+        before = next((older for older in history[position + 1 :] if older is not found), None)
+        return self.union(before, found) if label != version_info and before is not None else found
 
     def recall_versions(
         self,
@@ -205,7 +250,11 @@ class SnapshotCache:
         A set that matches exactly is returned itself; otherwise one is put together from all retained revisions.
         Names whose version is not retained are left out.
         """
+        groups = self._held((*former, group))
         history = self._history((*former, group), type_url, variant)
+        laid = [laid.whole for held in groups for laid in held.laid.values()]
+        stand_ins = [made for held in groups for made in reversed(held.stand_ins)]
+        history = [*history, *(made for made in (*laid, *stand_ins) if made.type.type_url == type_url)]
         # Clients that come back together say the same mapping, which the entry keeps: its id is not given away.
         key = (id(versions), *(found.id for found in history))
         return self._recalled.get(key, lambda: (versions, _named_by(versions, history)))[1]
@@ -265,13 +314,48 @@ class SnapshotCache:
             return frozenset()
         return self._assignments.get((*sets_key(old, new), source), lambda: assignments_of(clusters, new, source))
 
-    def _view(self, group: _Group, variant: str) -> View:
-        view = group.views.get(variant)
+    def _view(self, group: _Group, variant: str, locality: Locality | None) -> View:
+        overlays = self._overlays.get(group.snapshot.group)
+        source = source_of(overlays, locality) if overlays is not None and locality is not None else None
+        view = group.views.get((variant, source))
         if view is None:
             snapshot = self._translate(group.snapshot, variant)
+            if overlays is not None and source is not None:
+                snapshot = self._overlaid(group, snapshot, overlays[source], (variant, source))
             proceed = self._proceed_on_nack.get(snapshot.group, group.proceed_on_nack)
-            view = group.views[variant] = View(snapshot.group, snapshot, variant, proceed)
+            view = group.views[variant, source] = View(snapshot.group, snapshot, variant, proceed, source)
         return view
+
+    def _overlaid(self, group: _Group, snapshot: Snapshot, overlay: Overlay, key: _ViewKey) -> Snapshot:
+        """The snapshot of a variant with an overlay over it."""
+        base, put = self._stand_ins(group.snapshot, overlay, key[0])
+        if base is None or snapshot.sets.get(base.type.type_url) is not base:
+            return snapshot  # of the variant's own types, resources are served as pushed
+        whole = lay(base, put)
+        before, group.laid[key] = group.laid.get(key), _Laid(base, whole)
+        if before is not None and before.whole is not whole:
+            # Without this, all names of both sets would be compared: what they lie over was compared already.
+            change = self.change(before.base, base)
+            names = (*change.added, *change.changed, *change.removed, *before.whole.overlaid, *whole.overlaid)
+            self._changes.put(sets_key(before.whole, whole), diff_among(before.whole, whole, names))
+        if whole is base:
+            return snapshot
+        group.stand_ins.append(ResourceSet(base.type, whole.version_info, put, origin_id=base.origin_id))
+        return Snapshot(snapshot.group, snapshot.revision, {**snapshot.sets, base.type.type_url: whole})
+
+    def _stand_ins(
+        self, pushed: Snapshot, overlay: Overlay, variant: str
+    ) -> tuple[ResourceSet | None, Mapping[str, Resource]]:
+        """The set of a variant that an overlay is laid over, and what is put into it."""
+        base = pushed.sets.get(overlay.type_url)
+        put = overlay.over(base) if base is not None else {}
+        if base is None or variant not in self._variants:
+            return base, put
+        held = self._translate_set(base, variant)
+        made = self._variants[variant](ResourceSet(base.type, base.version_info, put, origin_id=base.id))
+        if held is None or made is None:
+            return held, {}
+        return held, {name: resource for name, resource in made.resources.items() if name in held.resources}
 
     def _translate(self, snapshot: Snapshot, variant: str) -> Snapshot:
         if variant not in self._variants:
@@ -288,9 +372,32 @@ class SnapshotCache:
 
     def _history(self, groups: Sequence[str], type_url: str, variant: str) -> list[ResourceSet]:
         """The distinct sets of a type among the retained revisions, group by group, newest first."""
-        held = [self._groups[group] for group in dict.fromkeys(groups) if group in self._groups]
-        snapshots = (self._translate(snapshot, variant) for group in held for snapshot in reversed(group.retained))
+        snapshots = (
+            self._translate(snapshot, variant) for held in self._held(groups) for snapshot in reversed(held.retained)
+        )
         return list(dict.fromkeys(snapshot.sets[type_url] for snapshot in snapshots if type_url in snapshot.sets))
+
+    def _laid_named(
+        self, label: str, history: Sequence[ResourceSet], groups: Sequence[str]
+    ) -> tuple[int, ResourceSet] | None:
+        """The overlaid set that a version_info names, with the position of what it lies over."""
+        positions = {base.id: position for position, base in enumerate(history)}
+        for held in self._held(groups):
+            for base, whole in held.laid.values():
+                if whole.version_info == label and base.id in positions:
+                    return positions[base.id], whole
+            for made in reversed(held.stand_ins):
+                base_at = next((at for at, base in enumerate(history) if base.origin_id == made.origin_id), None)
+                if made.version_info == label and base_at is not None and history[base_at].type == made.type:
+                    return base_at, lay(history[base_at], made.resources)
+        return None
+
+    def _held(self, groups: Sequence[str]) -> list[_Group]:
+        return [self._groups[group] for group in dict.fromkeys(groups) if group in self._groups]
+
+
+def _named(label: str, history: Sequence[ResourceSet]) -> tuple[int, ResourceSet] | None:
+    return next(((at, found) for at, found in enumerate(history) if found.version_info == label), None)
 
 
 def _named_by(versions: Mapping[str, str], history: Sequence[ResourceSet]) -> ResourceSet | None:

@@ -203,7 +203,7 @@ class DiscoveryStream:
 
     def resolve(self) -> View | None:
         """What the stream is to be offered now; None while no group matches."""
-        return self._cache.view(self.home, self.api)
+        return self._cache.view(self.home, self.api, self.node.locality if self.node is not None else None)
 
     # -- outputs for people -----------------------------------------------------------------------------------------
 
@@ -243,7 +243,8 @@ class DiscoveryStream:
         self._node_prefix = wire.node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
-        self.client_key = (f"{self._peer}{self.api}", node.id)
+        # A locality of its own is a view of its own: two views in one transition would take turns without end.
+        self.client_key = (f"{self._peer}{self.api}{node.locality}", node.id)
         self._gate = self._clients.enter(self.client_key)
         self._former = self._cache.former(node.id)
         if view is not None:
