@@ -7,9 +7,11 @@ from pathlib import Path
 
 from xds.control.tokens import Tokens
 from xds.protocol.limits import Limits
+from xds.protocol.load_stream import DEFAULT_SETTINGS, LoadSettings
 from xds.protocol.order import OrderRules
 
 MIB = 1024 * 1024
+ASYNCIO, GRPCIO = "asyncio", "grpcio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,7 @@ class ServerOptions:
     """Settings of the gRPC server.
 
     * ``port`` 0 lets the system choose; ``XdsServer.start`` returns the port.
+    * ``transport``: what carries gRPC, our own on asyncio or grpcio's.
     * ``tls_certificate`` and ``tls_key`` (PEM files) turn TLS on; ``client_ca`` asks clients for certificates.
     * ``tokens``: who may come in; without any, everybody.
     * ``limits``: what one stream may ask for; ``order``: how pushes are ordered (DESIGN 3.2).
@@ -26,11 +29,13 @@ class ServerOptions:
     * ``in_flight_bytes``: what is written but not yet taken by clients, over all streams, in bodies of more than a few
       kB. A larger body goes alone.
     * ``nodes_shown``: how many nodes get metrics of their own.
+    * ``load``: what is asked of the clients that report load.
     * ``drain_s``: over which existing streams are closed (rule 10: "spread the closes").
     """
 
     host: str = "127.0.0.1"
     port: int = 18000
+    transport: str = ASYNCIO
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None
@@ -46,6 +51,7 @@ class ServerOptions:
     keepalive_timeout_s: float = 10.0
     nodes_shown: int = 0
     drain_s: float = 5.0
+    load: LoadSettings = DEFAULT_SETTINGS
 
     @property
     def address(self) -> str:
@@ -54,7 +60,7 @@ class ServerOptions:
 
 
 def channel_arguments(options: ServerOptions) -> list[tuple[str, int]]:
-    """gRPC core settings; those of push_path 5 are correctness, not taste."""
+    """Settings of grpcio's core; those of push_path 5 are correctness, not taste."""
     return [
         # "with the defaults, 5000 streams opened in a burst -> 785 streams rejected by the server".
         ("grpc.server.max_pending_requests", 100_000),

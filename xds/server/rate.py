@@ -11,7 +11,7 @@ class RateLimit:
 
     __slots__ = ("_full_at", "_interval_s", "_tolerance_s")
 
-    def __init__(self, per_s: float, burst: int) -> None:
+    def __init__(self, per_s: float, burst: float) -> None:
         self._interval_s = 1.0 / per_s
         self._tolerance_s = burst / per_s
         self._full_at = 0.0  # when all taken so far would have come at the plain rate

@@ -1,0 +1,75 @@
+"""Live load as the doors show it: what `api` asks, and the answer from a book of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import time
+from typing import Protocol
+
+from xds.load.book import LoadBook
+from xds.load.figures import By, ClusterFigures, Series
+
+
+@dataclass(frozen=True, slots=True)
+class ReportStream:
+    """A load report stream of a node. Times are epoch seconds; ``reported`` is 0 before the first report.
+
+    ``refused`` counts cluster reports that cannot be, ``left_out`` values that a bound kept out. ``api`` is ``v2`` on
+    the old transport, else empty.
+    """
+
+    id: int
+    peer: str
+    api: str
+    opened: float
+    reported: float
+    reports: int
+    refused: int
+    left_out: int
+
+
+class LoadView(Protocol):
+    """What is shown of load. All windows end as `ClusterFigures` says. May be called from any thread."""
+
+    def clusters(self, window_s: float) -> list[ClusterFigures]:
+        """One for each (cluster, service name), by name, without rows."""
+        ...
+
+    def cluster(self, cluster: str, window_s: float, by: By, service_name: str | None) -> ClusterFigures | None:
+        """With rows; None for a cluster that nobody reported."""
+        ...
+
+    def series(self, cluster: str, window_s: float, step_s: float, by: By | None) -> list[Series]:
+        """The window in steps; no line for a cluster that nobody reported."""
+        ...
+
+    def streams(self, node_id: str) -> Sequence[ReportStream]:
+        """The open load report streams of a node. On the loop only."""
+        ...
+
+
+class BookView:
+    """The load of a book. ``streams`` knows those of a node."""
+
+    def __init__(
+        self,
+        book: LoadBook,
+        streams: Callable[[str], Sequence[ReportStream]] = lambda node_id: (),
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self._book = book
+        self._streams = streams
+        self._clock = clock
+
+    def clusters(self, window_s: float) -> list[ClusterFigures]:
+        return self._book.clusters(self._clock(), window_s)
+
+    def cluster(self, cluster: str, window_s: float, by: By, service_name: str | None) -> ClusterFigures | None:
+        return self._book.cluster(cluster, self._clock(), window_s, by, service_name)
+
+    def series(self, cluster: str, window_s: float, step_s: float, by: By | None) -> list[Series]:
+        return self._book.series(cluster, self._clock(), window_s, step_s, by)
+
+    def streams(self, node_id: str) -> Sequence[ReportStream]:
+        return self._streams(node_id)

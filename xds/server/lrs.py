@@ -1,0 +1,356 @@
+"""The shell of a load report stream: reports in, demands for reports out. v3 and v2 differ in nothing but the name.
+
+As a discovery stream, it has a reader and, with the gRPC handler itself, a writer, and works in turns with all other
+streams (`xds.server.turns`). A report is taken piece by piece, a turn each: one of thousands of clusters takes longer
+than others should wait. The reader takes one message at a time, so what a client sends too fast waits in the transport,
+and costs nobody but itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping
+from logging import DEBUG
+from time import monotonic, time
+from typing import Any, cast
+from urllib.parse import unquote
+
+import grpc
+
+from xds.control.load_view import ReportStream
+from xds.load.figures import Taken
+from xds.model.errors import RemoteProtocolError
+from xds.model.node import Node
+from xds.protocol.load_pieces import PIECE_BYTES, divide
+from xds.protocol.load_stream import (
+    SENDS_ALL,
+    LoadAsked,
+    LoadEvent,
+    LoadIdentified,
+    LoadReported,
+    LoadReportStream,
+    LoadRestart,
+)
+from xds.protocol.load_wire import LoadRequest, decode_load_request
+from xds.server import limits
+from xds.server.admission import Place
+from xds.server.discovery import BROKEN, CODES, COPY_S_PER_BYTE, FINE, GONE, Context, Status
+from xds.server.load_streams import LoadCounts, LoadStreams
+from xds.server.logs import get_logger, shorten
+from xds.server.pacing import SMALL_BYTES
+from xds.server.rate import RateLimit
+from xds.server.services import LOAD_LABEL, LoadService
+from xds.server.wakeup import Wakeup
+
+READ_S_PER_BYTE = 1e-7
+COUNT_S = 0.001  # what `LoadBook.adding` does between two pauses
+LONG_BYTES = 4 * PIECE_BYTES  # one cluster's report that is longer is read in a thread
+WHOLE_BYTES = 64 * 1024  # larger messages are taken up few at a time: as values they take some times as much memory
+
+# How much of the processor's time the reports of one stream may take, on average and at once. A report of 1,000
+# clusters in 3 localities takes milliseconds.
+WORK_SHARE = 0.1
+WORK_BURST_S = 1.0
+
+_log = get_logger("xds.server.lrs")
+
+
+class LoadShell:
+    """One stream. It holds ``place`` until its first message is taken up."""
+
+    __slots__ = (
+        "_body",
+        "_context",
+        "_ending",
+        "_engine",
+        "_group",
+        "_held_back",
+        "_notified",
+        "_opened",
+        "_peer",
+        "_place",
+        "_queued",
+        "_rate",
+        "_reported",
+        "_service",
+        "_shared",
+        "_status",
+        "_totals",
+        "_wake",
+        "_work",
+        "_work_s",
+        "id",
+    )
+
+    def __init__(self, shared: LoadStreams, service: LoadService, context: Context, place: Place) -> None:
+        options = shared.options
+        self.id = next(shared.ids)
+        self._shared = shared
+        self._service = service
+        self._context = context
+        self._place: Place | None = place
+        self._peer = unquote(context.peer())
+        self._opened = time()
+        self._group = ""
+        self._engine = LoadReportStream(shared.clusters_of, shared.settings)
+        self._rate = RateLimit(options.requests_per_s, options.requests_burst)
+        self._work = RateLimit(WORK_SHARE, WORK_BURST_S)
+        self._work_s = 0.0  # of the message before
+        self._body: bytes | None = None  # not yet written; nothing is asked anew before
+        self._wake = Wakeup()
+        self._notified = False
+        self._queued = False
+        self._ending = False
+        self._held_back = False
+        self._reported = 0.0
+        self._totals = LoadCounts()
+        self._status = FINE
+
+    @property
+    def node(self) -> Node | None:
+        return self._engine.node
+
+    @property
+    def is_told_names(self) -> bool:
+        """True for a client that must be told which clusters to report."""
+        return self.node is not None and SENDS_ALL not in self.node.client_features
+
+    def state(self) -> ReportStream:
+        """As it is shown with its node."""
+        counts = (self._totals.reports, self._totals.refused, self._totals.left_out)
+        return ReportStream(self.id, self._peer, self._service.api, self._opened, self._reported, *counts)
+
+    def notify(self) -> None:
+        """What is asked of the client may have changed."""
+        self._notified = True
+        self._ask_for_turn()
+
+    def finish(self, status: Status = FINE) -> None:
+        """End the stream when what is to be written is."""
+        if not self._ending:
+            self._ending = True
+            self._status = status
+        self._wake.set()
+
+    # Life
+
+    async def run(self) -> None:
+        """The whole stream, until either side ends it."""
+        self._shared.enter(self)
+        reader = asyncio.create_task(self._read())
+        try:
+            await self._write()
+        except (asyncio.CancelledError, *BROKEN):
+            self._status = GONE
+        except Exception:
+            self._fail()
+        finally:
+            reader.cancel()
+            self._ending = True  # turns that are asked for come to nothing
+            self._leave_admission()
+            self._shared.turns.take(self._close)
+        if self._status is GONE:
+            raise asyncio.CancelledError  # nobody is there to be told a status
+        if self._status[0] is not grpc.StatusCode.OK:
+            await self._context.abort(*self._status)
+
+    def _close(self) -> None:
+        """A turn, the last one: what was in progress is no longer known to be."""
+        now = time()
+        code, message = self._status
+        lasted_s = now - self._opened
+        self._shared.leave(self, code.name, lasted_s)
+        if self.node is not None:
+            self._shared.book.closed(self.id, now)
+            self._shared.tell("closed", self.node.id, self._group, self._address(), now)
+        status = {"duration_ms": round(lasted_s * 1000), "error_code": code.name, "error_message": message}
+        _log.info("stream.closed", **self._address(), **status, **self._identity())
+
+    def _fail(self) -> None:
+        """A bug of ours costs one stream."""
+        _log.exception("stream.failed", **self._identity())
+        self.finish((grpc.StatusCode.INTERNAL, "internal error"))
+
+    def _leave_admission(self) -> None:
+        if self._place is not None:
+            self._place.leave()
+            self._place = None
+
+    # Reading
+
+    async def _read(self) -> None:
+        """Take what comes, one message after the other, until the client ends its side (rule 17: a last report)."""
+        read = self._context.read
+        try:
+            while (data := await read()) is not grpc.aio.EOF and not self._ending:
+                if self._place is not None:
+                    self._place.hear()
+                await self._hold_back()
+                await self._receive(data)
+                self._leave_admission()
+            self.finish()
+        except RemoteProtocolError as error:
+            limits.count(error, self._shared.metrics)
+            self.finish((CODES[error.code.value], error.message))
+        except BROKEN:
+            self.finish(GONE)
+        except Exception:
+            self._fail()
+
+    async def _hold_back(self) -> None:
+        """No faster than the limits allow: HTTP/2 flow control passes it on to the client."""
+        now = monotonic()
+        requests_s, work_s = self._rate.take(now), self._work.take(now, self._work_s)
+        if requests_s <= 0 and work_s <= 0:
+            return
+        limit = "requests_per_second" if requests_s >= work_s else "load_work"
+        self._shared.metrics.limit_hits[limit] += 1
+        if not self._held_back:  # once per stream: it may go on for hours
+            self._held_back = True
+            _log.warning("lrs.held_back", limit=limit, **self._address(), **self._identity())
+        await asyncio.sleep(max(requests_s, work_s))
+
+    async def _receive(self, data: bytes) -> None:
+        """Take up a message. Raises ``RemoteProtocolError``; nothing of it is counted then."""
+        limits.check_size(data, self._shared.options.max_receive_bytes)
+        self._work_s = 0.0
+        if len(data) <= WHOLE_BYTES:
+            await self._take(data)
+            return
+        async with self._shared.large:
+            await self._take(data)
+
+    async def _take(self, data: bytes) -> None:
+        request = await self._decoded(data)
+        for event in self._engine.receive(request):
+            if isinstance(event, LoadReported):
+                await self._count(LoadRequest(b"", event.loads, event.refused), len(data))
+            else:
+                self._act(event)
+
+    async def _decoded(self, data: bytes) -> LoadRequest:
+        """A message, a turn for each piece of it."""
+        found = [await self._decoded_piece(piece) for piece in divide(data)]
+        loads = tuple(load for request in found for load in request.loads)
+        node = next((request.node for request in found if request.node), b"")
+        return LoadRequest(node, loads, sum(request.refused for request in found))
+
+    async def _decoded_piece(self, piece: bytes) -> LoadRequest:
+        await self._shared.turns.come(len(piece) * READ_S_PER_BYTE)
+        began_at = monotonic()
+        try:
+            if len(piece) > LONG_BYTES:
+                return await asyncio.to_thread(decode_load_request, piece)
+            return decode_load_request(piece)
+        finally:
+            self._work_s += monotonic() - began_at
+
+    async def _count(self, report: LoadRequest, size: int) -> None:
+        """Put a report into the book, a turn for each of its pauses."""
+        now = time()
+        adding = self._shared.book.adding(self.id, report, now)
+        while (taken := self._step(adding)) is None:
+            await self._shared.turns.come(COUNT_S)
+        self._counted(taken, size, now)
+
+    def _step(self, adding: Generator[None, None, Taken]) -> Taken | None:
+        """Up to the next pause; None when there is one."""
+        began_at = monotonic()
+        try:
+            next(adding)
+        except StopIteration as ended:
+            return cast(Taken, ended.value)
+        finally:
+            self._work_s += monotonic() - began_at
+        return None
+
+    def _counted(self, taken: Taken, size: int, now: float) -> None:
+        self._reported = now
+        self._shared.counts.add(taken, size)
+        were_well = not (self._totals.refused or self._totals.left_out)
+        self._totals.add(taken, size)
+        counts = {"clusters_n": taken.clusters, "refused_n": taken.refused, "left_out_n": taken.left_out}
+        if were_well and (taken.refused or taken.left_out):  # once per stream: such clients repeat it
+            _log.warning("lrs.refused", **counts, **self._address(), **self._identity())
+        if _log.is_enabled_for(DEBUG):
+            _log.debug("lrs.report", bytes=size, **counts, **self._identity())
+
+    # Writing
+
+    async def _write(self) -> None:
+        """Write what is asked of the client, until the stream ends."""
+        while not self._ending or self._body is not None:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._body is not None:
+                await self._write_body(self._body)
+                self._body = None
+            if self._notified:
+                self._ask_for_turn()
+
+    async def _write_body(self, body: bytes) -> None:
+        write = self._context.write
+        if len(body) <= SMALL_BYTES:
+            await write(body)
+            return
+        await self._shared.turns.come(len(body) * COPY_S_PER_BYTE)
+        await self._shared.pacer.write(body, write, self.node.id if self.node is not None else "", self._peer)
+
+    def _ask_for_turn(self) -> None:
+        """The writer asks again when it has written what came before."""
+        if not self._queued and self._body is None:
+            self._queued = True
+            self._shared.turns.take(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._queued = False
+        if self._ending or self._body is not None:
+            return
+        self._notified = False
+        try:
+            for event in self._engine.offer(self._shared.settings):
+                self._act(event)
+        except Exception:
+            self._fail()
+
+    # What the engine did
+
+    def _act(self, event: LoadEvent) -> None:
+        act = _ACTIONS.get(type(event))
+        if act is not None:
+            act(self, event)
+
+    def _asked(self, event: LoadAsked) -> None:
+        self._shared.counts.asked += 1
+        self._body = event.body
+        self._wake.set()
+
+    def _restart(self, event: LoadRestart) -> None:
+        self._shared.counts.restarts += 1
+        self.finish()
+
+    def _identified(self, event: LoadIdentified) -> None:
+        now = time()
+        self._group = self._shared.group_of(event.node)
+        self._shared.identify(self, event.node.id)
+        self._shared.book.opened(self.id, event.node, now)
+        self._shared.tell("opened", event.node.id, self._group, self._address(), now)
+        _log.info("stream.opened", **self._address(), **self._identity())
+
+    # Fields of log lines
+
+    def _address(self) -> dict[str, str]:
+        return {"service": LOAD_LABEL, "peer": self._peer}
+
+    def _identity(self) -> dict[str, Any]:
+        if self.node is None:
+            return {"stream_id": self.id}
+        named = {"node_id": shorten(self.node.id), "node_cluster": shorten(self.node.cluster), "group": self._group}
+        return {"stream_id": self.id, **named}
+
+
+_ACTIONS: Mapping[type, Callable[[LoadShell, Any], None]] = {
+    LoadAsked: LoadShell._asked,
+    LoadRestart: LoadShell._restart,
+    LoadIdentified: LoadShell._identified,
+}
