@@ -7,7 +7,7 @@ report: what was measured over an interval is spread evenly over it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from xds.model.load_report import NO_METRICS, Metric
@@ -30,7 +30,7 @@ class Figures:
     errors: float = 0.0
     issued: float = 0.0
     in_progress: int = 0
-    metrics: Mapping[str, Metric] = NO_METRICS
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: NO_METRICS)
 
     @property
     def finished(self) -> float:
@@ -93,7 +93,7 @@ class ClusterFigures:
     until: float
     figures: Figures
     dropped: float = 0.0
-    drops: Mapping[str, float] = NO_SHARE
+    drops: Mapping[str, float] = field(default_factory=lambda: NO_SHARE)
     nodes: int = 0
     reported: float = 0.0
     rows: tuple[Row, ...] = ()
@@ -133,7 +133,7 @@ class Flow:
     rps: float
     errors_ps: float
     in_progress: int
-    metrics: Mapping[str, Metric] = NO_METRICS
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: NO_METRICS)
 
 
 @dataclass(frozen=True, slots=True)
