@@ -9,7 +9,7 @@ import pytest
 from tests.server.conftest import until
 from tests.support.sansio import make_resource
 from xds.filter.filter import compile_filter
-from xds.model.node import Node
+from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import build_snapshot
 from xds.protocol.cache import SnapshotCache
@@ -21,8 +21,10 @@ from xds.server.registry import SLICE_S, WAKE_BATCH, StreamRegistry
 class Stream:
     """A stream that follows what it is told."""
 
-    def __init__(self, registry: StreamRegistry, cache: SnapshotCache, node_id: str, peer: str = "p") -> None:
-        self.node: Node | None = Node(node_id)
+    def __init__(
+        self, registry: StreamRegistry, cache: SnapshotCache, node_id: str, peer: str = "p", zone: str = ""
+    ) -> None:
+        self.node: Node | None = Node(node_id, locality=Locality("r", *zone.split("/")))
         self.peer = peer
         self.cache = cache
         self.group = self.resolved()
@@ -159,3 +161,29 @@ async def test_pushes_during_a_fan_out_join_in() -> None:
     await until(lambda: streams[0].woken)
     registry.wake(["default"])
     await until(lambda: all(stream.woken == 2 for stream in streams))
+
+
+async def test_an_overlay_wakes_the_streams_of_its_locality() -> None:
+    cache, registry = fixture()
+    near, deep, far = (Stream(registry, cache, zone, zone=zone) for zone in ("za", "za/rack", "zb"))
+    registry.wake(["default"], frozenset({Locality("r", "za")}))
+    await until(lambda: near.woken and deep.woken)
+    assert far.woken == 0
+
+
+async def test_a_push_beside_an_overlay_wakes_all() -> None:
+    cache, registry = fixture()
+    near, far = (Stream(registry, cache, zone, zone=zone) for zone in ("za", "zb"))
+    registry.wake(["default"], frozenset({Locality("r", "za")}))
+    registry.wake(["default"])
+    registry.wake(["default"], frozenset({Locality("r", "za")}))
+    await until(lambda: near.woken and far.woken)
+
+
+async def test_overlays_that_change_together_wake_all_their_localities() -> None:
+    cache, registry = fixture()
+    one, other, third = (Stream(registry, cache, zone, zone=zone) for zone in ("za", "zb", "zc"))
+    registry.wake(["default"], frozenset({Locality("r", "za")}))
+    registry.wake(["default"], frozenset({Locality("r", "zb")}))
+    await until(lambda: one.woken and other.woken)
+    assert third.woken == 0

@@ -6,7 +6,7 @@ other resources with the pushed one, and its version_info is that of the push wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 from xds.model.node import Locality
@@ -53,12 +53,12 @@ class Overlay:
 Overlays = Mapping[Locality, Overlay]  # by source locality: that of the nodes
 
 
-def source_of(overlays: Overlays, locality: Locality) -> Locality | None:
-    """The source that a node counts to: its own locality, else its zone; None where nothing is laid over for it."""
-    if locality in overlays:
+def source_of(sources: Container[Locality], locality: Locality) -> Locality | None:
+    """The source that a node counts to: its own locality, else its zone; None where neither is one."""
+    if locality in sources:
         return locality
     zone = Locality(locality.region, locality.zone)
-    return zone if zone in overlays else None
+    return zone if zone in sources else None
 
 
 def lay(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceSet:

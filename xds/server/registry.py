@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from xds.model.node import Node
+from xds.model.node import Locality, Node
 from xds.protocol.cache import SnapshotCache
+from xds.protocol.overlay import source_of
 from xds.server.metrics import Metrics
 from xds.server.turns import Turns
 
@@ -22,8 +23,11 @@ PAUSE_S = 0.2
 PAUSE_LIMIT_S = 1.0
 CROWDED_POLL_S = 0.01
 
+_NOWHERE: frozenset[Locality] = frozenset()
+
 ClientKey = tuple[str, str]
 Key = TypeVar("Key", str, ClientKey)
+Sources = frozenset[Locality] | None  # where the nodes are; None: wherever they are
 
 
 class Wakeable(Protocol):
@@ -51,7 +55,7 @@ class StreamRegistry:
         self._by_group: dict[str, dict[Wakeable, None]] = {}
         self._by_client: dict[ClientKey, dict[Wakeable, None]] = {}
         self._epoch = cache.epoch
-        self._pushed: set[str] = set()
+        self._pushed: dict[str, Sources] = {}  # group to those of its streams that are to be woken
         self._fan_out: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -93,15 +97,20 @@ class StreamRegistry:
             if stream is not besides:
                 stream.notify()
 
-    def wake(self, groups: Collection[str]) -> None:
-        """New snapshots are in the cache (or groups are gone). Pushes that come meanwhile join in."""
-        self._pushed.update(groups)
+    def wake(self, groups: Collection[str], sources: Sources = None) -> None:
+        """New snapshots are in the cache (or groups are gone), for the streams of all localities or of some.
+
+        Pushes that come meanwhile join in.
+        """
+        for group in groups:
+            others = self._pushed.get(group, _NOWHERE)
+            self._pushed[group] = others | sources if others is not None and sources is not None else None
         if self._pushed and (self._fan_out is None or self._fan_out.done()):
             self._fan_out = asyncio.get_running_loop().create_task(self._wake_all())
 
     async def _wake_all(self) -> None:
         while self._pushed:
-            pushed, self._pushed = self._pushed, set()
+            pushed, self._pushed = self._pushed, {}
             started = resumed = monotonic()
             woken = 0
             for stream in self._concerned(pushed):
@@ -124,17 +133,24 @@ class StreamRegistry:
         while self.turns.crowded and monotonic() < end:  # noqa: ASYNC110 -- an event for this would cost every turn
             await asyncio.sleep(CROWDED_POLL_S)
 
-    def _concerned(self, pushed: set[str]) -> Iterator[Wakeable | None]:
+    def _concerned(self, pushed: Mapping[str, Sources]) -> Iterator[Wakeable | None]:
         """The streams of the pushed groups and, when nodes may belong elsewhere, those that do; None for the others."""
         moved, self._epoch = self._epoch != self._cache.epoch, self._cache.epoch
         if not moved:
-            for group in pushed:
-                yield from list(self._by_group.get(group, ()))
+            for group, sources in pushed.items():
+                for stream in list(self._by_group.get(group, ())):
+                    yield stream if _is_concerned(stream, sources) else None
             return
         # Where a node belongs is found here, in slices, and remembered by its stream: a match may be costly.
         for stream in list(self._streams):
-            belongs_elsewhere = stream.home != stream.group
-            yield stream if belongs_elsewhere or stream.group in pushed else None
+            follows = stream.group in pushed and _is_concerned(stream, pushed[stream.group])
+            yield stream if follows or stream.home != stream.group else None
+
+
+def _is_concerned(stream: Wakeable, sources: Sources) -> bool:
+    if sources is None or stream.node is None:
+        return True
+    return source_of(sources, stream.node.locality) is not None
 
 
 def _enter(index: dict[Key, dict[Wakeable, None]], key: Key, stream: Wakeable) -> None:
