@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from xds.model.node import Locality
@@ -17,8 +16,6 @@ from xds.model.node import Locality
 # Shares are told in ten-thousandths: far below the 2^32-1 that the weights of one priority may sum up to, fine enough
 # for a fleet that no proxy of which sends more than some thousand requests a second.
 WEIGHT_TOTAL = 10_000
-
-NO_FIGURES: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Target:
     pushed_priority: int = 0
     pushed_weight: int | None = None
     load_rps: float = 0.0
-    metrics: Mapping[str, float] = NO_FIGURES
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
