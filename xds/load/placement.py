@@ -1,0 +1,137 @@
+"""Where demand goes, given what every target can take: the strategies.
+
+All of them are one procedure. Sources and targets meet in turns, the nearest first; in a turn every source spreads what
+it still has over the targets of that turn in proportion to their room, and a target that is asked for more than its
+room takes the same fraction from all who ask. So a target's own zone comes before those who spill into it, and those
+share what is left. The procedure is continuous: a little more demand moves a little more traffic, which a solver of
+linear programs, hopping from corner to corner, would not give. And where nearness alone decides it is also the best
+possible: as much as can be placed within zones is, then within regions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from xds.load.nearness import Nearness, Rank, rank
+from xds.load.policy import Policy, Strategy
+from xds.model.node import Locality
+
+Rates = Mapping[Locality, float]
+Flows = dict[Locality, dict[Locality, float]]
+
+# Sources that have different targets in one turn (a policy's order can make that so) may leave room for one another.
+_ROUNDS = 8
+_BISECTIONS = 60
+# The part of a source's demand that is the rounding of floats, not demand.
+_DUST = 1e-12
+
+
+def place(policy: Policy, demand: Rates, room: Rates) -> Flows:
+    """What goes from each source to each target, in requests a second; all of the demand is placed.
+
+    The demand of each source is above 0, the room of all targets together not less than all demand (``raised`` sees to
+    that). Takes time in proportion to sources times targets.
+    """
+    filling = _Filling(policy, demand, room)
+    preferred = [target for target in room if policy.is_preferred(target)]
+    for targets in (preferred, [target for target in room if target not in set(preferred)]):
+        if policy.strategy is Strategy.WATERFALL_BY_REGION:
+            filling.fill(filling.even(targets), Nearness.REGION)
+        filling.fill({target: filling.room[target] for target in targets}, Nearness.WORLD)
+    return filling.finish(room)
+
+
+def raised(capacity: Rates, demand_rps: float, taken: Rates | None = None) -> tuple[dict[Locality, float], float]:
+    """The room that ``taken`` leaves of the capacities, and by what factor they had to be raised for the demand.
+
+    Where there is enough the factor is 1. Else all are raised alike, so that overload is spread in proportion to
+    capacity. Some capacity must be above 0.
+    """
+    used = taken or {}
+    factor = _level(capacity, demand_rps, used)
+    return {target: max(rps * factor - used.get(target, 0.0), 0.0) for target, rps in capacity.items()}, factor
+
+
+def _level(capacity: Rates, demand_rps: float, used: Rates) -> float:
+    def is_enough(factor: float) -> bool:
+        return sum(max(rps * factor - used.get(target, 0.0), 0.0) for target, rps in capacity.items()) >= demand_rps
+
+    if is_enough(1.0):
+        return 1.0
+    total = sum(capacity.values())
+    most = (demand_rps + sum(used.get(target, 0.0) for target in capacity)) / total
+    least = 1.0 if used else most
+    for _ in range(_BISECTIONS if used else 0):
+        middle = (least + most) / 2
+        least, most = (least, middle) if is_enough(middle) else (middle, most)
+    return most
+
+
+class _Filling:
+    """What sources still have to place, what room targets still have, and what was placed."""
+
+    def __init__(self, policy: Policy, demand: Rates, room: Rates) -> None:
+        self.left = dict(demand)
+        self._demand = demand
+        self.room = dict(room)
+        self.flows: Flows = {source: defaultdict(float) for source in demand}
+        self._turns: dict[Rank, dict[Locality, list[Locality]]] = defaultdict(dict)
+        for source in demand:
+            for target in room:
+                self._turns[rank(policy, source, target)].setdefault(source, []).append(target)
+
+    def even(self, targets: Collection[Locality]) -> dict[Locality, float]:
+        """The room of targets, cut down so that those of a region are filled to the same fraction by its demand."""
+        wanted: dict[str, float] = defaultdict(float)
+        for source, rps in self.left.items():
+            wanted[source.region] += rps
+        there: dict[str, float] = defaultdict(float)
+        for target in targets:
+            there[target.region] += self.room[target]
+        return {
+            target: self.room[target] * min(1.0, wanted[target.region] / there[target.region])
+            for target in targets
+            if there[target.region] > 0
+        }
+
+    def fill(self, limits: dict[Locality, float], farthest: Nearness) -> None:
+        """Fill the targets that have a limit up to it, turn by turn; ``limits`` is what is left of them then."""
+        for turn in sorted(turn for turn in self._turns if turn[0] <= farthest):
+            choices = {source: [one for one in all_ if one in limits] for source, all_ in self._turns[turn].items()}
+            for _ in range(_ROUNDS):
+                if not self._round(choices, limits):
+                    break
+
+    def _round(self, choices: Mapping[Locality, list[Locality]], limits: dict[Locality, float]) -> bool:
+        """One round of asking and taking; False when nothing could be placed."""
+        asked: Flows = {}
+        sought: dict[Locality, float] = defaultdict(float)
+        for source, targets in choices.items():
+            free = sum(limits[target] for target in targets)
+            if self.left[source] > 0 and free > 0:
+                asked[source] = {target: self.left[source] * limits[target] / free for target in targets}
+                for target, rps in asked[source].items():
+                    sought[target] += rps
+        taken = {target: min(1.0, limits[target] / rps) if rps > 0 else 0.0 for target, rps in sought.items()}
+        for source, offers in asked.items():
+            self._take(source, {target: rps * taken[target] for target, rps in offers.items()})
+        for target, rps in sought.items():
+            used = rps * taken[target]
+            limits[target] = max(limits[target] - used, 0.0)
+            self.room[target] = max(self.room[target] - used, 0.0)
+        return bool(asked)
+
+    def _take(self, source: Locality, placed: Mapping[Locality, float]) -> None:
+        for target, rps in placed.items():
+            self.flows[source][target] += rps
+        left = self.left[source] - sum(placed.values())
+        self.left[source] = left if left > _DUST * self._demand[source] else 0.0
+
+    def finish(self, room: Rates) -> Flows:
+        """The flows, with what rounding left over spread by room."""
+        total = sum(room.values())
+        for source, rps in self.left.items():
+            if rps > 0:
+                self._take(source, {target: rps * free / total for target, free in room.items()})
+        return {source: {target: rps for target, rps in own.items() if rps > 0} for source, own in self.flows.items()}
