@@ -11,7 +11,7 @@ possible: as much as can be placed within zones is, then within regions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from xds.load.nearness import Nearness, Rank, rank
 from xds.load.policy import Policy, Strategy
@@ -19,6 +19,8 @@ from xds.model.node import Locality
 
 Rates = Mapping[Locality, float]
 Flows = dict[Locality, dict[Locality, float]]
+# Turn by turn, the nearest first: the targets that each source meets.
+Turns = Sequence[tuple[Rank, Mapping[Locality, Sequence[Locality]]]]
 
 # Sources that have different targets in one turn (a policy's order can make that so) may leave room for one another.
 _ROUNDS = 8
@@ -27,13 +29,23 @@ _BISECTIONS = 60
 _DUST = 1e-12
 
 
-def place(policy: Policy, demand: Rates, room: Rates) -> Flows:
+def turns(policy: Policy, sources: Collection[Locality], targets: Collection[Locality]) -> Turns:
+    """Who meets whom in which turn."""
+    found: dict[Rank, dict[Locality, list[Locality]]] = defaultdict(dict)
+    for source in sources:
+        for target in targets:
+            found[rank(policy, source, target)].setdefault(source, []).append(target)
+    return tuple((turn, found[turn]) for turn in sorted(found))
+
+
+def place(policy: Policy, demand: Rates, room: Rates, order: Turns | None = None) -> Flows:
     """What goes from each source to each target, in requests a second; all of the demand is placed.
 
     The demand of each source is above 0, the room of all targets together not less than all demand (``raised`` sees to
-    that). Takes time in proportion to sources times targets.
+    that). ``order`` where the turns of these sources and targets are known. Takes time in proportion to sources times
+    targets.
     """
-    filling = _Filling(policy, demand, room)
+    filling = _Filling(turns(policy, demand, room) if order is None else order, demand, room)
     preferred = [target for target in room if policy.is_preferred(target)]
     for targets in (preferred, [target for target in room if target not in set(preferred)]):
         if policy.strategy is Strategy.WATERFALL_BY_REGION:
@@ -71,15 +83,12 @@ def _level(capacity: Rates, demand_rps: float, used: Rates) -> float:
 class _Filling:
     """What sources still have to place, what room targets still have, and what was placed."""
 
-    def __init__(self, policy: Policy, demand: Rates, room: Rates) -> None:
+    def __init__(self, order: Turns, demand: Rates, room: Rates) -> None:
         self.left = dict(demand)
         self._demand = demand
         self.room = dict(room)
         self.flows: Flows = {source: defaultdict(float) for source in demand}
-        self._turns: dict[Rank, dict[Locality, list[Locality]]] = defaultdict(dict)
-        for source in demand:
-            for target in room:
-                self._turns[rank(policy, source, target)].setdefault(source, []).append(target)
+        self._order = order
 
     def even(self, targets: Collection[Locality]) -> dict[Locality, float]:
         """The room of targets, cut down so that those of a region are filled to the same fraction by its demand."""
@@ -97,13 +106,19 @@ class _Filling:
 
     def fill(self, limits: dict[Locality, float], farthest: Nearness) -> None:
         """Fill the targets that have a limit up to it, turn by turn; ``limits`` is what is left of them then."""
-        for turn in sorted(turn for turn in self._turns if turn[0] <= farthest):
-            choices = {source: [one for one in all_ if one in limits] for source, all_ in self._turns[turn].items()}
+        for (near, _), meeting in self._order:
+            if near > farthest:
+                break
+            choices = {
+                source: [target for target in targets if limits.get(target)]
+                for source, targets in meeting.items()
+                if self.left[source]
+            }
             for _ in range(_ROUNDS):
                 if not self._round(choices, limits):
                     break
 
-    def _round(self, choices: Mapping[Locality, list[Locality]], limits: dict[Locality, float]) -> bool:
+    def _round(self, choices: Mapping[Locality, Sequence[Locality]], limits: dict[Locality, float]) -> bool:
         """One round of asking and taking; False when nothing could be placed."""
         asked: Flows = {}
         sought: dict[Locality, float] = defaultdict(float)

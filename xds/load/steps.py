@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from xds.load.assignment import WEIGHT_TOTAL
-from xds.load.placement import Flows, Rates, place, raised
+from xds.load.placement import Flows, Rates, place, raised, turns
 from xds.load.policy import Policy
 from xds.model.node import Locality
 
@@ -53,8 +53,9 @@ def band(policy: Policy, demand: Rates, capacity: Rates, taken: Rates) -> Band:
     """Where demand should go. ``taken`` is the load of sources that cannot be moved now."""
     total = sum(demand.values())
     _, factor = raised(capacity, total, taken)
+    order = turns(policy, demand, capacity)
     placed = [
-        place(policy, demand, raised(_scaled(capacity, 1.0 - part * policy.hysteresis), total, taken)[0])
+        place(policy, demand, raised(_scaled(capacity, 1.0 - part * policy.hysteresis), total, taken)[0], order)
         for part in (0.5, 0.0, 1.0)
     ]
     middle, upper, lower = (_as_shares(flows, demand) for flows in placed)
