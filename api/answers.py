@@ -18,7 +18,7 @@ YAML_TYPE = "application/yaml"
 COMPRESSED_BYTES = 8 * 1024
 PIECES_ON_LOOP = 20
 _LEVEL = 5
-_LISTS = ("items", "resources")
+_LISTS = ("items", "resources", "localities", "reporters", "endpoints")
 
 
 async def answer_json(

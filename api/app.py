@@ -19,6 +19,7 @@ from api import (
     groups,
     health,
     holdings,
+    load,
     problem,
     revisions,
     transactions,
@@ -54,6 +55,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         holdings.router,
         explain.router,  # before the route of a node, whose id may hold anything
         fleet.router,
+        load.router,
         events.router,
         about.router,
     ):

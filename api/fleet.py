@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse, Response
 
 from api.answers import answer_yaml
 from api.content_types import accepts_yaml
+from api.load_shapes import report_stream_item
 from api.paging import Paging
 from api.problem import RequestError
 from api.scope import Segment
@@ -101,7 +102,8 @@ async def disconnect_node(here: Here, id: Segment) -> Response:
 
 
 def _item(here: Services, node: NodeState) -> NodeItem:
-    return node_item(node, here.publisher.unexpressed(node))
+    reporting = [report_stream_item(stream) for stream in here.load.streams(node.id)]
+    return node_item(node, here.publisher.unexpressed(node), reporting)
 
 
 @router.get("/nacks", response_model=NackPage)

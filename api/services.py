@@ -10,10 +10,12 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from xds.control.load_view import BookView, LoadView
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.tokens import Tokens
 from xds.fleet.fleet import Fleet
+from xds.load.book import LoadBook
 
 MIB = 1 << 20
 
@@ -44,7 +46,7 @@ class Services:
 
     ``metrics`` renders the Prometheus text, in a thread; ``phase`` says where the server is. ``limit_hits`` counts
     requests beyond a limit by the name of its setting. ``disconnect`` ends the streams of a node and says how many
-    there were.
+    there were. ``load`` is what clients report.
     """
 
     publisher: Publisher
@@ -54,6 +56,7 @@ class Services:
     options: ApiOptions = field(default_factory=ApiOptions)
     limit_hits: Counter[str] = field(default_factory=Counter)
     disconnect: Callable[[str], int] = lambda node_id: 0
+    load: LoadView = field(default_factory=lambda: BookView(LoadBook()))
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0
 

@@ -182,8 +182,17 @@ class TypeItem(TypedDict):
     since: str
 
 
+class ReportsItem(TypedDict):
+    """What came on a load report stream: how often, when last, what could not be, what a bound kept out."""
+
+    reports: int
+    reported: str | None
+    refused: int
+    left_out: int
+
+
 class StreamItem(TypedDict):
-    """``api`` is ``v2`` on the old transport, else ``v3``."""
+    """``api`` is ``v2`` on the old transport, else ``v3``. A stream of load reports has ``load``, and no types."""
 
     id: int
     peer: str
@@ -192,6 +201,7 @@ class StreamItem(TypedDict):
     api: str
     opened: str
     types: dict[str, TypeItem]
+    load: NotRequired[ReportsItem]
 
 
 class NodeItem(TypedDict):
@@ -361,8 +371,10 @@ def revision_item(info: RevisionInfo) -> RevisionItem:
     }
 
 
-def node_item(node: NodeState, unexpressed: Mapping[str, Sequence[Unexpressed]]) -> NodeItem:
-    """``unexpressed`` by type alias, as the publisher finds it."""
+def node_item(
+    node: NodeState, unexpressed: Mapping[str, Sequence[Unexpressed]], reporting: Sequence[StreamItem] = ()
+) -> NodeItem:
+    """``unexpressed`` by type alias, as the publisher finds it; ``reporting`` are its streams of load reports."""
     locality = node.locality
     types = _types(node.types)
     for alias, found in unexpressed.items():
@@ -376,7 +388,7 @@ def node_item(node: NodeState, unexpressed: Mapping[str, Sequence[Unexpressed]])
         "connected": node.connected,
         "first_seen": timestamp(node.first_seen),
         "last_seen": timestamp(node.last_seen),
-        "streams": [_stream_item(stream) for stream in node.streams],
+        "streams": [*map(_stream_item, node.streams), *reporting],
         "types": types,
     }
 

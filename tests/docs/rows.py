@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 from tests.bench.test_bench import BENCHES
 from tests.support.clone import ON_PATH, SERVE, Clone, Row
-from tests.support.process import LOOPBACK, REPOSITORY, child_environment, free_port
+from tests.support.process import LOOPBACK, REPOSITORY, child_environment, free_port, wait_until
 
 DEMO_TIMEOUT_S = 100
 
@@ -91,6 +92,19 @@ def answers(**expected: object) -> Row:
 def named(key: str, *names: object) -> Callable[[Any], bool]:
     """Whether the items are those with these names."""
     return lambda items: [item[key] for item in items] == list(names)
+
+
+def soon(*patterns: str) -> Row:
+    """It succeeds, and some time its output matches all of the patterns: what it shows is reported by and by."""
+
+    def tried(clone: Clone, command: str) -> None:
+        def matches() -> bool:
+            output = clone.run(command)
+            return all(re.search(pattern, output, re.MULTILINE) for pattern in patterns)
+
+        wait_until(matches, f"{command} shows {patterns}", detail=lambda: clone.run(command))
+
+    return tried
 
 
 def events(clone: Clone, command: str) -> None:

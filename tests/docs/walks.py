@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import xds
-from tests.docs.rows import answers, benched, demo, dry, events, named, no_nacks, on_path, serve, watch_directory
-from tests.support.clone import ON_PATH, Clone, Walk, bootstrap, envoy, fails, says, starts
+from tests.docs.rows import answers, benched, demo, dry, events, named, no_nacks, on_path, serve, soon, watch_directory
+from tests.support.clone import ON_PATH, SERVE, Clone, Walk, bootstrap, envoy, fails, says, starts
 
 UPSTREAM = starts("upstream", "18001")
 
@@ -220,10 +220,37 @@ OPERATIONS: Walk = [
 ]
 
 
+# docs/load-reports.md
+
+LOAD_REPORTS: Walk = [
+    ("xds serve --lrs-interval 1s", SERVE),
+    ("xds bootstrap --node-id edge-1 --region eu --zone eu-1 --lrs > envoy.yaml", bootstrap),
+    ("envoy -c envoy.yaml", envoy("edge-1")),
+    ("xds apply -g default -f examples/hello/snapshot.yaml --wait", says("1 of 1 nodes")),
+    ("python examples/hello/upstream.py 18001", UPSTREAM),
+    (
+        "for i in $(seq 200); do curl -s http://127.0.0.1:10000/hello > reply; sleep 0.02; done",
+        says(),
+    ),
+    ("xds load", soon(r"^hello +[1-9]", r"^xds_cluster ")),
+    ("xds load hello", soon(r"^eu/eu-1 +- +\d", r"hello: .* 0\.0% errors .* 1 node")),
+    ("xds load hello --by node --window 5m", says(r"^edge-1 +eu/eu-1 ")),
+    ("xds load hello -o json", answers(cluster="hello", by="locality")),
+    (f"curl -sf '{API}/load?window=60'", answers(items=named("cluster", "hello", "xds_cluster"))),
+    (f"curl -sf '{API}/load/hello?window=5m&by=locality'", answers(successes=lambda number: number > 0, errors=0)),
+    (
+        f"curl -sf '{API}/load/hello/series?window=60&step=10'",
+        answers(step_s=10, items=lambda lines: sum(point["successes"] for point in lines[0]["points"]) > 0),
+    ),
+    ("xds nodes", says("^edge-1 ")),
+]
+
+
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
     "configuration.md": (nothing, CONFIGURATION),
     "admin-api.md": (running_hello, ADMIN_API),
     "command-line.md": (running_hello, COMMAND_LINE),
     "operations.md": (running_hello, OPERATIONS),
+    "load-reports.md": (nothing, LOAD_REPORTS),
 }

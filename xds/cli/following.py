@@ -20,6 +20,7 @@ KEEP_ALIVE_LIMIT_S = 45.0  # the server says something every 15 s
 RETRY_S = 2.0
 RETRY_LIMIT_S = 30.0
 RENDER_S = 1.0  # at most one rendering in so many seconds
+REGULARLY_S = 2.0  # of what no event tells
 REFRESH_S = 10.0  # ages change without any event
 OLDEST = "0"
 _FEED = {"Accept": "application/x-ndjson"}
@@ -80,6 +81,17 @@ def show_again(client: Client, query: Mapping[str, str], render: Callable[[], st
             continue
         if failure is not None:
             raise failure
+
+
+def show_regularly(render: Callable[[], str]) -> None:
+    """Write what ``render`` gives, again and again where it has changed, until interrupted; else as `show_again`."""
+    shown = ""
+    while True:
+        text = _rendered(render, shown)
+        if text != shown:
+            _show(text, is_first=not shown)
+            shown = text
+        time.sleep(REGULARLY_S)
 
 
 def _rendered(render: Callable[[], str], shown: str) -> str:

@@ -79,7 +79,7 @@ def _style(alias: str, node: Json) -> str:
 
 def _up(node: Json) -> str:
     """Since when it is connected; a node that left says so."""
-    opened = [stream["opened"] for stream in node["streams"]]
+    opened = [stream["opened"] for stream in node["streams"] if "load" not in stream]
     return age(min(opened)) if opened else f"gone {age(node['last_seen'])}"
 
 
@@ -91,7 +91,7 @@ def _types(columns: Mapping[str, str], is_wide: bool) -> tuple[Column, ...]:
 
 
 def _streams(key: str, node: Json) -> str:
-    return ",".join(sorted({str(stream[key]) for stream in node["streams"]}))
+    return ",".join(sorted({str(stream[key]) for stream in node["streams"] if stream[key]}))
 
 
 NODES = View(

@@ -79,12 +79,12 @@ def write(text: str) -> None:
 
 def write_document(document: object, format: Format) -> None:
     """A value as JSON or YAML."""
-    if format is Format.JSON:
-        write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    elif format is Format.JSONL:
-        write(json.dumps(document, ensure_ascii=False) + "\n")
-    else:
-        write(to_yaml(document))
+    write(to_json(document, format) if format in {Format.JSON, Format.JSONL} else to_yaml(document))
+
+
+def to_json(document: object, format: Format = Format.JSON) -> str:
+    """A value as JSON, on one line for ``JSONL``."""
+    return json.dumps(document, indent=2 if format is Format.JSON else None, ensure_ascii=False) + "\n"
 
 
 def to_yaml(document: object) -> str:

@@ -9,25 +9,30 @@ from collections.abc import Iterator
 
 from xds.model.errors import RemoteProtocolError, StatusCode
 
-PIECE_BYTES = 16 * 1024
-PIECE_FIELDS = 256
+PIECE_BYTES = 256 * 1024
+PIECE_FIELDS = 4096
+CLUSTER_STATS = 0x12  # the tag of a cluster's report, which each one begins with
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
 
 
 def divide(data: bytes) -> Iterator[bytes]:
-    """Pieces of some ``PIECE_BYTES``, or of one field that is longer, and at most ``PIECE_FIELDS`` fields.
+    """Pieces of at most ``PIECE_BYTES`` and ``PIECE_FIELDS``; a field that is longer is a piece of its own.
 
     Raises ``RemoteProtocolError`` for bytes that are no message.
     """
-    at = begin = fields = 0
+    if len(data) <= PIECE_BYTES:
+        yield data
+        return
+    begin = at = fields = 0
     while at < len(data):
-        at, fields = _behind(data, at), fields + 1
-        if at - begin >= PIECE_BYTES or fields == PIECE_FIELDS:
-            yield data[begin:at]
+        behind = _behind(data, at)
+        if behind - begin > PIECE_BYTES or fields == PIECE_FIELDS:
+            if at > begin:
+                yield data[begin:at]
             begin, fields = at, 0
-    if begin < at:
-        yield data[begin:at]
+        at, fields = behind, fields + 1
+    yield data[begin:]
 
 
 def _behind(data: bytes, at: int) -> int:

@@ -1,0 +1,59 @@
+"""``load``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from xds.cli.app import Command, app, shared
+
+
+class By(StrEnum):
+    """What a cluster's load is divided by."""
+
+    LOCALITY = "locality"
+    NODE = "node"
+    ENDPOINT = "endpoint"
+
+
+@app.command(cls=Command)
+def load(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Argument(help="Only this cluster, row by row.")] = "",
+    by: Annotated[By, typer.Option(help="A row for each of these.")] = By.LOCALITY,
+    window: Annotated[str, typer.Option(help="Over the last 60s, 5m ..., up to 1h.", metavar="DURATION")] = "60s",
+    service: Annotated[str, typer.Option(help="Only this service name of the cluster.")] = "",
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Show it again every two seconds.")] = False,
+) -> None:
+    """Show the load that proxies report: requests a second, errors, requests in progress, drops.
+
+    \b
+    Examples:
+      xds load
+      xds load web --by node --window 5m
+      xds load web -w
+    """
+    from xds.cli.following import show_regularly
+    from xds.cli.load import cluster_load, cluster_text, load_text, summary
+    from xds.cli.output import say, write
+    from xds.cli.values import given, parse_duration
+
+    options = shared(context)
+    client, style = options.connect(), options.style()
+    query = {"window": f"{parse_duration(window):g}"}
+    if not cluster:
+        if watch:
+            show_regularly(lambda: load_text(client, query, style))
+        else:
+            write(load_text(client, query, style))
+        return
+    query |= given(by=by.value, service_name=service)
+    if watch:
+        show_regularly(lambda: cluster_text(cluster_load(client, cluster, query), style))
+        return
+    found = cluster_load(client, cluster, query)
+    write(cluster_text(found, style))
+    if style.is_table:
+        say(summary(found))
