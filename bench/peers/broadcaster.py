@@ -29,7 +29,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol import wire
 from xds.server.options import ServerOptions, channel_arguments
 from xds.server.services import SERVICES
-from xds.server.tls import server_credentials
+from xds.server.tls import GrpcTls, pem_files
 from xds.server.tuning import tune_gc
 
 SOTW, DELTA = "sotw", "delta"
@@ -140,11 +140,11 @@ class Broadcaster:
         ads = SERVICES[0]
         methods = {ads.stream_method: self._handler(SOTW), ads.delta_method: self._handler(DELTA)}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(ads.service, methods),))
-        credentials = server_credentials(self._options)
-        if credentials is None:
+        files = pem_files(self._options)
+        if files is None:
             self._server.add_insecure_port(self._options.address)
         else:
-            self._server.add_secure_port(self._options.address, credentials)
+            self._server.add_secure_port(self._options.address, GrpcTls(files).credentials())
         await self._server.start()
 
     async def stop(self) -> None:

@@ -21,7 +21,7 @@ from xds.protocol.cache import SnapshotCache
 from xds.server.metrics import Metrics
 from xds.server.options import ServerOptions
 from xds.server.server import XdsServer
-from xds.server.tls import server_credentials
+from xds.server.tls import pem_files
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -139,9 +139,9 @@ async def test_a_renewed_certificate_is_served_and_a_broken_one_is_not(
 
 def test_tls_settings_that_contradict_each_other(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="both"):
-        server_credentials(ServerOptions(tls_certificate=tmp_path))
+        pem_files(ServerOptions(tls_certificate=tmp_path))
     with pytest.raises(ValueError, match="need TLS"):
-        server_credentials(ServerOptions(client_ca=tmp_path))
+        pem_files(ServerOptions(client_ca=tmp_path))
 
 
 async def test_a_port_in_use_is_an_error(server: Harness) -> None:

@@ -1,4 +1,4 @@
-"""The standard services beside discovery: health, reflection, channelz."""
+"""The standard services beside discovery: health and reflection. Each transport has a channelz of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.descriptor_pool import Default, DescriptorPool
-from grpc_channelz.v1 import channelz, channelz_pb2
+from grpc_channelz.v1 import channelz_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
@@ -22,14 +22,13 @@ class Introspection:
         self._services = ("", *services)
         self._health = health.aio.HealthServicer()
 
-    def register(self, server: Any, pool: DescriptorPool) -> None:
+    def register(self, transport: Any, pool: DescriptorPool) -> None:
         """Add the services. ``pool`` describes Envoy's services and messages to reflection clients."""
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        channelz.add_channelz_servicer(server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, transport)
         names = [*self._services[1:], health.SERVICE_NAME, reflection.SERVICE_NAME, _REFLECTION_V1, _CHANNELZ]
         servicer = reflection.aio.ReflectionServicer(names, pool=Pools(pool))
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)
-        server.add_generic_rpc_handlers((_reflection_v1(servicer),))
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, transport)
+        transport.add_generic_rpc_handlers((_reflection_v1(servicer),))
 
     async def starting(self) -> None:
         await self._set(health_pb2.HealthCheckResponse.NOT_SERVING)

@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from time import monotonic
 
-from xds.server.connections import cut
 from xds.server.in_flight import InFlight, Write
 from xds.server.logs import get_logger
 
-# Smaller bodies are not counted: less than what gRPC takes for a stream at any rate (some 35 kB).
+# Smaller bodies are not counted: not more than what a stream takes at any rate.
 SMALL_BYTES = 16 * 1024
 LOOK_EVERY_S = 0.25
 
@@ -19,9 +18,9 @@ _log = get_logger("xds.server.pacing")
 
 
 class Pacer:
-    """Paces the writes of one loop. ``cut`` ends connections by force, in a thread."""
+    """Paces the writes of one loop. ``cut`` ends connections by force."""
 
-    def __init__(self, limit_bytes: int, cut: Callable[[Collection[str]], int] = cut) -> None:
+    def __init__(self, limit_bytes: int, cut: Callable[[Collection[str]], Awaitable[None]]) -> None:
         self.in_flight = InFlight(limit_bytes)
         self._cut = cut
         self._looking: asyncio.Task[None] | None = None
@@ -52,7 +51,7 @@ class Pacer:
             if found:
                 for write in found:
                     _log.warning("stream.cut", node_id=write.client, peer=write.peer, bytes=write.size)
-                await asyncio.to_thread(self._cut, {write.peer for write in found})
+                await self._cut({write.peer for write in found})
 
 
 def _resolve(turn: asyncio.Future[None]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from itertools import count
 from time import monotonic, time
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -13,24 +14,28 @@ from xds.codec import schema
 from xds.control.off_loop import off_loop
 from xds.control.phase import Phase
 from xds.fleet.fleet import Fleet
+from xds.load.book import LoadBook
 from xds.model.errors import RemoteProtocolError
+from xds.model.node import Node
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.draft import Variant
 from xds.protocol.wire import decode_node, decode_sotw
 from xds.server import limits
-from xds.server.admission import Admission
+from xds.server.admission import Admission, Place
 from xds.server.discovery import Discovery, StreamShell
 from xds.server.gate import Gate
 from xds.server.introspection import Introspection
+from xds.server.load_streams import LoadStreams
 from xds.server.logs import get_logger
-from xds.server.loop import Loop
+from xds.server.lrs import LoadShell
 from xds.server.metrics import Metrics
-from xds.server.options import ServerOptions, channel_arguments
+from xds.server.options import ServerOptions
 from xds.server.pacing import Pacer
 from xds.server.registry import StreamRegistry
-from xds.server.services import SERVICES, DiscoveryService
-from xds.server.tls import server_credentials
+from xds.server.services import LOAD_METHOD, LOAD_SERVICES, SERVICES, DiscoveryService, LoadService
+from xds.server.tls import pem_files
+from xds.server.transport import Transport, open_transport
 from xds.server.tuning import Tide, release_memory
 from xds.server.unary import answer
 
@@ -42,8 +47,17 @@ STOP_GRACE_S = 0.5
 _log = get_logger("xds.server")
 
 
+class Shell(Protocol):
+    """A stream as the server sees it."""
+
+    @property
+    def node(self) -> Node | None: ...
+    async def run(self) -> None: ...
+    def finish(self) -> None: ...
+
+
 class XdsServer:
-    """The xDS port. Everything happens on the loop that calls ``start``.
+    """The xDS port. Everything happens on the loop that calls ``start``. Load reports go into ``book``.
 
     The server refuses streams until ``set_ready``; ``wake`` tells it that the cache has something new for groups.
     """
@@ -54,6 +68,7 @@ class XdsServer:
         fleet: Fleet,
         options: ServerOptions,
         metrics: Metrics,
+        book: LoadBook | None = None,
     ) -> None:
         self.registry = StreamRegistry(cache, metrics)
         self.port = 0
@@ -63,14 +78,27 @@ class XdsServer:
         self._metrics = metrics
         self._seen_changes = -1
         self._gate = Gate(options.tokens, metrics)
-        self._introspection = Introspection(service.service for service in SERVICES)
-        self._server: Any = None
+        self._introspection = Introspection(
+            [*(service.service for service in SERVICES), *(service.service for service in LOAD_SERVICES)]
+        )
+        self._transport: Transport | None = None
         self._shared: Discovery | None = None
-        self._shells: dict[StreamShell, None] = {}
+        self._shells: dict[Shell, None] = {}
         self._pushes: dict[str, float] = {}  # group -> epoch time of a push that is not yet everywhere
         self._chores: list[asyncio.Task[None]] = []
         self._admission = Admission(metrics)
-        self._pacer = Pacer(options.in_flight_bytes)
+        self._pacer = Pacer(options.in_flight_bytes, self._cut)
+        self._ids = count(1)
+        self.load = LoadStreams(
+            cache,
+            book if book is not None else LoadBook(options.load.interval_s),
+            fleet.events,
+            metrics,
+            options,
+            self.registry.turns,
+            self._pacer,
+            self._ids,
+        )
         metrics.attach(cache, fleet, options.nodes_shown)
         metrics.attach_in_flight(self._pacer.in_flight)
 
@@ -86,14 +114,16 @@ class XdsServer:
             self._options,
             clients,
             self._pacer,
+            self._ids,
         )
-        self._server = grpc.aio.server(options=channel_arguments(self._options), interceptors=(self._gate,))
+        self._transport = transport = open_transport(self._options, (self._gate,))
         for service in SERVICES:
-            self._server.add_generic_rpc_handlers((self._handlers(service),))
-        self._introspection.register(self._server, schema.pool())
+            transport.add_generic_rpc_handlers((self._handlers(service),))
+        for load_service in LOAD_SERVICES:
+            transport.add_generic_rpc_handlers((self._load_handlers(load_service),))
+        self._introspection.register(transport, schema.pool())
         await self._introspection.starting()
-        self.port = self._bind()
-        await self._server.start()
+        self.port = await transport.listen(pem_files(self._options))
         self._chores = [asyncio.create_task(self._observe()), asyncio.create_task(self._tidy())]
         _log.info("grpc.listening", address=self._options.address, port=self.port)
         return self.port
@@ -112,6 +142,7 @@ class XdsServer:
         now = time()
         self._pushes.update(dict.fromkeys(groups, now))
         self.registry.wake(groups)
+        self.load.wake()
 
     def disconnect(self, node_id: str) -> int:
         """End the streams of a node, once what is on its way to it is written; how many. It may come back at once."""
@@ -125,17 +156,18 @@ class XdsServer:
 
         Harmless when repeated, or when the server never started.
         """
-        if self._server is None:
+        transport = self._transport
+        if transport is None:
             return
         over_s = self._options.drain_s if grace_s is None else grace_s
         self._gate.phase = Phase.DRAINING
         await self._introspection.draining()
         # GOAWAY at once: a client that comes back opens another connection, which may lead to another replica.
-        stopping = asyncio.create_task(self._server.stop(over_s + STOP_GRACE_S))
+        stopping = asyncio.create_task(transport.stop(over_s + STOP_GRACE_S))
         await self._close_streams(over_s)
         for chore in self._chores:
             chore.cancel()
-        await self._server.stop(STOP_GRACE_S)
+        await transport.stop(STOP_GRACE_S)
         await stopping
         await self.registry.turns.come()  # behind what is left of the streams
 
@@ -148,14 +180,9 @@ class XdsServer:
             if left:
                 await asyncio.sleep(max(0.0, ends_at - monotonic()) / left)
 
-    def _bind(self) -> int:
-        credentials = server_credentials(self._options)
-        try:
-            if credentials is None:
-                return int(self._server.add_insecure_port(self._options.address))
-            return int(self._server.add_secure_port(self._options.address, credentials))
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {self._options.address}: {error}") from error
+    async def _cut(self, peers: Collection[str]) -> None:
+        assert self._transport is not None
+        await self._transport.cut(peers)
 
     # Handlers
 
@@ -168,24 +195,32 @@ class XdsServer:
         return grpc.method_handlers_generic_handler(service.service, methods)
 
     def _stream_handler(self, service: DiscoveryService, variant: Variant) -> Any:
-        async def handle(_requests: Any, context: Any) -> None:
+        def shell(context: Any, place: Place) -> Shell:
             assert self._shared is not None
-            self.registry.turns.make_way()
-            if isinstance(loop := asyncio.get_running_loop(), Loop):
-                loop.hear_all()
+            return StreamShell(self._shared, service, variant, context, place)
+
+        return self._handler(shell)
+
+    def _load_handlers(self, service: LoadService) -> Any:
+        handler = self._handler(lambda context, place: LoadShell(self.load, service, context, place))
+        return grpc.method_handlers_generic_handler(service.service, {LOAD_METHOD: handler})
+
+    def _handler(self, shell: Callable[[Any, Place], Shell]) -> Any:
+        async def handle(_requests: Any, context: Any) -> None:
+            assert self._transport is not None
+            self._transport.make_way(self.registry.turns)
             place = await self._admission.enter()
             try:
                 refusal = self._gate.late_refusal()
                 if refusal is not None:
                     await context.abort(*refusal)
-                shell = StreamShell(self._shared, service, variant, context, place)
-                await self._run(shell)
+                await self._run(shell(context, place))
             finally:
                 place.leave()
 
         return grpc.stream_stream_rpc_method_handler(handle)
 
-    async def _run(self, shell: StreamShell) -> None:
+    async def _run(self, shell: Shell) -> None:
         self._shells[shell] = None
         try:
             await shell.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,12 +70,49 @@ class GrpcTls:
         return configuration
 
 
-def server_credentials(options: ServerOptions) -> Any:
-    """Credentials for the port; None for plaintext. Raises ``ValueError`` for a certificate without its key."""
+class TlsContexts:
+    """The same PEM files for Python's ``ssl``: ``listening`` is given to the socket, and each handshake is led to a
+    context made of the files as they are by then.
+
+    A rotation that is half done keeps the last context that could be made.
+    """
+
+    def __init__(self, files: PemFiles) -> None:
+        self._files = files
+        self._seen = files.stamp()
+        self._current = _context(files)
+        self.listening = _context(files)
+        self.listening.sni_callback = self._lead
+
+    def _lead(self, connection: ssl.SSLObject, name: str | None, listening: ssl.SSLContext) -> None:
+        """OpenSSL calls this in every handshake, with a name or without."""
+        try:
+            stamp = self._files.stamp()
+            if stamp != self._seen:
+                self._current, self._seen = _context(self._files), stamp
+                _log.info("tls.reloaded", certificate=str(self._files.certificate))
+        except OSError as error:  # of which ssl.SSLError is one
+            _log.warning("tls.reload_failed", error_message=str(error))
+        connection.context = self._current
+
+
+def _context(files: PemFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(files.certificate, files.key)
+    context.set_alpn_protocols(["h2"])
+    if files.client_ca is not None:
+        context.load_verify_locations(files.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def pem_files(options: ServerOptions) -> PemFiles | None:
+    """The files of the port; None for plaintext. Raises ``ValueError`` for a certificate without its key."""
     if options.tls_certificate is None and options.tls_key is None:
         if options.client_ca is not None:
             raise ValueError("client certificates need TLS: set tls_certificate and tls_key")
         return None
     if options.tls_certificate is None or options.tls_key is None:
         raise ValueError("TLS needs both tls_certificate and tls_key")
-    return GrpcTls(PemFiles(options.tls_certificate, options.tls_key, options.client_ca)).credentials()
+    return PemFiles(options.tls_certificate, options.tls_key, options.client_ca)

@@ -1,0 +1,448 @@
+"""The server's half of one HTTP/2 connection that carries gRPC: bytes in, events and bytes out.
+
+The messages of a stream are put together here, so that an ACK is one event. While a message waits to be taken
+(`ServerConnection.taken`) its stream's window stays as it is: what a client sends beyond it waits with the client.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hpack import Decoder, HPACKError
+
+from xds.http2 import frames, headers
+from xds.http2.events import STREAM_WINDOW, Broken, Closed, Event, HalfClosed, Message, Opened, Stream
+from xds.http2.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    DEFAULT_MAX_FRAME,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEADER_BYTES,
+    HEADER,
+    HEADERS,
+    LAST_AND_CODE,
+    MAX_WINDOW,
+    NUMBER,
+    PADDED,
+    PREFACE,
+    SETTING,
+    WINDOW_UPDATE,
+    ErrorCode,
+    Http2Error,
+    StreamError,
+    frame,
+    unpadded,
+)
+from xds.http2.messages import MessageError
+from xds.http2.sender import Sender
+
+CONNECTION_WINDOW = 1 << 20  # what waits to be read, over all its streams
+HEADER_BLOCK_LIMIT = 64 << 10
+UNFINISHED_LIMIT = 4  # messages of the largest size, not whole yet, over all streams
+_WINDOW_UPDATE_HEAD = 4 << 8 | WINDOW_UPDATE
+_PRIORITY_BYTES = 5
+
+
+class Limits(NamedTuple):
+    """What a client may ask for: streams at a time, bytes of one message."""
+
+    streams: int = 100_000
+    message_bytes: int = 4 << 20
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class ServerConnection:
+    """One connection. ``receive`` what comes in; write what ``outgoing`` returns."""
+
+    __slots__ = (
+        "_block", "_block_flags", "_block_stream", "_decoder", "_last_id", "_limits", "_owed", "_partial", "_sender",
+        "_settled", "_window", "is_going_away", "streams",
+    )  # fmt: skip
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.streams: dict[int, Stream] = {}
+        self.is_going_away = False
+        self._limits = limits
+        self._sender = Sender(self.streams)
+        self._decoder = Decoder()
+        self._window = CONNECTION_WINDOW
+        self._owed = 0  # received, and not given back to the connection's window
+        self._partial = b""
+        self._last_id = 0
+        self._settled: bool | None = None  # None: before the preface; True: the peer's SETTINGS are known
+        self._block: bytearray | None = None
+        self._block_stream = self._block_flags = 0
+        settings = ((frames.MAX_CONCURRENT_STREAMS, limits.streams), (frames.MAX_HEADER_LIST_SIZE, HEADER_BLOCK_LIMIT))
+        self._sender.out += (
+            frame(frames.SETTINGS, 0, 0, b"".join(SETTING.pack(*each) for each in settings)),
+            frame(WINDOW_UPDATE, 0, 0, NUMBER.pack(CONNECTION_WINDOW - DEFAULT_WINDOW)),
+        )
+
+    # Sending
+
+    def outgoing(self) -> list[bytes | memoryview]:
+        """Take the bytes that are to be written."""
+        out, self._sender.out = self._sender.out, []
+        return out
+
+    def send_head(self, stream: Stream, metadata: headers.Fields = ()) -> None:
+        """The head of a response, before its first message."""
+        self._sender.head(stream, metadata)
+
+    def send_message(self, stream: Stream, message: bytes) -> bool:
+        """Send a message; True when all of it is on its way, else `Written` tells when it is."""
+        return self._sender.message(stream, message)
+
+    def end(self, stream: Stream, status: int, message: str = "", metadata: headers.Fields = ()) -> None:
+        """End the call, once all that was sent before is through."""
+        self._sender.last(stream, headers.trailers(status, message, metadata, only=not stream.head_sent))
+
+    def refuse(self, stream: Stream, http_status: int) -> None:
+        """End a stream that is no call of gRPC's."""
+        self._sender.last(stream, headers.encode(((":status", str(http_status)),)))
+
+    def reset(self, stream: Stream, code: ErrorCode) -> None:
+        """End a stream at once; what waits on it is dropped."""
+        if self._forget(stream):
+            self._sender.reset(stream.id, code)
+
+    def ping(self) -> None:
+        """Ask whether the peer lives."""
+        self._sender.out.append(frame(frames.PING, 0, 0, bytes(8)))
+
+    def go_away(self, code: ErrorCode = ErrorCode.NO_ERROR, reason: str = "") -> None:
+        """No more streams are taken; those that are open go on."""
+        if not self.is_going_away or code:
+            payload = LAST_AND_CODE.pack(self._last_id, code) + reason.encode()
+            self._sender.out.append(frame(frames.GOAWAY, 0, 0, payload))
+        self.is_going_away = True
+
+    def taken(self, stream: Stream) -> None:
+        """A message of the stream was taken: when it was the last that waits, more may come."""
+        stream.unread -= 1
+        if not stream.unread:
+            self._give_back(stream)
+
+    def _forget(self, stream: Stream) -> bool:
+        self._sender.drop(stream)
+        self._return_to_connection(stream.owed)
+        stream.owed = 0
+        return self.streams.pop(stream.id, None) is not None
+
+    def _give_back(self, stream: Stream) -> None:
+        """Let the client send as much again as was read."""
+        if not stream.half_closed and stream.window * 2 <= STREAM_WINDOW and stream.id in self.streams:
+            grown = STREAM_WINDOW - stream.window
+            self._sender.out.append(frame(WINDOW_UPDATE, 0, stream.id, NUMBER.pack(grown)))
+            stream.window = STREAM_WINDOW
+        owed, stream.owed = stream.owed, 0
+        self._return_to_connection(owed)
+
+    def _return_to_connection(self, size: int) -> None:
+        self._owed += size
+        if self._owed * 2 >= CONNECTION_WINDOW:
+            self._sender.out.append(frame(WINDOW_UPDATE, 0, 0, NUMBER.pack(self._owed)))
+            self._window += self._owed
+            self._owed = 0
+
+    # Receiving
+
+    def receive(self, data: bytes) -> list[Event]:
+        """What these bytes, cut anywhere, bring. Raises ``Http2Error``: `go_away` with its code is all that is left."""
+        if self._partial:
+            data = self._partial + data
+        events: list[Event] = []
+        at = self._take_preface(data) if self._settled is None else 0
+        end = len(data)
+        while end - at >= FRAME_HEADER_BYTES and self._settled is not None:
+            length_and_kind, flags, stream_id = HEADER.unpack_from(data, at)
+            start = at + FRAME_HEADER_BYTES
+            behind = start + (length_and_kind >> 8)
+            if behind - start > DEFAULT_MAX_FRAME:
+                raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {behind - start} bytes")
+            if behind > end:
+                break
+            at = behind
+            stream_id &= MAX_WINDOW
+            if length_and_kind == _WINDOW_UPDATE_HEAD and self._settled and self._block is None:
+                # Two of these come with every message.
+                self._window_update(events, stream_id, NUMBER.unpack_from(data, start)[0] & MAX_WINDOW)
+            elif length_and_kind & 0xFF == DATA and not flags & PADDED and self._settled and self._block is None:
+                self._data(events, stream_id, flags, behind - start, data, start, behind)
+            else:
+                self._handle(events, length_and_kind & 0xFF, flags, stream_id, data[start:behind])
+        self._partial = data[at:] if at < end else b""
+        return events
+
+    def _take_preface(self, data: bytes) -> int:
+        if data[: len(PREFACE)] != PREFACE[: len(data)]:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "this is no HTTP/2")
+        if len(data) < len(PREFACE):
+            return 0
+        self._settled = False
+        return len(PREFACE)
+
+    def _handle(self, events: list[Event], kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if not self._settled and kind != frames.SETTINGS:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
+        if (kind == CONTINUATION) != (self._block is not None):
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frame type {kind} amid, or without, a header block")
+        handle = _HANDLERS.get(kind)
+        if handle is None:
+            return  # RFC 9113 4.1: "Implementations MUST ignore and discard frames of unknown types."
+        try:
+            handle(self, events, flags, stream_id, payload)
+        except struct.error as error:
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"frame type {kind} with {len(payload)} bytes") from error
+
+    # Data
+
+    def _data(
+        self, events: list[Event], stream_id: int, flags: int, size: int, data: bytes, start: int, end: int
+    ) -> None:
+        """``size`` counts for the windows, ``data[start:end]`` is what the frame says."""
+        self._window -= size
+        if self._window < 0:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._check_known(stream_id)  # else it has ended here, and the client could not know
+            self._return_to_connection(size)
+            return
+        stream.window -= size
+        stream.owed += size
+        if stream.half_closed or stream.window < 0:
+            code = ErrorCode.STREAM_CLOSED if stream.half_closed else ErrorCode.FLOW_CONTROL_ERROR
+            self._break(events, stream, code)
+            return
+        try:
+            pieces = stream.assembler.feed(data, start, end)
+        except MessageError as error:
+            events.append(Broken(stream, error))
+            return
+        for piece in pieces:
+            stream.unread += 1
+            events.append(Message(stream, piece))
+        if flags & END_STREAM:
+            self._half_close(events, stream)
+        elif not stream.unread and stream.window * 2 <= STREAM_WINDOW:
+            self._make_room(events, stream)
+
+    def _padded_data(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        body = unpadded(payload) if flags & PADDED else payload
+        self._data(events, stream_id, flags, len(payload), body, 0, len(body))
+
+    def _make_room(self, events: list[Event], stream: Stream) -> None:
+        """A message longer than the window comes in only if the window moves on while nobody can read it yet."""
+        unfinished = sum(each.assembler.held for each in self.streams.values())
+        if unfinished > UNFINISHED_LIMIT * self._limits.message_bytes:
+            self._break(events, stream, ErrorCode.ENHANCE_YOUR_CALM)
+        else:
+            self._give_back(stream)
+
+    def _half_close(self, events: list[Event], stream: Stream) -> None:
+        stream.half_closed = True
+        if stream.assembler.held:
+            events.append(Broken(stream, MessageError("a message that ends too early")))
+        else:
+            events.append(HalfClosed(stream))
+
+    def _break(self, events: list[Event], stream: Stream, code: ErrorCode) -> None:
+        self.reset(stream, code)
+        events.append(Closed(stream, code))
+
+    # Headers
+
+    def _begin_block(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        if not stream_id % 2:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"headers on stream {stream_id}")
+        payload = unpadded(payload) if flags & PADDED else payload
+        if flags & frames.PRIORITY_GIVEN:
+            if NUMBER.unpack_from(payload)[0] & MAX_WINDOW == stream_id:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} depends on itself")
+            payload = payload[_PRIORITY_BYTES:]
+        self._block = bytearray(payload)
+        self._block_stream, self._block_flags = stream_id, flags
+        if flags & END_HEADERS:
+            self._end_block(events)
+
+    def _continue_block(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        if self._block is None or stream_id != self._block_stream:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"CONTINUATION on stream {stream_id}")
+        if not payload and not flags & END_HEADERS:
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "an empty CONTINUATION")
+        self._block += payload
+        if len(self._block) > HEADER_BLOCK_LIMIT:
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too long a header block")
+        if flags & END_HEADERS:
+            self._end_block(events)
+
+    def _end_block(self, events: list[Event]) -> None:
+        block, self._block = self._block, None
+        assert block is not None
+        try:
+            fields = [(str(name), str(value)) for name, value in self._decoder.decode(bytes(block))]
+        except (HPACKError, UnicodeDecodeError) as error:
+            raise Http2Error(ErrorCode.COMPRESSION_ERROR, f"headers: {error}") from error
+        stream_id, ends = self._block_stream, bool(self._block_flags & END_STREAM)
+        if stream_id in self.streams:
+            self._end_request(events, self.streams[stream_id], fields, ends)
+        elif stream_id > self._last_id:
+            self._open(events, stream_id, fields, ends)
+        else:
+            # It has ended here, and the client could not know.
+            self._sender.reset(stream_id, ErrorCode.STREAM_CLOSED)
+
+    def _open(self, events: list[Event], stream_id: int, fields: list[tuple[str, str]], ends: bool) -> None:
+        if self.is_going_away:
+            return  # GOAWAY has told the client that it is not taken up
+        self._last_id = stream_id
+        try:
+            if len(self.streams) >= self._limits.streams:
+                raise StreamError(ErrorCode.REFUSED_STREAM, "too many streams")
+            head = headers.read_request(fields)
+        except StreamError as error:
+            self._sender.reset(stream_id, error.code)
+            return
+        stream = Stream(stream_id, self._sender.initial_window, self._limits.message_bytes)
+        self.streams[stream_id] = stream
+        events.append(Opened(stream, head))
+        if ends:
+            self._half_close(events, stream)
+
+    def _end_request(self, events: list[Event], stream: Stream, fields: list[tuple[str, str]], ends: bool) -> None:
+        """Trailers: gRPC's clients send none."""
+        try:
+            if stream.half_closed:
+                raise StreamError(ErrorCode.STREAM_CLOSED, "headers behind the end")
+            if not ends:
+                raise StreamError(ErrorCode.PROTOCOL_ERROR, "trailers that do not end the stream")
+            headers.check_trailers(fields)
+        except StreamError as error:
+            self._break(events, stream, error.code)
+        else:
+            self._half_close(events, stream)
+
+    # Control
+
+    def _priority(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        """RFC 9113 5.3.2: priorities mean nothing any more; what cannot be is still refused."""
+        _check_stream(stream_id)
+        _check_size(payload, _PRIORITY_BYTES)
+        if NUMBER.unpack_from(payload)[0] & MAX_WINDOW == stream_id:
+            self._stream_error(events, stream_id, ErrorCode.PROTOCOL_ERROR)
+
+    def _rst_stream(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        _check_stream(stream_id)
+        _check_size(payload, NUMBER.size)
+        self._check_known(stream_id)
+        stream = self.streams.get(stream_id)
+        if stream is not None and self._forget(stream):
+            events.append(Closed(stream, NUMBER.unpack(payload)[0]))
+
+    def _settings(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        _check_connection(stream_id)
+        if flags & ACK:
+            _check_size(payload, 0)
+            return
+        if len(payload) % SETTING.size:
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
+        self._settled = True
+        for name, value in SETTING.iter_unpack(payload):
+            self._set(name, value)
+        self._sender.out.append(frame(frames.SETTINGS, ACK, 0))
+        self._sender.pump_blocked(events)
+
+    def _set(self, name: int, value: int) -> None:
+        if name == frames.INITIAL_WINDOW_SIZE:
+            if value > MAX_WINDOW:
+                raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"an initial window of {value}")
+            self._sender.set_initial_window(value)
+        elif name == frames.MAX_FRAME_SIZE:
+            if not DEFAULT_MAX_FRAME <= value <= frames.LARGEST_MAX_FRAME:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes")
+            self._sender.set_max_frame(value)
+        elif name == frames.ENABLE_PUSH and value > 1:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
+
+    def _push_promise(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE of a client")
+
+    def _ping(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        _check_connection(stream_id)
+        _check_size(payload, 8)
+        if not flags & ACK:
+            self._sender.out.append(frame(frames.PING, ACK, 0, payload))
+
+    def _goaway(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        """The peer opens no more streams, and closes the connection when it needs it no more."""
+        _check_connection(stream_id)
+        LAST_AND_CODE.unpack_from(payload)
+
+    def _odd_window_update(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        _check_size(payload, NUMBER.size)
+        self._window_update(events, stream_id, NUMBER.unpack(payload)[0] & MAX_WINDOW)
+
+    def _window_update(self, events: list[Event], stream_id: int, size: int) -> None:
+        if not stream_id:
+            if not size:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a window that grows by nothing")
+            self._sender.grow(size, events)
+            return
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._check_known(stream_id)
+        elif not size:
+            self._break(events, stream, ErrorCode.PROTOCOL_ERROR)
+        elif stream.send_window + size > MAX_WINDOW:
+            self._break(events, stream, ErrorCode.FLOW_CONTROL_ERROR)
+        else:
+            self._sender.grow_stream(stream, size, events)
+
+    def _check_known(self, stream_id: int) -> None:
+        if stream_id > self._last_id or not stream_id % 2:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} was never opened")
+
+    def _stream_error(self, events: list[Event], stream_id: int, code: ErrorCode) -> None:
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self._break(events, stream, code)
+        else:
+            self._sender.reset(stream_id, code)
+
+
+def _check_stream(stream_id: int) -> None:
+    if not stream_id:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame of a stream on the connection")
+
+
+def _check_connection(stream_id: int) -> None:
+    if stream_id:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a frame of the connection on stream {stream_id}")
+
+
+def _check_size(payload: bytes, size: int) -> None:
+    if len(payload) != size:
+        raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"{len(payload)} bytes where {size} must be")
+
+
+_Handler = Callable[[ServerConnection, list[Event], int, int, bytes], None]
+_HANDLERS: dict[int, _Handler] = {
+    DATA: ServerConnection._padded_data,
+    HEADERS: ServerConnection._begin_block,
+    frames.PRIORITY: ServerConnection._priority,
+    frames.RST_STREAM: ServerConnection._rst_stream,
+    frames.SETTINGS: ServerConnection._settings,
+    frames.PUSH_PROMISE: ServerConnection._push_promise,
+    frames.PING: ServerConnection._ping,
+    frames.GOAWAY: ServerConnection._goaway,
+    WINDOW_UPDATE: ServerConnection._odd_window_update,
+    CONTINUATION: ServerConnection._continue_block,
+}

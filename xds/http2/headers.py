@@ -1,0 +1,122 @@
+"""Header fields: of requests, as gRPC and HTTP/2 want them; of responses, as bytes (RFC 9113 section 8, RFC 7541)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from urllib.parse import quote
+
+from xds.http2.frames import ErrorCode, StreamError
+
+Fields = Sequence[tuple[str, str]]
+
+_PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
+# RFC 9113 8.2.2: "connection-specific header fields".
+_FORBIDDEN = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
+_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_TIMEOUT_DIGITS = 8
+# What gRPC's percent encoding leaves as it is: printable ASCII but for "%".
+_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+
+
+class RequestHead(NamedTuple):
+    """The head of a request. ``metadata`` are the fields that are neither HTTP/2's nor gRPC's own."""
+
+    method: str
+    path: str
+    content_type: str
+    timeout_s: float | None
+    encoding: str
+    metadata: tuple[tuple[str, str], ...]
+
+
+def read_request(fields: Iterable[tuple[str, str]]) -> RequestHead:
+    """Raises ``StreamError`` for a malformed request (RFC 9113 8.1.1)."""
+    pseudo: dict[str, str] = {}
+    regular: list[tuple[str, str]] = []
+    for name, value in fields:
+        if name.startswith(":"):
+            if regular or name in pseudo or name not in _PSEUDO:
+                raise _malformed(f"the pseudo header {name}")
+            pseudo[name] = value
+        else:
+            _check_field(name, value)
+            regular.append((name, value))
+    if not (pseudo.get(":method") and pseudo.get(":scheme") and pseudo.get(":path")):
+        raise _malformed("a pseudo header is wanting")
+    found = dict(regular)
+    own = ("content-type", "te", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding", "user-agent")
+    metadata = tuple(field for field in regular if field[0] not in own or field[0] == "user-agent")
+    timeout = found.get("grpc-timeout")
+    return RequestHead(
+        pseudo[":method"],
+        pseudo[":path"],
+        found.get("content-type", ""),
+        read_timeout(timeout) if timeout is not None else None,
+        found.get("grpc-encoding", "identity"),
+        metadata,
+    )
+
+
+def check_trailers(fields: Iterable[tuple[str, str]]) -> None:
+    """Raises ``StreamError`` for trailers that cannot be: with pseudo headers, or with what no header may have."""
+    for name, value in fields:
+        if name.startswith(":"):
+            raise _malformed(f"the pseudo header {name} in trailers")
+        _check_field(name, value)
+
+
+def _check_field(name: str, value: str) -> None:
+    if name in _FORBIDDEN or (name == "te" and value != "trailers"):
+        raise _malformed(f"the header {name}")
+    if not name or name != name.lower():
+        raise _malformed(f"the header name {name!r}")
+
+
+def _malformed(what: str) -> StreamError:
+    return StreamError(ErrorCode.PROTOCOL_ERROR, f"malformed request: {what}")
+
+
+def read_timeout(value: str) -> float:
+    """Seconds of a ``grpc-timeout``. Raises ``StreamError``."""
+    digits, unit = value[:-1], value[-1:]
+    if unit not in _SECONDS or not digits.isascii() or not digits.isdigit() or len(digits) > _TIMEOUT_DIGITS:
+        raise _malformed(f"grpc-timeout {value!r}")
+    return int(digits) * _SECONDS[unit]
+
+
+def encode(fields: Iterable[tuple[str, str]]) -> bytes:
+    """Header fields as literals that enter no table: the same bytes serve every connection."""
+    block = bytearray()
+    for pair in fields:
+        block.append(0)
+        for part in pair:
+            block += _string(part.encode())
+    return bytes(block)
+
+
+def trailers(status: int, message: str, metadata: Fields = (), *, only: bool) -> bytes:
+    """The header block that ends a call; ``only`` when there is no other before it ("Trailers-Only")."""
+    fields: list[tuple[str, str]] = [("grpc-status", str(status))]
+    if message:
+        fields.append(("grpc-message", quote(message, safe=_PLAIN)))
+    fields += metadata
+    return (RESPONSE_HEAD if only else b"") + encode(fields)
+
+
+def _string(data: bytes) -> bytes:
+    size = len(data)
+    if size < 127:
+        return bytes((size,)) + data
+    size -= 127
+    length = bytearray((127,))
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes((*length, size)) + data
+
+
+RESPONSE_HEAD = encode(
+    ((":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", "identity,deflate,gzip"))
+)
+"""The header block of a gRPC response, but for its metadata."""

@@ -1,0 +1,143 @@
+"""The sending side of a connection: what goes out, and what waits for the peer's windows (RFC 9113 5.2)."""
+
+from __future__ import annotations
+
+from xds.http2 import headers
+from xds.http2.events import Event, Stream, Waiting, Written
+from xds.http2.frames import (
+    CONTINUATION,
+    DEFAULT_MAX_FRAME,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    HEADER,
+    HEADERS,
+    MAX_WINDOW,
+    NUMBER,
+    RST_STREAM,
+    ErrorCode,
+    Http2Error,
+    frame,
+)
+from xds.http2.messages import PREFIX_BYTES, prefix
+
+
+class Sender:
+    """What one connection sends; take ``out`` and write it."""
+
+    __slots__ = ("_blocked", "_initial_window", "_max_frame", "_streams", "_window", "out")
+
+    def __init__(self, streams: dict[int, Stream]) -> None:
+        self.out: list[bytes | memoryview] = []
+        self._streams = streams
+        self._blocked: dict[int, None] = {}  # streams with pending bytes, longest waiting first
+        self._window = self._initial_window = DEFAULT_WINDOW
+        self._max_frame = DEFAULT_MAX_FRAME
+
+    @property
+    def initial_window(self) -> int:
+        """The window of a new stream."""
+        return self._initial_window
+
+    # What is sent
+
+    def head(self, stream: Stream, metadata: headers.Fields = ()) -> None:
+        """The head of a response, before its first message."""
+        stream.head_sent = True
+        self._send_block(stream.id, headers.RESPONSE_HEAD + (headers.encode(metadata) if metadata else b""), 0)
+
+    def message(self, stream: Stream, message: bytes) -> bool:
+        """A message: as much of it as the windows allow, the rest when they grow. True when nothing waits."""
+        if not stream.head_sent:
+            self.head(stream)
+        size = len(message) + PREFIX_BYTES
+        if size <= self._max_frame and size <= stream.send_window and size <= self._window and not stream.pending:
+            stream.send_window -= size
+            self._window -= size
+            self.out.append(HEADER.pack(size << 8, 0, stream.id) + prefix(len(message)) + message)
+            return True
+        stream.pending += (Waiting(memoryview(prefix(len(message))), False), Waiting(memoryview(message), False))
+        return self._pump(stream)
+
+    def last(self, stream: Stream, block: bytes) -> None:
+        """The header block that ends the stream, behind all that waits."""
+        stream.pending.append(Waiting(memoryview(block), True))
+        self._pump(stream)
+
+    def reset(self, stream_id: int, code: ErrorCode) -> None:
+        self.out.append(frame(RST_STREAM, 0, stream_id, NUMBER.pack(code)))
+
+    def drop(self, stream: Stream) -> None:
+        """Nothing more is sent on it."""
+        stream.pending.clear()
+        self._blocked.pop(stream.id, None)
+
+    # What the peer allows
+
+    def set_initial_window(self, size: int) -> None:
+        """SETTINGS_INITIAL_WINDOW_SIZE: open streams are given, or lose, the difference. Raises ``Http2Error``."""
+        for stream in self._streams.values():
+            stream.send_window += size - self._initial_window
+            if stream.send_window > MAX_WINDOW:
+                raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "an initial window that makes others too large")
+        self._initial_window = size
+
+    def set_max_frame(self, size: int) -> None:
+        self._max_frame = size
+
+    def grow(self, size: int, events: list[Event]) -> None:
+        """The connection's window grows. Raises ``Http2Error``."""
+        self._window += size
+        if self._window > MAX_WINDOW:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"a window that grows by {size}")
+        if self._blocked:
+            self.pump_blocked(events)
+
+    def grow_stream(self, stream: Stream, size: int, events: list[Event]) -> None:
+        """A stream's window grows. The caller has checked it."""
+        stream.send_window += size
+        if stream.pending and self._pump(stream):
+            events.append(Written(stream))
+
+    def pump_blocked(self, events: list[Event]) -> None:
+        """The windows may have grown for all streams."""
+        for stream_id in list(self._blocked):
+            stream = self._streams[stream_id]
+            if self._pump(stream):
+                events.append(Written(stream))
+
+    def _pump(self, stream: Stream) -> bool:
+        """Send what the windows allow of what waits; True when nothing waits any more."""
+        while stream.pending:
+            data, is_last = stream.pending[0]
+            if is_last:
+                self._end(stream, data)
+                return True
+            size = min(len(data), stream.send_window, self._window, self._max_frame)
+            if size <= 0 < len(data):
+                self._blocked[stream.id] = None
+                return False
+            stream.send_window -= size
+            self._window -= size
+            self.out += (HEADER.pack(size << 8, 0, stream.id), data[:size])
+            if size == len(data):
+                del stream.pending[0]
+            else:
+                stream.pending[0] = Waiting(data[size:], False)
+        self._blocked.pop(stream.id, None)
+        return True
+
+    def _end(self, stream: Stream, block: memoryview) -> None:
+        self._send_block(stream.id, block, END_STREAM)
+        # RFC 9113 8.1: a server that needs no more of a request says so by RST_STREAM with NO_ERROR.
+        if not stream.half_closed:
+            self.reset(stream.id, ErrorCode.NO_ERROR)
+        self.drop(stream)
+        self._streams.pop(stream.id, None)
+
+    def _send_block(self, stream_id: int, block: bytes | memoryview, flags: int) -> None:
+        kind, at, size = HEADERS, 0, len(block)
+        while size - at > self._max_frame:
+            self.out += (HEADER.pack(self._max_frame << 8 | kind, flags, stream_id), block[at : at + self._max_frame])
+            kind, flags, at = CONTINUATION, 0, at + self._max_frame
+        self.out += (HEADER.pack(size - at << 8 | kind, flags | END_HEADERS, stream_id), block[at:])

@@ -1,0 +1,228 @@
+"""One call, as its handler sees it: what is used of gRPC's ServicerContext, and all that its stock services use."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, NoReturn, Protocol
+from urllib.parse import quote
+
+import grpc
+
+from xds.http2.events import Stream
+from xds.http2.headers import Fields, RequestHead
+from xds.http2.messages import MessageError, Piece, decompress
+from xds.server.wakeup import Wakeup
+
+FIRST_MESSAGE_S = 0.1  # real clients send it along with the call
+_BINARY = "-bin"
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+class CallEndedError(grpc.RpcError):  # type: ignore[misc]
+    """Reading from or writing to a call that is over."""
+
+
+class Wire(Protocol):
+    """The connection of a call, as the call uses it."""
+
+    @property
+    def peer(self) -> str: ...
+    @property
+    def message_bytes(self) -> int: ...
+    @property
+    def is_paused(self) -> bool: ...
+    def send_head(self, stream: Stream, metadata: Fields) -> None: ...
+    def send_message(self, stream: Stream, message: bytes) -> bool: ...
+    def end(self, stream: Stream, status: int, details: str, metadata: Fields) -> None: ...
+    def taken(self, stream: Stream) -> None: ...
+
+
+class Call:
+    """A call in progress. The connection tells it what comes in; its handler reads and writes."""
+
+    __slots__ = (
+        "_code", "_deserialize", "_details", "_encoding", "_ended", "_half_closed", "_heard", "_inbox", "_metadata",
+        "_serialize", "_stream", "_timer", "_trailing", "_was_heard", "_wire", "_written", "method", "task",
+    )  # fmt: skip
+
+    def __init__(self, wire: Wire, stream: Stream, head: RequestHead) -> None:
+        self.method = head.path
+        self.task: asyncio.Task[None] | None = None
+        self._wire = wire
+        self._stream = stream
+        self._encoding = head.encoding
+        self._metadata = head.metadata
+        self._inbox: list[Piece] = []
+        self._heard = Wakeup()
+        self._written = Wakeup()
+        self._half_closed = False
+        self._ended = False
+        self._was_heard = False
+        self._code = grpc.StatusCode.OK
+        self._details = ""
+        self._trailing: Fields = ()
+        self._serialize: Callable[[Any], bytes] | None = None
+        self._deserialize: Callable[[bytes], Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # As its connection sees it
+
+    def begin(self, task: asyncio.Task[None], timeout_s: float | None) -> None:
+        """``task`` is the handler at work; it has so much time."""
+        self.task = task
+        if timeout_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
+
+    def hear(self, piece: Piece) -> None:
+        """A message has come."""
+        self._inbox.append(piece)
+        self._was_heard = True
+        self._heard.set()
+
+    def half_close(self) -> None:
+        """No more messages come."""
+        self._half_closed = True
+        self._heard.set()
+
+    def write_on(self) -> None:
+        """What was written is through, as far as it was held up."""
+        self._written.set()
+
+    def fail(self, error: MessageError) -> None:
+        """What came is no message: the client is told."""
+        self.conclude(_code_of(error), str(error))
+        self.cancel()
+
+    def cancel(self) -> None:
+        """The client is gone, or has no interest any more."""
+        if not self._ended:
+            self._code = grpc.StatusCode.CANCELLED
+        self._leave()
+        if self.task is not None:
+            self.task.cancel()
+
+    def conclude(self, code: grpc.StatusCode | None = None, details: str = "") -> None:
+        """Tell the client how it ended; the first to say so is right."""
+        if self._ended:
+            return
+        self._leave()
+        if code is not None:
+            self._code, self._details = code, details
+        self._wire.end(self._stream, self._code.value[0], self._details, self._trailing)
+
+    def _leave(self) -> None:
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self.conclude(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        self.cancel()
+
+    def speaks(self, deserialize: Callable[[bytes], Any] | None, serialize: Callable[[Any], bytes] | None) -> None:
+        """How the handler's messages become bytes and back; None: they are bytes."""
+        self._deserialize, self._serialize = deserialize, serialize
+
+    # As its handler sees it
+
+    async def read(self) -> Any:
+        """The next message, or ``grpc.aio.EOF``."""
+        while not self._inbox:
+            if self._half_closed:
+                return grpc.aio.EOF
+            self._heard.clear()
+            await self._heard.wait()
+        compressed, data = self._inbox.pop(0)
+        self._wire.taken(self._stream)
+        if compressed:
+            data = await self._decompressed(data)
+        return data if self._deserialize is None else self._deserialize(data)
+
+    async def _decompressed(self, data: bytes) -> bytes:
+        try:
+            return decompress(data, self._encoding, self._wire.message_bytes)
+        except MessageError as error:
+            await self.abort(_code_of(error), str(error))
+
+    async def requests(self) -> AsyncIterator[Any]:
+        """The messages of the request, as handlers of streams are given them."""
+        while (message := await self.read()) is not grpc.aio.EOF:
+            yield message
+
+    async def write(self, message: Any) -> None:
+        """Send a message; returns when the client's windows and our socket have let it through."""
+        if self._ended:
+            raise CallEndedError("the call is over")
+        data = message if self._serialize is None else self._serialize(message)
+        wire, stream = self._wire, self._stream
+        self._written.clear()
+        is_through = wire.send_message(stream, data)
+        while not is_through or wire.is_paused:
+            await self._written.wait()
+            self._written.clear()
+            is_through = not stream.pending
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Fields = ()) -> NoReturn:
+        """End the call with this status."""
+        if not self._was_heard and not self._half_closed:
+            await self._first_message()
+        self._trailing = trailing_metadata or self._trailing
+        self.conclude(code, details)
+        raise grpc.aio.AbortError(details)
+
+    async def _first_message(self) -> None:
+        """gRPC's asyncio client takes a refusal that overtakes its first message for an internal error."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._heard.wait(), FIRST_MESSAGE_S)
+
+    async def send_initial_metadata(self, metadata: Fields) -> None:
+        """Send the head of the response before its first message."""
+        if not self._ended and not self._stream.head_sent:
+            self._wire.send_head(self._stream, metadata)
+
+    def set_trailing_metadata(self, metadata: Fields) -> None:
+        self._trailing = metadata
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def set_details(self, details: str) -> None:
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return self._details
+
+    def peer(self) -> str:
+        """The client's address, percent-encoded as gRPC has it."""
+        return quote(self._wire.peer, safe=":.")
+
+    def invocation_metadata(self) -> Metadata:
+        """The request's metadata, that of ``-bin`` keys as bytes."""
+        return tuple((key, _binary(value) if key.endswith(_BINARY) else value) for key, value in self._metadata)
+
+    def cancelled(self) -> bool:
+        return self.task is not None and self.task.cancelled()
+
+    def done(self) -> bool:
+        return self._ended
+
+
+def _code_of(error: MessageError) -> grpc.StatusCode:
+    if error.too_large:
+        return grpc.StatusCode.RESOURCE_EXHAUSTED
+    return grpc.StatusCode.UNIMPLEMENTED if error.unsupported else grpc.StatusCode.INTERNAL
+
+
+def _binary(value: str) -> bytes:
+    """Binary metadata, whose base64 may lack its padding."""
+    try:
+        return base64.b64decode(value + "=" * (-len(value) % 4))
+    except ValueError:
+        return b""

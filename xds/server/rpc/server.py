@@ -1,0 +1,234 @@
+"""The gRPC server: listens, finds the handler of each call, and looks after its connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from itertools import count
+from typing import Any, NamedTuple
+
+import grpc
+from grpc_channelz.v1.channelz_pb2_grpc import add_ChannelzServicer_to_server
+
+from xds.http2.connection import DEFAULT_LIMITS, Limits
+from xds.server.logs import get_logger
+from xds.server.rpc.call import Call
+from xds.server.rpc.channelz import ChannelzServicer
+from xds.server.rpc.connection import Connection
+from xds.server.tls import PemFiles, TlsContexts
+from xds.server.turns import Turns
+
+BACKLOG = 4096  # a fleet connects at once; the system's own limit (somaxconn) may be lower
+HANDSHAKE_S = 20.0  # for TLS
+LOOKS = 3  # at the connections, in the time that a client has to answer a ping
+_log = get_logger("xds.server.rpc")
+
+
+class CallDetails(NamedTuple):
+    """What is known of a call before it has a handler; as gRPC's ``HandlerCallDetails``."""
+
+    method: str
+    invocation_metadata: Any
+
+
+class Keepalive(NamedTuple):
+    """A client that says nothing for ``every_s`` is asked whether it is there, and has ``timeout_s`` to answer."""
+
+    every_s: float = 30.0
+    timeout_s: float = 10.0
+
+
+DEFAULT_KEEPALIVE = Keepalive()
+
+
+class RpcServer:
+    """A `xds.server.transport.Transport`. Everything happens on the loop that calls ``listen``.
+
+    ``interceptors`` as those of ``grpc.aio.server``.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        limits: Limits = DEFAULT_LIMITS,
+        keepalive: Keepalive = DEFAULT_KEEPALIVE,
+        interceptors: Iterable[Any] = (),
+    ) -> None:
+        self.limits = limits
+        self._address = address
+        self._keepalive = keepalive
+        self._interceptors = tuple(interceptors)
+        self._generic: list[Any] = []
+        self._registered: dict[str, Any] = {}
+        self.calls_started = self.calls_failed = self.calls_succeeded = 0
+        self._ids = count(1)
+        self._connections: dict[Connection, int] = {}  # how many looks brought nothing of it
+        self._listening: asyncio.Server | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        add_ChannelzServicer_to_server(ChannelzServicer(self), self)
+
+    # As grpc's ``add_..._to_server`` functions use it
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        self._generic += handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        self._registered.update({f"/{service}/{name}": handler for name, handler in handlers.items()})
+
+    # Life
+
+    async def listen(self, files: PemFiles | None = None) -> int:
+        """Bind and serve, over TLS with ``files``; the bound port. Raises ``OSError``."""
+        loop = asyncio.get_running_loop()
+        host, port = self._address
+        try:
+            # Two servers on one port would share a fleet at random: no SO_REUSEPORT.
+            self._listening = await loop.create_server(
+                lambda: Connection(self),
+                host.strip("[]"),
+                port,
+                ssl=TlsContexts(files).listening if files is not None else None,
+                ssl_handshake_timeout=HANDSHAKE_S if files is not None else None,
+                backlog=BACKLOG,
+            )
+        except OSError as error:
+            raise OSError(f"cannot listen on {host}:{port}: {error}") from error
+        self._looking = loop.create_task(self._look())
+        return int(self._listening.sockets[0].getsockname()[1])
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls; those that are open have so much time to end. Harmless when repeated."""
+        self._is_stopping = True
+        if self._listening is not None:
+            self._listening.close()
+        for connection in list(self._connections):
+            connection.go_away()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_s)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for connection in list(self._connections):
+            connection.abort()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def cut(self, peers: Collection[str]) -> None:
+        """Close the connections of these peers at once."""
+        for connection in list(self._connections):
+            if connection.peer in peers:
+                connection.abort()
+
+    def make_way(self, turns: Turns) -> None:
+        """Calls are taken up as they come: nobody has to step back for them."""
+
+    # As its connections use it
+
+    @property
+    def sockets(self) -> Mapping[int, Connection]:
+        """The connections by their numbers."""
+        return {connection.number: connection for connection in self._connections}
+
+    def joined(self, connection: Connection) -> None:
+        connection.number = next(self._ids)
+        self._connections[connection] = 0
+        if self._is_stopping:
+            connection.go_away()
+
+    def left(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+
+    def start(self, call: Call) -> asyncio.Task[None]:
+        self.calls_started += 1
+        task = asyncio.get_running_loop().create_task(self._serve(call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # Calls
+
+    async def _serve(self, call: Call) -> None:
+        try:
+            await self._handle(call)
+        except grpc.aio.AbortError:
+            pass  # the status is told
+        except asyncio.CancelledError:
+            if self._is_stopping:
+                call.conclude(grpc.StatusCode.UNAVAILABLE, "the server is going away")
+            call.conclude(grpc.StatusCode.CANCELLED, "the call was cancelled")
+        except Exception as error:
+            _log.exception("rpc.failed", method=call.method)
+            call.conclude(grpc.StatusCode.UNKNOWN, f"unexpected {type(error).__name__}")
+        if call.code() is grpc.StatusCode.OK:
+            self.calls_succeeded += 1
+        else:
+            self.calls_failed += 1
+
+    async def _handle(self, call: Call) -> None:
+        handler = await self._intercepted(call)
+        if handler is None:
+            await call.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        call.speaks(handler.request_deserializer, handler.response_serializer)
+        await _run(handler, call)
+        call.conclude()
+
+    async def _intercepted(self, call: Call) -> Any:
+        details = CallDetails(call.method, call.invocation_metadata())
+        return await self._intercept(self._interceptors, details)
+
+    async def _intercept(self, interceptors: tuple[Any, ...], details: CallDetails) -> Any:
+        if not interceptors:
+            return self._handler(details)
+
+        async def go_on(changed: CallDetails) -> Any:
+            return await self._intercept(interceptors[1:], changed)
+
+        return await interceptors[0].intercept_service(go_on, details)
+
+    def _handler(self, details: CallDetails) -> Any:
+        found = self._registered.get(details.method)
+        for generic in self._generic:
+            found = found if found is not None else generic.service(details)
+        return found
+
+    # Keepalive
+
+    async def _look(self) -> None:
+        """Ask those that say nothing whether they are there; close the connections of those that do not answer."""
+        every_s = self._keepalive.timeout_s / LOOKS
+        asked_after = max(1, round(self._keepalive.every_s / every_s))
+        while True:
+            await asyncio.sleep(every_s)
+            for connection in list(self._connections):
+                if connection.is_heard:
+                    connection.is_heard = False
+                    self._connections[connection] = 0
+                    continue
+                self._connections[connection] += 1
+                looks = self._connections[connection]
+                if looks == asked_after:
+                    connection.ping()
+                elif looks > asked_after + LOOKS:
+                    connection.abort()
+
+
+async def _run(handler: Any, call: Call) -> None:
+    """Run a handler of one of gRPC's four kinds; it is a coroutine, or an asynchronous generator of responses."""
+    if handler.request_streaming:
+        request: Any = call.requests()
+    else:
+        request = await call.read()
+        if request is grpc.aio.EOF:
+            await call.abort(grpc.StatusCode.UNIMPLEMENTED, "the request is wanting")
+    kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+    answer = getattr(handler, kind)(request, call)
+    if not handler.response_streaming:
+        await call.write(await answer)
+    elif hasattr(answer, "__aiter__"):
+        async for message in answer:
+            await call.write(message)
+    else:
+        await answer
