@@ -381,6 +381,62 @@ class UnnamedEndpointLoadMetricStats(_message.Message):
     total_metric_value: float
     def __init__(self, num_requests_finished_with_metric: _Optional[int] = ..., total_metric_value: _Optional[float] = ...) -> None: ...
 
+class LoadTally(_message.Message):
+    __slots__ = ("node", "cluster_stats")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_STATS_FIELD_NUMBER: _ClassVar[int]
+    node: bytes
+    cluster_stats: _containers.RepeatedCompositeFieldContainer[ClusterTally]
+    def __init__(self, node: _Optional[bytes] = ..., cluster_stats: _Optional[_Iterable[_Union[ClusterTally, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ClusterTally(_message.Message):
+    __slots__ = ("cluster_name", "upstream_locality_stats", "total_dropped_requests", "load_report_interval", "dropped_requests", "cluster_service_name")
+    CLUSTER_NAME_FIELD_NUMBER: _ClassVar[int]
+    UPSTREAM_LOCALITY_STATS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_DROPPED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_REPORT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_SERVICE_NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster_name: bytes
+    upstream_locality_stats: _containers.RepeatedScalarFieldContainer[bytes]
+    total_dropped_requests: int
+    load_report_interval: bytes
+    dropped_requests: bytes
+    cluster_service_name: bytes
+    def __init__(self, cluster_name: _Optional[bytes] = ..., upstream_locality_stats: _Optional[_Iterable[bytes]] = ..., total_dropped_requests: _Optional[int] = ..., load_report_interval: _Optional[bytes] = ..., dropped_requests: _Optional[bytes] = ..., cluster_service_name: _Optional[bytes] = ...) -> None: ...
+
+class LocalityTally(_message.Message):
+    __slots__ = ("locality", "total_successful_requests", "total_requests_in_progress", "total_error_requests", "priority", "total_issued_requests", "load_metric_stats", "upstream_endpoint_stats", "cpu_utilization", "mem_utilization", "application_utilization")
+    LOCALITY_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_SUCCESSFUL_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_REQUESTS_IN_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_ERROR_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_ISSUED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_METRIC_STATS_FIELD_NUMBER: _ClassVar[int]
+    UPSTREAM_ENDPOINT_STATS_FIELD_NUMBER: _ClassVar[int]
+    CPU_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    MEM_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    locality: bytes
+    total_successful_requests: int
+    total_requests_in_progress: int
+    total_error_requests: int
+    priority: int
+    total_issued_requests: int
+    load_metric_stats: bytes
+    upstream_endpoint_stats: bytes
+    cpu_utilization: bytes
+    mem_utilization: bytes
+    application_utilization: bytes
+    def __init__(self, locality: _Optional[bytes] = ..., total_successful_requests: _Optional[int] = ..., total_requests_in_progress: _Optional[int] = ..., total_error_requests: _Optional[int] = ..., priority: _Optional[int] = ..., total_issued_requests: _Optional[int] = ..., load_metric_stats: _Optional[bytes] = ..., upstream_endpoint_stats: _Optional[bytes] = ..., cpu_utilization: _Optional[bytes] = ..., mem_utilization: _Optional[bytes] = ..., application_utilization: _Optional[bytes] = ...) -> None: ...
+
+class ClusterPieces(_message.Message):
+    __slots__ = ("cluster_stats",)
+    CLUSTER_STATS_FIELD_NUMBER: _ClassVar[int]
+    cluster_stats: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, cluster_stats: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class ClientResourceStatus(_message.Message):
     __slots__ = ()
     class Value(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

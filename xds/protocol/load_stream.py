@@ -40,10 +40,19 @@ class LoadIdentified:
 
 @dataclass(frozen=True, slots=True)
 class LoadReported:
-    """A report came, of no cluster maybe: that the client lives. ``refused`` counts the clusters that cannot be."""
+    """A report came, of no cluster maybe: that the client lives."""
 
-    loads: tuple[ClusterLoad, ...]
-    refused: int = 0
+    report: LoadRequest
+
+    @property
+    def loads(self) -> tuple[ClusterLoad, ...]:
+        """All of it as values: to look at, not for counting (`LoadRequest.tallies`)."""
+        return self.report.loads
+
+    @property
+    def refused(self) -> int:
+        """The clusters' reports that cannot be."""
+        return self.report.refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +88,12 @@ class LoadReportStream:
         if self.node is None:
             self._identify(request, events)
             # Rule 1: on a reconnect the first message has "all that gathered meanwhile".
-            if request.loads or request.refused:
-                events.append(LoadReported(request.loads, request.refused))
+            if request.reports:
+                events.append(LoadReported(request))
             events += self.offer(self._settings)
             return events
         # Rule 2: the node was bound by the first message; later ones may repeat it, leave it out or have it empty.
-        events.append(LoadReported(request.loads, request.refused))
+        events.append(LoadReported(request))
         return events
 
     def offer(self, settings: LoadSettings) -> list[LoadEvent]:

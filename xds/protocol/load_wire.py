@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from operator import attrgetter
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from xds.model.errors import RemoteProtocolError, StatusCode
@@ -18,6 +20,7 @@ from xds.model.load_report import (
     Metric,
     Traffic,
 )
+from xds.model.node import Locality
 from xds.proto import wire_pb2
 from xds.protocol.wire import shared_locality
 
@@ -27,14 +30,32 @@ INTERVAL_LIMIT_S = 86_400.0
 PRIORITY_LIMIT = 128  # Envoy's
 _NANOS = 1_000_000_000
 
+# Of one locality, at one priority: itself, serialized; successes, errors, issued, in progress.
+LocalityTally = tuple[bytes, int, int, int, int]
+# Of one cluster: its name and service name; the interval in seconds; dropped, successes, errors, issued.
+ClusterTally = tuple[str, str, float, int, int, int, int, list[LocalityTally]]
 
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """A LoadStatsRequest. ``node`` is still serialized. ``refused`` counts the cluster reports that cannot be."""
+# Values that recur are known by their bytes. What one of a thousand proxies sends to one of a thousand clusters in ten
+# seconds are few requests: the same few counts for the same few localities.
+KNOWN_TALLIES = 1 << 17  # some 300 bytes each
+KNOWN_LOCALITIES = 1 << 12
+KNOWN_NAMES = 1 << 15
 
-    node: bytes
-    loads: tuple[ClusterLoad, ...]
-    refused: int = 0
+_CLUSTER_FIELDS = attrgetter(
+    "cluster_name",
+    "cluster_service_name",
+    "load_report_interval",
+    "total_dropped_requests",
+    "upstream_locality_stats",
+)
+_LOCALITY_FIELDS = attrgetter(
+    "locality",
+    "total_successful_requests",
+    "total_error_requests",
+    "total_issued_requests",
+    "total_requests_in_progress",
+    "priority",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +76,170 @@ class LoadDemand:
         return message.SerializeToString()
 
 
+class LoadRequest:
+    """A LoadStatsRequest, read as far as somebody asks. ``node`` is still serialized.
+
+    Three readings of the same bytes: ``tallies`` for counting, a fifth of the time; ``loads``, ``load_at`` as values.
+    All refuse the same: a cluster's report is believed as a whole or not at all.
+    """
+
+    __slots__ = ("_decoded", "_message", "data")
+
+    def __init__(self, data: bytes) -> None:
+        """Raises ``RemoteProtocolError`` for bytes that are no LoadStatsRequest."""
+        self.data = data
+        self._message = wire_pb2.LoadTally()
+        self._decoded: list[ClusterLoad | None] | None = None
+        try:
+            self._message.ParseFromString(data)
+        except DecodeError:
+            raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, "not a LoadStatsRequest") from None
+
+    @property
+    def node(self) -> bytes:
+        return self._message.node
+
+    @property
+    def reports(self) -> int:
+        """How many clusters' reports there are, those that cannot be included."""
+        return len(self._message.cluster_stats)
+
+    @property
+    def loads(self) -> tuple[ClusterLoad, ...]:
+        return tuple(load for load in self._all() if load is not None)
+
+    @property
+    def refused(self) -> int:
+        """The cluster reports that cannot be."""
+        return self._all().count(None)
+
+    def _all(self) -> list[ClusterLoad | None]:
+        if self._decoded is None:
+            self._decoded = [_load(piece) for piece in _pieces(self.data)]
+        return self._decoded
+
+    def tallies(self) -> Iterator[ClusterTally | ClusterLoad | None]:
+        """The clusters in order: counters where there is nothing else, else all values; None for what cannot be."""
+        pieces: Sequence[bytes] = ()
+        known, intervals = _TALLIES.__getitem__, _Intervals()
+        for index, stats in enumerate(self._message.cluster_stats):
+            cluster, service, interval, dropped, localities = _CLUSTER_FIELDS(stats)
+            name, service_name, interval_s = _NAMES[cluster], _NAMES[service], intervals[interval]
+            tallies: list[LocalityTally] = list(map(known, localities))
+            successes = errors = issued = in_progress = 0
+            for _, succeeded, failed, begun, underway in tallies:
+                successes += succeeded
+                errors += failed
+                issued += begun
+                in_progress += underway
+            if (
+                successes + errors + issued + in_progress + dropped <= COUNTER_LIMIT
+                and name
+                and interval_s
+                and service_name is not None
+                and not stats.HasField("dropped_requests")
+            ):
+                yield name, service_name, interval_s, dropped, successes, errors, issued, tallies
+            else:
+                pieces = pieces or _pieces(self.data)
+                yield _load(pieces[index])
+
+    def load_at(self, index: int) -> ClusterLoad | None:
+        """One cluster's report, without the time to read the others; None for one that cannot be."""
+        return _load(_pieces(self.data)[index])
+
+
 def decode_load_request(data: bytes) -> LoadRequest:
     """Raises ``RemoteProtocolError`` for bytes that are none."""
-    message = wire_pb2.LoadStatsRequest()
+    return LoadRequest(data)
+
+
+def locality_of(data: bytes) -> Locality:
+    """The locality of a tally."""
+    where = wire_pb2.Locality.FromString(data)
+    return shared_locality(where.region, where.zone, where.sub_zone)
+
+
+def _pieces(data: bytes) -> Sequence[bytes]:
+    return wire_pb2.ClusterPieces.FromString(data).cluster_stats
+
+
+class _Intervals(dict[bytes, float]):
+    """Seconds by serialized Duration, 0 for one that cannot be. In one request they differ by microseconds at most."""
+
+    def __missing__(self, data: bytes) -> float:
+        try:
+            duration = Duration.FromString(data)
+        except DecodeError:
+            return 0.0
+        interval_s = float(duration.seconds + duration.nanos / _NANOS)
+        found = self[data] = interval_s if 0 < interval_s <= INTERVAL_LIMIT_S else 0.0
+        return found
+
+
+class _KnownTallies(dict[bytes, LocalityTally]):
+    """By what they are serialized from. One that has more than counters, or cannot be, is above every limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = wire_pb2.LocalityTally()
+
+    def __missing__(self, data: bytes) -> LocalityTally:
+        room = self._room
+        try:
+            room.ParseFromString(data)
+            where, succeeded, failed, begun, underway, priority = _LOCALITY_FIELDS(room)
+            where = _LOCALITIES[where]
+        except DecodeError:
+            return _BEYOND
+        if succeeded + failed + begun + underway > COUNTER_LIMIT or priority > PRIORITY_LIMIT:
+            return _BEYOND
+        if room.WhichOneof("extras"):
+            return _BEYOND
+        if len(self) >= KNOWN_TALLIES:
+            self._forget()
+        tally = self[data] = (where, succeeded, failed, begun, underway)
+        return tally
+
+    def _forget(self) -> None:
+        self.clear()
+        self._room = wire_pb2.LocalityTally()  # a message that is read into again and again only grows
+
+
+class _KnownLocalities(dict[bytes, bytes]):
+    """One object for all that are the same. Raises ``DecodeError`` for what is no locality."""
+
+    def __missing__(self, data: bytes) -> bytes:
+        wire_pb2.Locality.FromString(data)
+        if len(self) >= KNOWN_LOCALITIES:
+            self.clear()
+        self[data] = data
+        return data
+
+
+class _KnownNames(dict[bytes, str | None]):
+    """One object for all that are the same; None for what is no UTF-8."""
+
+    def __missing__(self, data: bytes) -> str | None:
+        try:
+            name = data.decode()
+        except UnicodeDecodeError:
+            return None
+        if len(self) >= KNOWN_NAMES:
+            self.clear()
+        self[data] = name
+        return name
+
+
+_BEYOND: LocalityTally = (b"", COUNTER_LIMIT + 1, 0, 0, 0)
+_TALLIES, _LOCALITIES, _NAMES = _KnownTallies(), _KnownLocalities(), _KnownNames()
+
+
+def _load(piece: bytes) -> ClusterLoad | None:
     try:
-        message.ParseFromString(data)
+        return _cluster(wire_pb2.ClusterStats.FromString(piece))
     except DecodeError:
-        raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, "not a LoadStatsRequest") from None
-    loads = [_cluster(stats) for stats in message.cluster_stats]
-    found = tuple(load for load in loads if load is not None)
-    return LoadRequest(message.node, found, len(loads) - len(found))
+        return None
 
 
 def _cluster(stats: wire_pb2.ClusterStats) -> ClusterLoad | None:
