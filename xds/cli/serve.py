@@ -22,6 +22,7 @@ from api.app import create_app
 from api.services import ApiOptions, Services
 from xds.codec.schema import add_descriptor_sets
 from xds.control.directory import WatchedDirectory
+from xds.control.load_view import BookView
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.retention import Collector
@@ -29,8 +30,10 @@ from xds.control.settings import GRPC_PORT, HTTP_PORT, LOOPBACK, Settings, shown
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
+from xds.load.book import LoadBook
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
+from xds.protocol.load_stream import LoadSettings
 from xds.protocol.order import OrderRules
 from xds.server.https import follow
 from xds.server.logs import configure_logging
@@ -103,7 +106,8 @@ class Server:
             nonce_prefix=secrets.token_hex(NONCE_PREFIX_BYTES),
             variants={V2: translate_to_v2},
         )
-        self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings), self.metrics)
+        self.book = LoadBook(settings.load.interval_s)
+        self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings), self.metrics, self.book)
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.grpc.wake, settings.server.on_nack)
         journal = self.publisher.journal
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
@@ -200,6 +204,7 @@ class Server:
             options,
             self.metrics.limit_hits,
             self.grpc.disconnect,
+            BookView(self.book, self.grpc.load.of),
         )
         return create_app(services, rest_routes(self.cache, self.metrics, stream_limits(settings)))
 
@@ -229,6 +234,7 @@ def grpc_options(settings: Settings) -> ServerOptions:
         in_flight_bytes=limits.in_flight_bytes,
         nodes_shown=settings.metrics.per_node_limit if settings.metrics.per_node else 0,
         drain_s=settings.server.drain_s,
+        load=LoadSettings(settings.load.interval_s, settings.load.by_endpoint),
     )
 
 

@@ -21,7 +21,7 @@ from xds.control.load_view import ReportStream
 from xds.load.figures import Taken
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
-from xds.protocol.load_pieces import PIECE_BYTES, divide
+from xds.protocol.load_pieces import CLUSTER_STATS, PIECE_BYTES, divide
 from xds.protocol.load_stream import (
     SENDS_ALL,
     LoadAsked,
@@ -42,10 +42,9 @@ from xds.server.rate import RateLimit
 from xds.server.services import LOAD_LABEL, LoadService
 from xds.server.wakeup import Wakeup
 
-READ_S_PER_BYTE = 1e-7
+READ_S_PER_BYTE = 2e-8
 COUNT_S = 0.001  # what `LoadBook.adding` does between two pauses
-LONG_BYTES = 4 * PIECE_BYTES  # one cluster's report that is longer is read in a thread
-WHOLE_BYTES = 64 * 1024  # larger messages are taken up few at a time: as values they take some times as much memory
+CLUSTER_BYTES = 512 * 1024  # one cluster's report that is longer is not read: it would be of some 10,000 endpoints
 
 # How much of the processor's time the reports of one stream may take, on average and at once. A report of 1,000
 # clusters in 3 localities takes milliseconds.
@@ -211,42 +210,33 @@ class LoadShell:
         await asyncio.sleep(max(requests_s, work_s))
 
     async def _receive(self, data: bytes) -> None:
-        """Take up a message. Raises ``RemoteProtocolError``; nothing of it is counted then."""
+        """Take up a message. Raises ``RemoteProtocolError``; of a long one, the pieces before are counted."""
         limits.check_size(data, self._shared.options.max_receive_bytes)
         self._work_s = 0.0
-        if len(data) <= WHOLE_BYTES:
+        if len(data) <= PIECE_BYTES:
             await self._take(data)
             return
         async with self._shared.large:
-            await self._take(data)
+            for piece in divide(data):
+                await self._take(piece)
 
-    async def _take(self, data: bytes) -> None:
-        request = await self._decoded(data)
-        for event in self._engine.receive(request):
-            if isinstance(event, LoadReported):
-                await self._count(LoadRequest(b"", event.loads, event.refused), len(data))
-            else:
-                self._act(event)
-
-    async def _decoded(self, data: bytes) -> LoadRequest:
-        """A message, a turn for each piece of it."""
-        found = [await self._decoded_piece(piece) for piece in divide(data)]
-        loads = tuple(load for request in found for load in request.loads)
-        node = next((request.node for request in found if request.node), b"")
-        return LoadRequest(node, loads, sum(request.refused for request in found))
-
-    async def _decoded_piece(self, piece: bytes) -> LoadRequest:
+    async def _take(self, piece: bytes) -> None:
+        """A turn, and one more for each pause of the book."""
         await self._shared.turns.come(len(piece) * READ_S_PER_BYTE)
+        if len(piece) > CLUSTER_BYTES and piece[0] == CLUSTER_STATS:
+            self._shared.metrics.limit_hits["load_cluster_bytes"] += 1
+            self._counted(Taken(refused=1), len(piece), time())
+            return
         began_at = monotonic()
-        try:
-            if len(piece) > LONG_BYTES:
-                return await asyncio.to_thread(decode_load_request, piece)
-            return decode_load_request(piece)
-        finally:
-            self._work_s += monotonic() - began_at
+        events = self._engine.receive(decode_load_request(piece))
+        self._work_s += monotonic() - began_at
+        for event in events:  # at once: what is asked meanwhile is newer
+            self._act(event)
+        for event in events:
+            if isinstance(event, LoadReported):
+                await self._count(event.report, len(piece))
 
     async def _count(self, report: LoadRequest, size: int) -> None:
-        """Put a report into the book, a turn for each of its pauses."""
         now = time()
         adding = self._shared.book.adding(self.id, report, now)
         while (taken := self._step(adding)) is None:
