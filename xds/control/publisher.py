@@ -22,6 +22,7 @@ from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, GroupTable, check_settings
 from xds.control.journal import Journal
 from xds.control.off_loop import off_loop
+from xds.control.policies import PolicyTable
 from xds.control.push import (
     DEFAULT_OPTIONS,
     ChangeError,
@@ -38,7 +39,7 @@ from xds.control.push import (
     settle,
     whole,
 )
-from xds.control.review import review, review_size
+from xds.control.review import review, review_policies, review_size
 from xds.control.rollout import Rollout, rollout
 from xds.control.translation import V2, V2_TYPES, Unexpressed, unexpressed
 from xds.control.waiting import PushLog
@@ -96,6 +97,7 @@ class Publisher:
         self.pushes = PushLog(cache, fleet)
         self.journal = Journal(fleet.events)
         self.settings = GroupTable(store, cache, wake)
+        self.policies = PolicyTable(store)
         self._store = store
         self._archive = Archive(store)
         self._cache = cache
@@ -112,6 +114,7 @@ class Publisher:
     async def load(self) -> None:
         """Publish all that the store holds, the retained revisions included. Raises ``StoreError``."""
         await self.settings.load()
+        await self.policies.load()
         for head in await self._store.groups():
             await self._load_group(head.group)
 
@@ -273,12 +276,13 @@ class Publisher:
         return await self._finish(self._transact(drafts, options))
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
-        draft = Draft(group, Drop(docs=((SETTINGS_KIND, group),)))
+        draft = Draft(group, Drop(docs=((SETTINGS_KIND, group), *self.policies.documents(group))))
         if group in self.settings and group not in self._contents and not (options.expect or options.etag):
             pushes = [GroupPush(group, draft.change)]
             if not options.push_id or await self._store.committed(pushes, options.push_id) is None:
                 if not options.dry_run:
                     await self.settings.forget(group)
+                    await self.policies.forget(group)
                 return PushResult(group, 0, "", {}, {})
         return await self._push(draft, options)
 
@@ -322,7 +326,8 @@ class Publisher:
         target = await self.content_at(draft.group, change.to) if isinstance(change, Rollback) else None
         size = len(draft.known) if target is None else len(target)
         step = await off_loop(size, settle, draft, held, target)
-        step = replace(step, warnings=await off_loop(review_size(step), review, step))
+        warnings = await off_loop(review_size(step), review, step)
+        step = replace(step, warnings=(*warnings, *review_policies(step, self.policies.of(draft.group))))
         options.heed(step.warnings)
         if not options.dry_run:
             self._check_not_emptied(draft.group, step.blob_ids, options)
@@ -361,6 +366,8 @@ class Publisher:
             return _Built(step.held, difference)
         manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
         content, foreseen = await off_loop(step.touched, succeed, manifest, step.blob_ids, step.known, step.held)
+        if self._cache.is_overlaid(commit.group):
+            await asyncio.to_thread(self._cache.prepare_overlays, content.snapshot)
         return _Built(content, difference, foreseen)
 
     def _settled(self, commit: Commit, step: Step, built: _Built, meta: Meta) -> PushResult:
@@ -375,7 +382,7 @@ class Publisher:
         self.journal.committed(commit.group, commit.revision, change, meta, shown, size, new=step.held is None)
         if isinstance(change, Drop) or content is None:
             self._withdraw(commit.group)
-            self.settings.dropped(commit.group)
+            self._forget(commit.group)
             return PushResult(commit.group, commit.revision, "", {}, shown)
         self._publish(content, frozenset(difference), built.foreseen)
         return outcome(content, difference)
@@ -403,6 +410,11 @@ class Publisher:
         self._cache.set(content.snapshot, on_nack=self._on_nack, foreseen=foreseen)
         self._fleet.published(content.snapshot)
         self.pushes.record(content.group, content.revision, changed_types)
+
+    def _forget(self, group: str) -> None:
+        """The store let go of what was said of a group."""
+        self.settings.dropped(group)
+        self.policies.dropped(group)
 
     def _withdraw(self, group: str) -> None:
         self._contents.pop(group, None)
@@ -449,7 +461,7 @@ class Publisher:
             self._publish(content, frozenset(difference))
         else:
             self._withdraw(group)
-            self.settings.dropped(group)
+            self._forget(group)
         self._wake((group,))
 
     # Running

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 from xds.codec.crosscheck import check_references
 from xds.codec.exclusive import LISTENERS
-from xds.control.content import BlobIds
+from xds.control.content import BlobIds, Key
+from xds.control.policy_review import Find, assignment_name, review_policy
 from xds.control.push import Step
+from xds.load.policy import Policy
 from xds.model.errors import ERROR, ValidationError, Violation
 from xds.model.resource import Resource
-from xds.store.base import Delta, FullSet
+from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.store.base import Delta, Drop, FullSet
 
 _NOBODY: Mapping[str, Mapping[str, Resource]] = {}
 
@@ -32,6 +36,40 @@ def review(step: Step) -> tuple[Violation, ...]:
     if errors:
         raise ValidationError(errors)
     return tuple(found)
+
+
+def review_policies(step: Step, policies: Mapping[str, Policy]) -> list[Violation]:
+    """What a step means to the policies of its group whose clusters or endpoints it touches."""
+    change = step.draft.change
+    if not policies or isinstance(change, Drop):
+        return []
+    find = partial(_after, step)
+    concerned = policies
+    if isinstance(change, Delta):
+        touched = {*step.known, *change.delete}
+        concerned = {name: policy for name, policy in policies.items() if not touched.isdisjoint(_keys(name, find))}
+    return [
+        finding
+        for policy in concerned.values()
+        for finding in review_policy(policy, find, _names(step, CLUSTER), policies)
+    ]
+
+
+def _names(step: Step, wanted: str) -> Iterator[str]:
+    return (name for type_url, name in step.blob_ids if type_url == wanted)
+
+
+def _after(step: Step, type_url: str, name: str) -> Resource | None:
+    """A resource of the content that a step leads to."""
+    key = (type_url, name)
+    if key not in step.blob_ids:
+        return None
+    known = step.known.get(key)
+    return known if known is not None or step.held is None else step.held.get(key)
+
+
+def _keys(cluster: str, find: Find) -> set[Key]:
+    return {(CLUSTER, cluster), (ENDPOINT, assignment_name(find(CLUSTER, cluster)))}
 
 
 def review_size(step: Step) -> int:

@@ -3,8 +3,8 @@
 A reader is a number: that of the last event it has seen. Who reads too slowly, or comes back too late, finds that
 what it missed is forgotten (``Page.lagged``) and goes on with what is there. So a reader costs the writers nothing.
 
-Rare events (pushes, NACKs) and frequent ones (streams, ACKs) are kept apart: a fleet that reconnects does not push the
-history of changes out. ACKs are recorded only while somebody reads them.
+Rare events (pushes, NACKs) and frequent ones (streams, ACKs, assignments) are kept apart: a fleet that reconnects does
+not push the history of changes out. ACKs are recorded only while somebody reads them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class Kind(StrEnum):
     NODE = "node"
     STREAM = "stream"
     ACK = "ack"
+    ASSIGNMENT = "assignment"
 
 
-FREQUENT = frozenset({Kind.NODE, Kind.STREAM, Kind.ACK})
+FREQUENT = frozenset({Kind.NODE, Kind.STREAM, Kind.ACK, Kind.ASSIGNMENT})
 ON_DEMAND = frozenset({Kind.ACK})
 DEFAULT_KINDS = frozenset(Kind) - ON_DEMAND
 

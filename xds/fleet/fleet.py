@@ -19,7 +19,7 @@ from xds.fleet.nacks import RECORDS_LIMIT, NackLog, answers, mentions
 from xds.fleet.state import Convergence, NackRecord, NackState, NodeState, StreamState, Sync
 from xds.fleet.telling import tell_acked, tell_moved, tell_nack, tell_node, tell_stream, tell_wait_ended
 from xds.fleet.track import NodeTrack, StreamTrack, TypeTrack
-from xds.model.node import Node
+from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, type_url_of
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.events import (
@@ -215,6 +215,11 @@ class Fleet:
             for alias, state in type_progress(track, targets, variants).items():
                 found[alias][state] += 1
         return found
+
+    def localities(self, group: str) -> frozenset[Locality]:
+        """Where the connected nodes of a group are."""
+        nodes = self._nodes.values()
+        return frozenset(track.node.locality for track in nodes if track.streams and track.group == group)
 
     def nodes_by_group(self) -> Counter[str]:
         """Connected nodes per group; the empty group is of those that none matches."""

@@ -174,6 +174,10 @@ class SnapshotCache:
             found.laid = {key: laid for key, laid in found.laid.items() if key[1] in overlays}
         return changed
 
+    def is_overlaid(self, group: str) -> bool:
+        """Whether anything is laid over what the group is served."""
+        return group in self._overlays
+
     def prepare_overlays(self, snapshot: Snapshot) -> None:
         """Make now what overlays put into a snapshot that will be served; may run in another thread."""
         for overlay in self._overlays.get(snapshot.group, _NO_OVERLAYS).values():

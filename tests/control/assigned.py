@@ -1,0 +1,125 @@
+"""Policies at work on a plane of two zones, with load reports made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from tests.control.conftest import Plane
+from tests.support.resources import CLUSTER_TYPE, zoned_load_assignment
+from xds.codec.resources import decode_resource
+from xds.control.assignments import Assignments
+from xds.fleet.fleet import Fleet
+from xds.load.figures import Demand, Flow, SourceDemand
+from xds.load.policy import Policy
+from xds.lower.endpoints import locality_of, read_assignment
+from xds.model.node import Locality, Node
+from xds.model.resource import Resource
+from xds.model.resource_type import ENDPOINT
+from xds.protocol.events import Identified
+
+GROUP = "edge"
+KEY = (GROUP, "web")
+A, B = Locality("r", "za"), Locality("r", "zb")
+ZONES = {"za": (1, 2), "zb": (3, 4)}
+_streams = count(1)
+
+
+def policy(per_locality_rps: float = 100.0, **fields: Any) -> Policy:
+    """Capacity for each zone alike; decisions every second."""
+    document = {
+        "capacity": {"rates": [{"per_locality_rps": per_locality_rps}]},
+        "interval_s": 1,
+        "dwell_s": 0,
+        "stale_after_s": 3,
+        "fallback_after_s": 10,
+        "maximum_step": 1.0,
+        **fields,
+    }
+    return Policy.parse(document, "web")
+
+
+def cluster(name: str = "web", **fields: Any) -> Resource:
+    """An EDS cluster that lacks nothing that a policy needs."""
+    return decode_resource(
+        {
+            "@type": CLUSTER_TYPE,
+            "name": name,
+            "type": "EDS",
+            "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
+            "lrs_server": {"self": {}},
+            "common_lb_config": {"locality_weighted_lb_config": {}},
+            **fields,
+        }
+    )
+
+
+def endpoints(zones: Mapping[str, tuple[int, ...]] = ZONES, name: str = "web") -> Resource:
+    return decode_resource(zoned_load_assignment(name, zones))
+
+
+@dataclass
+class Reports:
+    """Load reports as a test says they came. ``rps`` is by source."""
+
+    interval_s: float = 1.0
+    rps: dict[Locality, float] = field(default_factory=dict)
+    flows: tuple[Flow, ...] = ()
+    reported: float | None = None
+
+    def demand(self, cluster: str, now: float, window_s: float) -> Demand:
+        at = now if self.reported is None else self.reported
+        sources = tuple(SourceDemand(source, rps, 0.0, 0.0, 0, 1, at) for source, rps in self.rps.items())
+        return Demand(cluster, window_s, at, sources, self.flows)
+
+
+class Steered:
+    """A plane with its assignments; ``woken`` lists the localities whose streams were woken."""
+
+    def __init__(self, plane: Plane, reports: Reports | None = None) -> None:
+        self.plane = plane
+        self.reports = reports or Reports()
+        self.now = 1_000_000.0
+        self.woken: list[frozenset[Locality]] = []
+        self.assignments = Assignments(
+            plane.store,
+            plane.publisher.policies,
+            plane.cache,
+            plane.fleet,
+            self.reports,
+            lambda groups, sources: self.woken.append(sources),
+            lambda: self.now,
+        )
+
+    async def step(self, seconds: float = 1.0) -> None:
+        """Time passes, and what is due is decided."""
+        self.now += seconds
+        await self.assignments.tick(self.now)
+
+    def served(self, locality: Locality, name: str = "web") -> dict[str, tuple[int, int]]:
+        """What the nodes of a locality are served: priority and weight by zone."""
+        view = self.plane.cache.resolve(Node("n", GROUP, locality))
+        assert view is not None
+        entries = read_assignment(view.snapshot.get(ENDPOINT).resources[name]).endpoints
+        return {locality_of(one).zone: (one.priority, one.load_balancing_weight.value) for one in entries}
+
+    def shares(self, locality: Locality) -> dict[str, float]:
+        """The parts of requests that go to each zone."""
+        split = {zone: weight for zone, (priority, weight) in self.served(locality).items() if priority == 0}
+        return {zone: weight / sum(split.values()) for zone, weight in split.items()}
+
+    def events(self) -> list[str]:
+        """What was told of assignments: actions."""
+        from xds.fleet.event_log import EventFilter, Kind
+
+        page = self.plane.fleet.events.after(0, EventFilter(frozenset({Kind.ASSIGNMENT})), 1000)
+        return [event.action for event in page.events]
+
+
+def connect(fleet: Fleet, locality: Locality, group: str = GROUP) -> None:
+    """A node of a locality is there."""
+    stream = next(_streams)
+    fleet.stream_opened(stream, f"p{stream}", "ADS", "sotw", 0.0)
+    fleet.fold(stream, [Identified(Node(f"n{stream}", group, locality), group)], 0.0)

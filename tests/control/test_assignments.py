@@ -1,0 +1,301 @@
+"""The loop from measured load to what nodes are served."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.control.assigned import GROUP, KEY, A, B, Reports, Steered, cluster, connect, endpoints, policy
+from tests.control.conftest import Plane
+from xds.control.assignments import SAVE_EVERY_S
+from xds.control.policies import DECIDED_KIND, KIND, document_id
+from xds.load.assignment import Standing
+from xds.load.figures import Flow
+from xds.model.errors import NotFoundError
+from xds.model.load_report import Metric
+from xds.model.node import Locality, Node
+from xds.model.resource_type import ENDPOINT
+from xds.store.base import UnavailableError
+
+PUSHED = {"za": (0, 1), "zb": (0, 1)}
+
+
+@pytest.fixture
+async def steered(plane: Plane) -> Steered:
+    await plane.publisher.push(GROUP, [cluster(), endpoints()])
+    return Steered(plane)
+
+
+def standing(steered: Steered, source: Locality) -> Standing:
+    assignment = steered.assignments.at_work(KEY).assignment
+    assert assignment is not None
+    return assignment.sources[source].standing
+
+
+async def test_without_a_policy_nothing_is_laid_over(steered: Steered) -> None:
+    steered.reports.rps = {A: 500.0}
+    await steered.step()
+    assert steered.served(A) == PUSHED
+    assert steered.woken == []
+
+
+async def test_traffic_stays_in_its_zone_while_there_is_room(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0, B: 10.0}
+    await steered.assignments.put(KEY, policy())
+    await steered.step()
+    assert steered.shares(A) == {"za": 1.0}
+    assert steered.shares(B) == {"zb": 1.0}
+    assert steered.served(A)["zb"] == (1, 10_000), "it takes over when all of the other fail"
+
+
+async def test_what_is_above_the_capacity_goes_to_the_other_zone_and_comes_back(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0, B: 10.0}
+    await steered.assignments.put(KEY, policy())
+    await steered.step()
+    steered.reports.rps = {A: 150.0, B: 10.0}
+    for _ in range(3):
+        await steered.step()
+    assert steered.shares(A)["za"] == pytest.approx(100 / 150, abs=0.05)
+    assert steered.shares(B) == {"zb": 1.0}
+    steered.reports.rps = {A: 40.0, B: 10.0}
+    for _ in range(15):
+        await steered.step()
+    assert steered.shares(A) == {"za": 1.0}
+
+
+async def test_only_the_sources_that_are_served_something_else_are_woken(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0, B: 10.0}
+    await steered.assignments.put(KEY, policy())
+    assert steered.woken == [frozenset({A, B})]
+    steered.reports.rps = {A: 150.0, B: 10.0}
+    await steered.step()
+    assert steered.woken[1:] == [frozenset({A})]
+    for _ in range(5):
+        await steered.step()
+    told = len(steered.woken)
+    await steered.step()
+    assert len(steered.woken) == told, "nothing changed"
+
+
+async def test_a_zone_without_healthy_endpoints_is_left_with_the_push_that_says_so(steered: Steered) -> None:
+    """A push is news: what may not wait is not left to the next interval."""
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy(interval_s=60, stale_after_s=60, fallback_after_s=60))
+    assert steered.shares(A) == {"za": 1.0}
+    await steered.plane.publisher.put(GROUP, endpoints({"za": (), "zb": (3, 4)}))
+    await steered.step(0.5)
+    assert steered.shares(A) == {"zb": 1.0}
+
+
+async def test_a_push_is_overlaid_at_once(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    before = steered.served(A)
+    await steered.plane.publisher.put(GROUP, endpoints({"za": (1, 2, 5), "zb": (3,), "zc": (4,)}))
+    assert steered.served(A) == {**before, "zc": (2, 1)}, "a zone that is new stays behind until the next decision"
+    content = steered.plane.publisher.content(GROUP)
+    assert content.get((ENDPOINT, "web")) == endpoints({"za": (1, 2, 5), "zb": (3,), "zc": (4,)})
+
+
+async def test_reports_that_cease_hold_and_then_fall_back_to_the_push(steered: Steered) -> None:
+    steered.reports.rps = {A: 150.0}
+    await steered.assignments.put(KEY, policy())
+    steered.reports.reported = steered.now
+    await steered.step()
+    held = steered.served(A)
+    await steered.step(5)
+    assert steered.served(A) == held
+    assert standing(steered, A) is Standing.HELD
+    await steered.step(10)
+    assert steered.served(A) == PUSHED
+    assert [action for action in steered.events() if action != "changed"] == ["configured", "held", "fallback"]
+    assert steered.assignments.counts["held"] == steered.assignments.counts["fallback"] == 1
+
+
+async def test_events_say_what_changed_and_why(steered: Steered) -> None:
+    from xds.fleet.event_log import EventFilter, Kind
+
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    steered.reports.rps = {A: 200.0}
+    await steered.step()
+    page = steered.plane.fleet.events.after(0, EventFilter(frozenset({Kind.ASSIGNMENT})), 10)
+    changed = page.events[-1]
+    assert changed.action == "changed"
+    assert changed.group == GROUP
+    assert changed.details["cluster"] == "web"
+    assert changed.details["source"] == "r/za"
+    assert "spill" in str(changed.details["reasons"])
+    assert "r/zb" in changed.message
+
+
+async def test_a_policy_that_goes_takes_its_overlay_along(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    await steered.assignments.delete(KEY)
+    assert steered.served(A) == PUSHED
+    assert steered.woken[-1] == frozenset({A})
+    assert await steered.plane.store.docs(KIND) == await steered.plane.store.docs(DECIDED_KIND) == []
+    with pytest.raises(NotFoundError):
+        steered.assignments.at_work(KEY)
+
+
+async def test_a_group_that_goes_takes_its_policies_along(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    await steered.step(SAVE_EVERY_S)
+    await steered.plane.publisher.delete_group(GROUP)
+    await steered.step()
+    assert await steered.plane.store.docs(KIND) == await steered.plane.store.docs(DECIDED_KIND) == []
+    await steered.plane.publisher.push(GROUP, [cluster(), endpoints()])
+    assert steered.served(A) == PUSHED
+
+
+async def test_a_policy_waits_for_its_cluster(plane: Plane) -> None:
+    steered = Steered(plane, Reports(rps={A: 50.0}))
+    await plane.publisher.push(GROUP, [cluster("other"), endpoints(name="other")])
+    await steered.assignments.put(KEY, policy())
+    assert "no such cluster" in steered.assignments.at_work(KEY).waits_for
+    await plane.publisher.push(GROUP, [cluster(), endpoints()])
+    await steered.step(0.5)
+    assert steered.assignments.at_work(KEY).waits_for == ""
+    assert steered.shares(A) == {"za": 1.0}
+
+
+async def test_a_cluster_whose_endpoints_have_another_name(plane: Plane) -> None:
+    steered = Steered(plane, Reports(rps={A: 50.0}))
+    source = {"eds_config": {"ads": {}, "resource_api_version": "V3"}, "service_name": "web-v2"}
+    await plane.publisher.push(GROUP, [cluster(eds_cluster_config=source), endpoints(name="web-v2")])
+    await steered.assignments.put(KEY, policy())
+    assert steered.served(A, "web-v2")["za"] == (0, 10_000)
+
+
+async def test_two_policies_of_a_group_share_one_overlay(steered: Steered) -> None:
+    await steered.plane.publisher.push(GROUP, [cluster(), endpoints(), cluster("api"), endpoints(name="api")])
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    await steered.assignments.put((GROUP, "api"), replace(policy(), cluster="api"))
+    assert steered.served(A)["za"] == steered.served(A, "api")["za"] == (0, 10_000)
+    await steered.assignments.delete(KEY)
+    assert steered.served(A) == PUSHED
+    assert steered.served(A, "api")["za"] == (0, 10_000)
+
+
+async def test_nodes_that_report_nothing_keep_the_pushed_weights(steered: Steered) -> None:
+    connect(steered.plane.fleet, B)
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    assert steered.served(B) == PUSHED
+    assert standing(steered, B) is Standing.PUSHED
+
+
+async def test_a_restart_moves_no_traffic(steered: Steered) -> None:
+    """What was decided is served from the first answer on, with the same version_info, and held until reports come."""
+    steered.reports.rps = {A: 150.0, B: 10.0}
+    await steered.assignments.put(KEY, policy())
+    await steered.step()
+    before = steered.served(A)
+    assert before["zb"][0] == 0
+    version = _version(steered.plane, A)
+    await steered.assignments.close()
+
+    again = steered.plane.restarted()
+    await again.publisher.load()
+    back = Steered(again, Reports(rps={}))
+    await back.assignments.load()
+    assert back.served(A) == before
+    assert _version(again, A) == version
+    await back.step(5)
+    assert back.served(A) == before, "nobody has come back yet"
+    assert standing(back, A) is Standing.HELD
+    back.reports.rps = {A: 150.0, B: 10.0}
+    await back.step()
+    assert back.shares(A)["za"] == pytest.approx(100 / 150, abs=0.05)
+
+
+async def test_what_was_decided_is_stored_now_and_then(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    await steered.step()
+    (doc,) = await steered.plane.store.docs(DECIDED_KIND)
+    assert doc.id == document_id(KEY)
+    assert json.loads(doc.body)["sources"][0]["source"]["zone"] == "za"
+    await steered.step(SAVE_EVERY_S)
+    assert await steered.plane.store.docs(DECIDED_KIND) == [doc], "nothing changed"
+
+
+async def test_a_store_that_is_down_stops_no_decision(steered: Steered, monkeypatch: pytest.MonkeyPatch) -> None:
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+
+    async def down(*_: object, **__: object) -> int:
+        raise UnavailableError("the store is down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steered.plane.store, "put_doc", down)
+        steered.reports.rps = {A: 150.0}
+        await steered.step()
+        assert "zb" in steered.shares(A)
+    await steered.step(SAVE_EVERY_S)
+    assert len(await steered.plane.store.docs(DECIDED_KIND)) == 1
+
+
+async def test_a_stored_assignment_that_cannot_be_read_is_decided_anew(steered: Steered) -> None:
+    await steered.assignments.put(KEY, policy())
+    await steered.plane.store.put_doc(DECIDED_KIND, document_id(KEY), b'{"sources": 3}')
+    back = Steered(steered.plane, Reports(rps={A: 50.0}))
+    await back.assignments.load()
+    assert back.served(A) == PUSHED
+    await back.step()
+    assert back.shares(A) == {"za": 1.0}
+
+
+async def test_a_preview_changes_nothing(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0}
+    found = await steered.assignments.preview(KEY, policy())
+    assert found.outcome is not None
+    assert found.outcome.decision.assignment.sources[A].shares() == {A: 1.0}
+    assert steered.served(A) == PUSHED
+    assert steered.events() == []
+    with pytest.raises(NotFoundError):
+        steered.assignments.at_work(KEY)
+
+
+async def test_a_decision_that_fails_ends_nothing(steered: Steered, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    from xds.control import assignments
+
+    monkeypatch.setattr(assignments, "TICK_S", 0.001)
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    monkeypatch.setattr(steered.reports, "demand", None)
+    steered.assignments.start()
+    async with asyncio.timeout(20):
+        while steered.assignments.failures < 2:
+            steered.assignments.at_work(KEY).due_at = 0.0
+            await asyncio.sleep(0.001)
+    monkeypatch.undo()
+    await steered.assignments.close()
+    assert steered.shares(A) == {"za": 1.0}
+
+
+async def test_capacity_is_learnt_from_what_backends_say(steered: Steered) -> None:
+    """Both zones serve 50 requests/s; the one says that it is at 90 % of what it can, the other at 10 %."""
+    utilisation = {"name": "application_utilization", "target": 0.5}
+    learnt = {"metric": utilisation, "rates": [{"per_endpoint_rps": 50}]}
+    steered.reports.rps = {A: 100.0}
+    busy, idle = ({"application_utilization": Metric(50, 50 * level)} for level in (0.9, 0.1))
+    steered.reports.flows = (Flow(A, A, 50.0, 0.0, 0, busy), Flow(A, B, 50.0, 0.0, 0, idle))
+    await steered.assignments.put(KEY, policy(capacity=learnt))
+    for _ in range(5):
+        await steered.step()
+    assert steered.shares(A)["zb"] > 0.5
+
+
+def _version(plane: Plane, locality: Locality) -> str:
+    view = plane.cache.resolve(Node("n", GROUP, locality))
+    assert view is not None
+    return view.snapshot.get(ENDPOINT).version_info

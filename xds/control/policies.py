@@ -1,0 +1,133 @@
+"""Policies of traffic assignment: documents of the store beside the snapshots, one for a cluster of a group."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from urllib.parse import quote, unquote
+
+import structlog
+
+from xds.load.policy import Policy
+from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
+from xds.store.base import Store
+
+KIND = "policy"
+DECIDED_KIND = "assignment"  # what was decided last, so that a restart moves no traffic
+POLICIES_LIMIT = 1_000
+ANY_ETAG = "*"
+_ETAG_BYTES = 4
+
+Key = tuple[str, str]  # group, cluster
+
+_log = structlog.get_logger(logger_name="xds.control.policies")
+
+
+def document_id(key: Key) -> str:
+    """The id under which the store keeps a document of a cluster."""
+    return "/".join(quote(part, safe="") for part in key)
+
+
+def key_of(identifier: str) -> Key:
+    """The group and cluster of a document."""
+    group, _, cluster = identifier.partition("/")
+    return unquote(group), unquote(cluster)
+
+
+def etag_of(policy: Policy) -> str:
+    """Names the content of a policy."""
+    body = json.dumps(policy.document(), sort_keys=True).encode()
+    return f"p-{blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"
+
+
+class PolicyTable:
+    """The policies of all groups: durable first, then in force. One change at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._policies: dict[Key, Policy] = {}
+        self._lock = asyncio.Lock()
+
+    def __iter__(self) -> Iterator[Key]:
+        """(group, cluster) of all policies, in order."""
+        return iter(sorted(self._policies))
+
+    def __len__(self) -> int:
+        return len(self._policies)
+
+    def find(self, key: Key) -> Policy | None:
+        """The policy of a cluster of a group, where there is one."""
+        return self._policies.get(key)
+
+    def get(self, key: Key) -> Policy:
+        """Raises ``NotFoundError``."""
+        found = self._policies.get(key)
+        if found is None:
+            raise NotFoundError(f"cluster {key[1]!r} of group {key[0]!r} has no policy of traffic assignment")
+        return found
+
+    def of(self, group: str) -> dict[str, Policy]:
+        """The policies of a group, by cluster."""
+        return {key[1]: self._policies[key] for key in self if key[0] == group}
+
+    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
+        """Kind and id of all that the store keeps for a group's policies."""
+        return tuple((kind, document_id(key)) for key in self if key[0] == group for kind in (KIND, DECIDED_KIND))
+
+    async def load(self) -> None:
+        """Put in force what the store holds. Raises ``StoreError``.
+
+        A policy that this release cannot read is left out, logged, and kept in the store.
+        """
+        for doc in await self._store.docs(KIND):
+            key = key_of(doc.id)
+            try:
+                self._policies[key] = Policy.parse(json.loads(doc.body), key[1])
+            except (ValueError, ValidationError) as error:
+                _log.error("policy.unreadable", group=key[0], cluster=key[1], error_message=str(error))
+
+    def check(self, key: Key, etag: str = "") -> None:
+        """Raises ``ConflictError`` where the policy is another than ``etag`` says, ``ValidationError`` for too many."""
+        held = self._policies.get(key)
+        if etag and (held is None or etag not in (ANY_ETAG, etag_of(held))):
+            told = "there is none" if held is None else f"it is {etag_of(held)}"
+            raise ConflictError(
+                f"the policy of cluster {key[1]!r} of group {key[0]!r} is not {etag}: {told}", 0, key[0]
+            )
+        if held is None and len(self._policies) >= POLICIES_LIMIT:
+            raise ValidationError([Violation("too_many", f"there cannot be more than {POLICIES_LIMIT} policies")])
+
+    async def put(self, key: Key, policy: Policy, etag: str = "") -> bool:
+        """Make this the policy of a cluster; False when it was already. Raises as ``check``, ``StoreError``."""
+        async with self._lock:
+            self.check(key, etag)
+            if self._policies.get(key) == policy:
+                return False
+            await self._store.put_doc(KIND, document_id(key), json.dumps(policy.document()).encode())
+            self._policies[key] = policy
+            _log.info("policy.put", group=key[0], cluster=key[1], strategy=str(policy.strategy))
+            return True
+
+    async def delete(self, key: Key, etag: str = "") -> None:
+        """Take a policy away. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``."""
+        async with self._lock:
+            self.get(key)
+            self.check(key, etag)
+            for kind in (KIND, DECIDED_KIND):
+                with suppress(NotFoundError):  # what matters is that it is gone
+                    await self._store.put_doc(kind, document_id(key), None)
+            self._policies.pop(key, None)
+            _log.info("policy.deleted", group=key[0], cluster=key[1])
+
+    async def forget(self, group: str) -> None:
+        """The group is deleted. Raises ``StoreError``."""
+        for key in [key for key in self if key[0] == group]:
+            await self.delete(key)
+
+    def dropped(self, group: str) -> None:
+        """The store let the policies go with the group."""
+        for key in [key for key in self._policies if key[0] == group]:
+            del self._policies[key]

@@ -1,0 +1,132 @@
+"""What stands in the way of a policy in the group it is for: warnings, for the group may be mended later. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from xds.codec import schema
+from xds.load.policy import Policy
+from xds.lower.endpoints import pushed_localities
+from xds.model.errors import WARNING, Violation
+from xds.model.resource import Resource
+from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.model.snapshot import Snapshot
+
+Find = Callable[[str, str], Resource | None]  # type URL and name to the resource that the group has
+
+_COMPARED_LIMIT = 500
+_SHOWN_LIMIT = 5
+_BALANCING_POLICY = "envoy.config.cluster.v3.LoadBalancingPolicy"
+_BY_LOCALITY_WEIGHT = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality"
+_EDS = 3  # Cluster.DiscoveryType
+
+
+def assignment_name(cluster: Resource | None) -> str:
+    """The name of the assignment that a cluster takes its endpoints from; empty where it takes them from elsewhere."""
+    references = cluster.references if cluster is not None else ()
+    return next((each.name for each in references if each.type_url == ENDPOINT), "")
+
+
+def review_policy(policy: Policy, find: Find, names: Iterable[str] = (), others: Iterable[str] = ()) -> list[Violation]:
+    """Warnings about a policy in its group.
+
+    ``find`` gives the group's resources, ``names`` are those of its clusters, ``others`` those that have a policy.
+    """
+    cluster = find(CLUSTER, policy.cluster)
+    if cluster is None:
+        return [_unknown(policy, names)]
+    name = assignment_name(cluster)
+    found = [*_of_cluster(policy, cluster), *_of_assignment(policy, name, find)]
+    earlier = (other for other in sorted(others) if name and other < policy.cluster)
+    first = next((other for other in earlier if assignment_name(find(CLUSTER, other)) == name), None)
+    if first is not None:
+        detail = f"it shares its endpoints {name!r} with cluster {first!r}, whose policy decides for both"
+        found.append(_warning(policy, "shared_endpoints", detail))
+    return found
+
+
+def finder(snapshot: Snapshot | None) -> Find:
+    """Finds in what a group is served; nothing before the first push."""
+    return lambda type_url, name: snapshot.get(type_url).resources.get(name) if snapshot is not None else None
+
+
+def _of_cluster(policy: Policy, cluster: Resource) -> Iterator[Violation]:
+    message = schema.require(CLUSTER)()
+    try:
+        message.ParseFromString(cluster.body)
+    except DecodeError:  # what is pushed was read before
+        return
+    found: Any = message
+    if found.type != _EDS:
+        detail = "it takes no endpoints over xDS (its type is not EDS): the policy has nothing to act on"
+        yield _warning(policy, "not_eds", detail)
+        return
+    if found.lrs_server.WhichOneof("config_source_specifier") != "self":
+        detail = "gRPC clients report no load of it"
+        yield _warning(policy, "no_load_reports", detail, "set lrs_server: {self: {}} where gRPC clients use it")
+    if not weighs_localities(found):
+        detail = "Envoy heeds no locality weights of it: requests are spread over the endpoints of all localities alike"
+        hint = "set common_lb_config: {locality_weighted_lb_config: {}}"
+        yield _warning(policy, "no_locality_weights", detail, hint)
+
+
+def _of_assignment(policy: Policy, name: str, find: Find) -> Iterator[Violation]:
+    if not name:
+        return
+    pushed = find(ENDPOINT, name)
+    if pushed is None:
+        yield _warning(policy, "no_assignment", f"the group has no endpoints of the name {name!r}")
+        return
+    localities = pushed_localities(pushed)
+    if len(localities) < 2:
+        yield _warning(policy, "one_locality", "its endpoints are in one locality: there is nothing to choose from")
+    without = [str(one) or "the unnamed one" for one in localities if policy.rate(one) is None]
+    if without and policy.capacity.metric is None:
+        shown = ", ".join(sorted(without)[:_SHOWN_LIMIT])
+        detail = f"no capacity is given for {shown}: requests go there only when all others fail"
+        yield _warning(policy, "no_capacity", detail)
+
+
+def weighs_localities(cluster: Any) -> bool:
+    """Whether Envoy shares the requests of a cluster out by the weights of localities."""
+    if cluster.HasField("load_balancing_policy"):  # it stands above the older fields
+        return _has_locality_weights(cluster.load_balancing_policy)
+    return bool(cluster.common_lb_config.HasField("locality_weighted_lb_config"))
+
+
+def _has_locality_weights(message: Any) -> bool:
+    """Looks into the policies that policies contain."""
+    if message.DESCRIPTOR.full_name != _BALANCING_POLICY:
+        set_fields = {field.name: value for field, value in message.ListFields()}
+        if "locality_weighted_lb_config" in set_fields:
+            return True
+        nested = (value for field, value in message.ListFields() if _is_balancing_policy(field))
+        return any(map(_has_locality_weights, (*nested, *filter(None, [set_fields.get("locality_lb_config")]))))
+    for policy in message.policies:
+        packed = policy.typed_extension_config.typed_config
+        made = schema.message_class(packed.type_url)
+        if made is None:
+            continue  # Envoy passes over what it does not know, and so does this
+        if packed.type_url.endswith(_BY_LOCALITY_WEIGHT):
+            return True
+        return _has_locality_weights(made.FromString(packed.value))
+    return False
+
+
+def _is_balancing_policy(field: Any) -> bool:
+    return field.message_type is not None and field.message_type.full_name == _BALANCING_POLICY
+
+
+def _unknown(policy: Policy, names: Iterable[str]) -> Violation:
+    close = get_close_matches(policy.cluster, islice(names, _COMPARED_LIMIT), n=1)
+    detail = "the group has no such cluster: the policy waits until one is pushed"
+    return _warning(policy, "unknown_cluster", detail, f"did you mean {close[0]!r}?" if close else "")
+
+
+def _warning(policy: Policy, code: str, detail: str, hint: str = "") -> Violation:
+    return Violation(code, detail, f"policy/{policy.cluster}", severity=WARNING, hint=hint)

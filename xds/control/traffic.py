@@ -1,0 +1,80 @@
+"""What a decision of traffic assignment rests on, put together from reports, the push and who is connected. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+
+from xds.load import figures
+from xds.load.assignment import Assignment, Demand, Observed, Target
+from xds.lower.endpoints import PushedLocality
+from xds.model.load_report import Metric
+from xds.model.node import Locality
+
+SOURCES_LIMIT = 64  # of a policy: each is a variant of the group's snapshot
+
+
+def observe(
+    reported: figures.Demand,
+    connected: Collection[Locality],
+    pushed: Mapping[Locality, PushedLocality],
+    previous: Assignment | None,
+    remembered_since: float,
+) -> Observed:
+    """Demand by source and the state of the targets.
+
+    Sources are the localities of who reported and who is ``connected``, and those of the ``previous`` assignment that
+    were heard of after ``remembered_since``: after a restart of the server its clients come back one by one. Where they
+    are more than ``SOURCES_LIMIT``, zones stand for their sub-zones, and of too many zones those with the least demand
+    are left to the pushed weights.
+    """
+    demand = {one.source: _demand(one) for one in reported.sources}
+    memory = previous.memory.sources if previous is not None else {}
+    remembered = (source for source, own in memory.items() if own.heard_at >= remembered_since)
+    for source in (*connected, *remembered):
+        demand.setdefault(source, Demand())
+    return Observed(bounded(demand), _targets(pushed, reported.flows))
+
+
+def bounded(demand: Mapping[Locality, Demand]) -> Mapping[Locality, Demand]:
+    """At most ``SOURCES_LIMIT`` sources."""
+    if len(demand) <= SOURCES_LIMIT:
+        return demand
+    zones: dict[Locality, list[Demand]] = defaultdict(list)
+    for source, own in demand.items():
+        zones[Locality(source.region, source.zone)].append(own)
+    summed = {zone: _sum(members) for zone, members in zones.items()}
+    largest = sorted(summed, key=lambda zone: (-summed[zone].rps, str(zone)))[:SOURCES_LIMIT]
+    return {zone: summed[zone] for zone in sorted(largest, key=str)}
+
+
+def _demand(own: figures.SourceDemand) -> Demand:
+    return Demand(own.rps, own.reported or None, own.nodes)
+
+
+def _sum(members: Iterable[Demand]) -> Demand:
+    found = list(members)
+    reported = [own.reported_at for own in found if own.reported_at is not None]
+    return Demand(sum(own.rps for own in found), max(reported, default=None), sum(own.nodes for own in found))
+
+
+def _targets(pushed: Mapping[Locality, PushedLocality], flows: Iterable[figures.Flow]) -> Mapping[Locality, Target]:
+    towards: dict[Locality, list[figures.Flow]] = defaultdict(list)
+    for flow in flows:
+        towards[flow.target].append(flow)
+    return {name: _target(own, towards[name]) for name, own in pushed.items()}
+
+
+def _target(own: PushedLocality, flows: list[figures.Flow]) -> Target:
+    load_rps = sum(flow.rps for flow in flows)
+    return Target(own.endpoints, own.healthy, own.priority, own.weight, load_rps, _averages(flows))
+
+
+def _averages(flows: Iterable[figures.Flow]) -> dict[str, float]:
+    """By name what the backends of a locality said on average, over all who asked them."""
+    summed: dict[str, Metric] = {}
+    for flow in flows:
+        for name, metric in flow.metrics.items():
+            held = summed.get(name, Metric(0, 0.0))
+            summed[name] = Metric(held.requests + metric.requests, held.total + metric.total)
+    return {name: metric.average for name, metric in summed.items() if metric.requests}
