@@ -26,9 +26,12 @@ class Traffic(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """What backends told of a metric: over how many requests, and the sum of what each said."""
+    """What backends told of a metric: over how many requests, and the sum of what each said.
 
-    requests: int
+    A whole number of requests in a report, not in a window that cuts through one.
+    """
+
+    requests: float
     total: float
 
     @property

@@ -79,7 +79,7 @@ class LoadDemand:
 class LoadRequest:
     """A LoadStatsRequest, read as far as somebody asks. ``node`` is still serialized.
 
-    Three readings of the same bytes: ``tallies`` for counting, a fifth of the time; ``loads``, ``load_at`` as values.
+    Three readings of the same bytes: ``tallies`` for counting, a fifth of the time; ``loads`` and `load_at` as values.
     All refuse the same: a cluster's report is believed as a whole or not at all.
     """
 
@@ -144,14 +144,21 @@ class LoadRequest:
                 pieces = pieces or _pieces(self.data)
                 yield _load(pieces[index])
 
-    def load_at(self, index: int) -> ClusterLoad | None:
-        """One cluster's report, without the time to read the others; None for one that cannot be."""
-        return _load(_pieces(self.data)[index])
+    def bare(self) -> bytes:
+        """The bytes without the node: Envoy's is 61 kB, and comes with every report."""
+        node = self._message.node
+        prefix = wire_pb2.LoadTally(node=node).SerializeToString() if node else b""
+        return self.data.removeprefix(prefix)
 
 
 def decode_load_request(data: bytes) -> LoadRequest:
     """Raises ``RemoteProtocolError`` for bytes that are none."""
     return LoadRequest(data)
+
+
+def load_at(data: bytes, index: int) -> ClusterLoad | None:
+    """One cluster's report, without the time to read the others; None for one that cannot be."""
+    return _load(_pieces(data)[index])
 
 
 def locality_of(data: bytes) -> Locality:

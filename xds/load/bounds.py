@@ -1,0 +1,41 @@
+"""How much of a fleet's load is kept. What a bound keeps out is counted under the bound's name.
+
+A window of traffic takes some 5 kB: three counters, each with 120 seconds and 62 minutes of eight bytes. So all windows
+take 330 MB at most, a thousand clusters between three localities and three 45 MB.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SECONDS = 120  # of buckets of one second
+MINUTES = 62  # of buckets of one minute: an hour, wherever in a minute it begins, and what comes late
+WINDOW_LIMIT_S = 3_600.0
+POINTS_LIMIT = 720  # of a series
+
+
+class Bounds(NamedTuple):
+    """``services`` are (source locality, cluster, service name), ``windows`` all of traffic, drops and metrics.
+
+    ``made_by_stream`` is how many of both a stream may bring in an hour, so that one client cannot use up what is there
+    for all. ``latest_bytes`` is of the latest reports, kept as they came, over all streams.
+    """
+
+    sources: int = 256
+    services: int = 30_000
+    windows: int = 65_536
+    targets: int = 128  # of a service
+    endpoints: int = 1_024  # likewise
+    metrics: int = 256  # likewise
+    categories: int = 32  # of drops, likewise; what is above has none
+    made_by_stream: int = 25_000
+    clusters: int = 20_000  # of one report
+    pages: int = 64  # of one stream
+    latest_bytes: int = 256 << 20
+    nodes_gone: int = 1_000
+
+
+IDLE_S = 3_600.0  # what nobody reported for so long is forgotten
+IDLE_WHEN_FULL_S = 120.0  # likewise, where a bound is reached
+SWEEP_S = 600.0
+SWEEP_WHEN_FULL_S = 10.0

@@ -1,0 +1,136 @@
+"""All windows, by source locality, cluster and service name: found, made as far as the bounds allow, and forgotten."""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections.abc import Iterator, Sized
+
+from xds.load.bounds import IDLE_S, IDLE_WHEN_FULL_S, SWEEP_S, SWEEP_WHEN_FULL_S, Bounds
+from xds.load.figures import UNCATEGORISED
+from xds.load.history import edge_of
+from xds.load.reporter import Reporter
+from xds.load.service import Service
+from xds.load.window import Counter, Window
+from xds.model.node import Locality
+from xds.protocol.load_wire import locality_of
+
+Services = dict[tuple[str, str], Service]
+_MADE_IN_S = 3_600.0
+
+
+class Shelf:
+    """``left_out`` counts what a bound kept out, by the bound's name."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.left_out: Counts[str] = Counts()
+        self.services = 0
+        self.windows = 0
+        self._sources: dict[Locality, Services] = {}
+        self._swept = 0.0
+
+    def place(self, reporter: Reporter) -> None:
+        """Show a reporter the services of its locality; where there are too many localities, those of nodes without."""
+        source = reporter.node.locality
+        if source not in self._sources and len(self._sources) >= self.bounds.sources:
+            self.left_out["sources"] += 1
+            source = Locality()
+        reporter.source, reporter.services = source, self._sources.setdefault(source, {})
+
+    def of_cluster(self, cluster: str) -> list[Service]:
+        return [service for service in self if service.cluster == cluster]
+
+    def __iter__(self) -> Iterator[Service]:
+        """A copy: reports may come meanwhile."""
+        for services in list(self._sources.values()):
+            yield from list(services.values())
+
+    def service(self, by: Reporter, cluster: str, service_name: str, now: float) -> Service | None:
+        """None where a bound does not allow another one."""
+        found = by.services.get((cluster, service_name))
+        if found is None and self._has_room("services", self.services, by, now):
+            found = Service(cluster, service_name, by.source)
+            by.services[cluster, service_name] = found
+            self.services += 1
+        return found
+
+    def named(self, by: Reporter, service: Service, where: bytes, now: float) -> Window | None:
+        """The window of a locality as reports have it."""
+        found = self.target(by, service, locality_of(where), now)
+        if found is not None and len(service.known) < 2 * self.bounds.targets:
+            service.known[where] = found
+        return found
+
+    def target(self, by: Reporter, service: Service, target: Locality, now: float) -> Window | None:
+        found = service.targets.get(target)
+        if found is None and self._allows(by, "targets", service.targets, now):
+            found = service.targets[target] = Window()
+        return found
+
+    def endpoint(self, by: Reporter, service: Service, key: tuple[Locality, str], now: float) -> Window | None:
+        found = service.endpoints.get(key)
+        if found is None and self._allows(by, "endpoints", service.endpoints, now):
+            found = service.endpoints[key] = Window()
+        return found
+
+    def metric(self, by: Reporter, service: Service, key: tuple[Locality, str, str], now: float) -> Counter | None:
+        found = service.metrics.get(key)
+        if found is None and self._allows(by, "metrics", service.metrics, now):
+            found = service.metrics[key] = Counter(2)
+        return found
+
+    def drop(self, by: Reporter, service: Service, category: str, now: float) -> Counter | None:
+        """Beyond the bound, drops of a category have none."""
+        found = service.drops.get(category)
+        if found is None and category and len(service.drops) >= self.bounds.categories:
+            self.left_out["categories"] += 1
+            return self.drop(by, service, UNCATEGORISED, now)
+        if found is None and self._has_room("windows", self.windows, by, now):
+            found = service.drops[category] = Counter(1)
+            self.windows += 1
+        return found
+
+    def sweep(self, now: float) -> None:
+        """Forget from time to time what nobody reports any more."""
+        if now - self._swept >= SWEEP_S:
+            self._forget(now, IDLE_S)
+
+    def _allows(self, by: Reporter, bound: str, windows: Sized, now: float) -> bool:
+        if len(windows) >= getattr(self.bounds, bound):
+            self.left_out[bound] += 1
+            return False
+        if not self._has_room("windows", self.windows, by, now):
+            return False
+        self.windows += 1
+        return True
+
+    def _has_room(self, bound: str, held: int, by: Reporter, now: float) -> bool:
+        """Whether one more may be made, by this client too; makes room for it where that can be."""
+        if now - by.made_since >= _MADE_IN_S:
+            by.made, by.made_since = 0, now
+        if by.made >= self.bounds.made_by_stream:
+            self.left_out["made_by_stream"] += 1
+            return False
+        limit: int = getattr(self.bounds, bound)
+        if held >= limit and now - self._swept >= SWEEP_WHEN_FULL_S:
+            freed = self._forget(now, IDLE_WHEN_FULL_S)
+            held -= freed[bound]
+        if held >= limit:
+            self.left_out[bound] += 1
+            return False
+        by.made += 1
+        return True
+
+    def _forget(self, now: float, idle_s: float) -> Counts[str]:
+        self._swept = now
+        before = Counts(services=self.services, windows=self.windows)
+        for services in self._sources.values():
+            for key, service in list(services.items()):
+                if service.pages == 0 and service.reported < now - idle_s:
+                    del services[key]
+                else:
+                    service.forget_before(edge_of(now - max(idle_s, IDLE_S)))
+        self._sources = {source: services for source, services in self._sources.items() if services}
+        self.services = sum(map(len, self._sources.values()))
+        self.windows = sum(service.windows for service in self)
+        return before - Counts(services=self.services, windows=self.windows)
