@@ -10,6 +10,7 @@ import pytest
 from tests.load.assignment_world import START, US, A, B, C, World, policy, target, world
 from xds.load.assign import assign
 from xds.load.assignment import Allotment, Assignment, Code, Demand, Observed, Standing
+from xds.load.drain import LONGEST_WAIT
 from xds.load.policy import Policy
 from xds.model.errors import ValidationError
 from xds.model.node import Locality
@@ -281,6 +282,29 @@ def test_draining_and_its_end_are_told_once() -> None:
         own.step()
         told.append(own.general() & {Code.DRAINED, Code.RESTORED})
     assert told == [{Code.DRAINED}, set(), {Code.RESTORED}, set()]
+
+
+def test_health_that_goes_up_and_down_moves_traffic_a_few_times_only() -> None:
+    own = _settled(world({A: 70, B: 20}, THREE))
+    moved = []
+    for interval in range(180):
+        own.targets[A] = target(10, 1 if interval // 3 % 2 else 10)
+        moved.append(own.step().is_changed)
+    assert sum(moved[:30]) > 1, "it does go up and down"
+    assert sum(moved[60:]) <= 3
+    own.targets[A] = target(10)
+    own.step(LONGEST_WAIT * 3 + 8)
+    assert own.shares(A) == {A: 1.0}
+
+
+def test_relapses_are_forgotten_after_a_long_time_of_health() -> None:
+    own = _settled(world({A: 70, B: 20}, THREE))
+    for healthy in (0, 10, 0, 10, 0, 10):
+        own.targets[A] = target(10, healthy)
+        own.step()
+    assert own.known().memory.lapses[A].times == 3
+    own.step(LONGEST_WAIT * 3 * 10)
+    assert not own.known().memory.lapses
 
 
 def test_traffic_comes_back_to_a_restored_zone_step_by_step() -> None:

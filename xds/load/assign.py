@@ -80,7 +80,7 @@ class _Deciding:
             source: hear(policy, demand, remembered.get(source), intervals, now)
             for source, demand in observed.demand.items()
         }
-        self.capacities = capacities(policy, observed.targets, previous.memory, intervals)
+        self.capacities = capacities(policy, observed.targets, previous.memory, now)
         self.capacity = self.capacities.rps
         self.alive = frozenset(name for name, rps in self.capacity.items() if rps > 0)
 
@@ -102,7 +102,7 @@ class _Deciding:
 
     def _memory(self) -> Memory:
         sources = {source: heard.memory for source, heard in self.heard.items() if heard.memory}
-        return Memory(self.now, sources, self.capacities.endpoint_rps, self.capacities.drained)
+        return Memory(self.now, sources, self.capacities.endpoint_rps, self.capacities.lapses)
 
     def _is_held(self, source: Locality) -> bool:
         before = self.previous.sources.get(source)

@@ -111,8 +111,21 @@ class SourceMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Lapse:
+    """That a locality had too few healthy endpoints: when last, and for the how manyeth time.
+
+    ``is_well``: it has enough again; it may still be drained for a while then.
+    """
+
+    ill_at: float
+    times: int
+    is_drained: bool
+    is_well: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
-    """What the next decision must know of this one: smoothed figures, and who is draining.
+    """What the next decision must know of this one: smoothed figures, and who is or was draining.
 
     ``endpoint_rps`` is what a healthy endpoint of each target can take, as learnt from the metric.
     """
@@ -120,7 +133,12 @@ class Memory:
     observed_at: float
     sources: Mapping[Locality, SourceMemory] = field(default_factory=dict)
     endpoint_rps: Mapping[Locality, float] = field(default_factory=dict)
-    drained: frozenset[Locality] = frozenset()
+    lapses: Mapping[Locality, Lapse] = field(default_factory=dict)
+
+    @property
+    def drained(self) -> frozenset[Locality]:
+        """The localities that take no share for lack of healthy endpoints."""
+        return frozenset(name for name, lapse in self.lapses.items() if lapse.is_drained)
 
 
 @dataclass(frozen=True, slots=True)

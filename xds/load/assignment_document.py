@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from xds.load.assignment import Allotment, Assignment, Memory, SourceAssignment, SourceMemory, Standing
+from xds.load.assignment import Allotment, Assignment, Lapse, Memory, SourceAssignment, SourceMemory, Standing
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 
@@ -28,7 +28,7 @@ def assignment_document(assignment: Assignment) -> dict[str, Any]:
             "observed_at": memory.observed_at,
             "sources": [{"source": asdict(source), **asdict(own)} for source, own in memory.sources.items()],
             "endpoint_rps": [{"target": asdict(target), "rps": rps} for target, rps in memory.endpoint_rps.items()],
-            "drained": [asdict(target) for target in sorted(memory.drained, key=str)],
+            "lapses": [{"target": asdict(target), **asdict(lapse)} for target, lapse in memory.lapses.items()],
         },
     }
 
@@ -57,8 +57,12 @@ def _memory(item: Any) -> Memory:
         for own in item["sources"]
     }
     learnt = {_locality(one["target"]): _finite(one["rps"]) for one in item["endpoint_rps"]}
-    drained = frozenset(_locality(one) for one in item["drained"])
-    return Memory(_finite(item["observed_at"]), sources, learnt, drained)
+    lapses = {_locality(one["target"]): _lapse(one) for one in item["lapses"]}
+    return Memory(_finite(item["observed_at"]), sources, learnt, lapses)
+
+
+def _lapse(item: Any) -> Lapse:
+    return Lapse(_finite(item["ill_at"]), _weight(item["times"], 1), bool(item["is_drained"]), bool(item["is_well"]))
 
 
 def _locality(item: Any) -> Locality:

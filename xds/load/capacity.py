@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, isfinite, log
 
-from xds.load.assignment import Code, Memory, Reason, Target
+from xds.load.assignment import Code, Lapse, Memory, Reason, Target
+from xds.load.drain import healthy_fraction, lapses, told
 from xds.load.policy import MetricTarget, Policy, Rate
+from xds.load.telling import named
 from xds.model.node import Locality
 
-# How much of a new measurement of capacity counts after one interval. Capacity changes when a release does, not
-# between two reports: the rest is noise, and following it would move traffic.
-LEARNING = 0.3
+# How much of a new measurement of capacity counts after one interval. Less capacity is believed soon: it means
+# overload. More is believed slowly: capacity grows with a release or a machine, not between two reports.
+LESS, MORE = 0.7, 0.2
 # A metric below this part of its target says little of what would be at the target: the backend hardly works.
 _TELLING = 0.01
 # More than any endpoint takes.
@@ -25,41 +27,34 @@ class Capacities:
 
     rps: Mapping[Locality, float]
     endpoint_rps: Mapping[Locality, float]
-    drained: frozenset[Locality]
+    lapses: Mapping[Locality, Lapse]
     reasons: tuple[Reason, ...]
 
 
-def capacities(policy: Policy, targets: Mapping[Locality, Target], memory: Memory, intervals: float) -> Capacities:
-    """What targets can take, ``intervals`` after ``memory``."""
+def capacities(policy: Policy, targets: Mapping[Locality, Target], memory: Memory, now: float) -> Capacities:
+    """What targets can take now, after ``memory``."""
+    intervals = max(now - memory.observed_at, 0.0) / policy.interval_s
     reasons: list[Reason] = []
     learnt = _learnt(policy, targets, memory, intervals, reasons)
     rps = {name: _capacity(policy, name, target, learnt) for name, target in targets.items()}
     known = {name: value for name, value in rps.items() if value is not None}
     for name in rps.keys() - known.keys():
-        detail = f"{_named(name)} takes no share: no rate of the policy matches it"
+        detail = f"{named(name)} takes no share: no rate of the policy matches it"
         reasons.append(Reason(Code.CAPACITY_UNKNOWN, detail, name))
     if policy.capacity.metric and not known:
         known = _unmeasured(targets, reasons)
-    drained = _drained(policy, targets, memory, reasons)
-    if not any(known.get(name, 0.0) for name in targets.keys() - drained) and any(known.values()):
+    lapsed = lapses(policy, targets, memory, now)
+    reasons += told(policy, targets, memory.lapses, lapsed)
+    left = {name: rps for name, rps in known.items() if name not in lapsed or not lapsed[name].is_drained}
+    if any(known.values()) and not any(left.values()):
         reasons.append(Reason(Code.DRAIN_IGNORED, "too few endpoints are healthy anywhere: nothing is drained"))
-        return Capacities(_complete(targets, known), learnt, drained, tuple(reasons))
-    left = {name: 0.0 if name in drained else value for name, value in known.items()}
-    return Capacities(_complete(targets, left), learnt, drained, tuple(reasons))
-
-
-def healthy_fraction(target: Target) -> float:
-    """The part of the endpoints that is healthy; 0 without endpoints."""
-    return min(max(target.healthy, 0), target.endpoints) / target.endpoints if target.endpoints > 0 else 0.0
+        left = known
+    return Capacities({name: left.get(name, 0.0) for name in targets}, learnt, lapsed, tuple(reasons))
 
 
 def smoothed(before: float, measured: float, weight: float, intervals: float) -> float:
     """An exponential average: after one interval the measurement counts for ``weight``, at once for nothing."""
     return before + (measured - before) * (1.0 - float((1.0 - weight) ** intervals))
-
-
-def _complete(targets: Mapping[Locality, Target], known: Mapping[Locality, float]) -> dict[Locality, float]:
-    return {name: known.get(name, 0.0) for name in targets}
 
 
 def _capacity(policy: Policy, name: Locality, target: Target, learnt: Mapping[Locality, float]) -> float | None:
@@ -96,7 +91,8 @@ def _learnt(
         if measured is not None:
             before = learnt.get(name, measured)
             # Of ratios: twice as much and half as much are equally far.
-            learnt[name] = exp(smoothed(log(before), log(measured), LEARNING, intervals))
+            weight = LESS if measured < before else MORE
+            learnt[name] = exp(smoothed(log(before), log(measured), weight, intervals))
     return learnt
 
 
@@ -110,7 +106,7 @@ def _measured(metric: MetricTarget, name: Locality, target: Target, reasons: lis
     if average is None:
         return None
     if not (isfinite(average) and isfinite(load) and average >= 0 and load >= 0):
-        detail = f"{metric.name} {average:g} at {load:g} requests/s of {_named(name)} is no measurement"
+        detail = f"{metric.name} {average:g} at {load:g} requests/s of {named(name)} is no measurement"
         reasons.append(Reason(Code.FIGURE_REFUSED, detail, name))
         return None
     healthy = healthy_fraction(target) * target.endpoints
@@ -123,29 +119,3 @@ def _unmeasured(targets: Mapping[Locality, Target], reasons: list[Reason]) -> di
     """Before anything was measured nothing is full, so that traffic stays near; shares are by healthy endpoints."""
     reasons.append(Reason(Code.CAPACITY_UNKNOWN, "the metric was not measured yet: no locality counts as full"))
     return {name: healthy_fraction(target) * target.endpoints * _PLENTY_RPS for name, target in targets.items()}
-
-
-def _drained(
-    policy: Policy, targets: Mapping[Locality, Target], memory: Memory, reasons: list[Reason]
-) -> frozenset[Locality]:
-    """Who is below the healthy fraction, or was and is not restored yet."""
-    drain = policy.drain
-    drained = frozenset(
-        name
-        for name, target in targets.items()
-        if target.endpoints > 0
-        and drain.below > 0
-        and healthy_fraction(target) < (drain.restore if name in memory.drained else drain.below)
-    )
-    for name in sorted(drained ^ (memory.drained & targets.keys()), key=str):
-        target = targets[name]
-        counts = f"{target.healthy} of {target.endpoints} endpoints of {_named(name)} are healthy"
-        if name in drained:
-            reasons.append(Reason(Code.DRAINED, f"{counts}, less than {drain.below:.0%}: it takes no share", name))
-        else:
-            reasons.append(Reason(Code.RESTORED, f"{counts} again, {drain.restore:.0%} or more", name))
-    return drained
-
-
-def _named(name: Locality) -> str:
-    return str(name) or "the locality without a name"

@@ -60,7 +60,7 @@ def band(policy: Policy, demand: Rates, capacity: Rates, taken: Rates) -> Band:
     ]
     middle, upper, lower = (_as_shares(flows, demand) for flows in placed)
     # With overload everywhere no edge is a capacity; the margin keeps noise between sources from moving traffic.
-    slack = factor * (1.0 + policy.hysteresis / 2) if factor > 1.0 else 1.0
+    slack = factor * (1.0 + policy.hysteresis) if factor > 1.0 else 1.0
     return Band(middle, (upper, lower), _scaled(capacity, slack), factor)
 
 

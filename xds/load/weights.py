@@ -16,6 +16,8 @@ from xds.model.node import Locality
 
 # Envoy refuses priorities above 128, and the failover between so many takes a proxy's time; the farthest share one.
 TIERS_LIMIT = 16
+# Weights of failover that differ by less than this part are left as they are: nobody uses them now.
+FAILOVER_TOLERANCE = 0.1
 
 Amounts = Mapping[Locality, float]
 
@@ -34,7 +36,7 @@ def allotments(
     others = [name for name, target in targets.items() if name not in used and target.endpoints > 0]
     below = _failover(policy, source, others, targets, capacity)
     kept = tuple(allotment for allotment in before if allotment.priority)
-    return (*split, *(kept if _is_alike(kept, below, policy.minimum_change) else below))
+    return (*split, *(kept if _is_alike(kept, below) else below))
 
 
 def pushed_allotments(targets: Mapping[Locality, Target]) -> tuple[Allotment, ...]:
@@ -89,11 +91,11 @@ def _tier(amounts: Amounts, priority: int, *, floor: int) -> tuple[Allotment, ..
     return tuple(Allotment(name, priority, raised[name]) for name in sorted(raised, key=_key) if raised[name])
 
 
-def _is_alike(kept: Sequence[Allotment], below: Sequence[Allotment], tolerance: float) -> bool:
+def _is_alike(kept: Sequence[Allotment], below: Sequence[Allotment]) -> bool:
     """Whether failover stands in the same order with nearly the same weights."""
     same = [one[:2] for one in kept] == [one[:2] for one in below]
     return same and all(
-        abs(old.weight - now.weight) <= tolerance * WEIGHT_TOTAL for old, now in zip(kept, below, strict=True)
+        abs(old.weight - now.weight) <= FAILOVER_TOLERANCE * WEIGHT_TOTAL for old, now in zip(kept, below, strict=True)
     )
 
 
