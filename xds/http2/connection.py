@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hpack import Decoder, HPACKError
+from hpack import Decoder, HPACKError, OversizedHeaderListError
 
 from xds.http2 import frames, headers
 from xds.http2.events import STREAM_WINDOW, Broken, Closed, Event, HalfClosed, Message, Opened, Stream
@@ -18,6 +18,7 @@ from xds.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
+    DEFAULT_HEADER_TABLE,
     DEFAULT_MAX_FRAME,
     DEFAULT_WINDOW,
     END_HEADERS,
@@ -35,6 +36,9 @@ from xds.http2.frames import (
     ErrorCode,
     Http2Error,
     StreamError,
+    check_connection,
+    check_size,
+    check_stream,
     frame,
     unpadded,
 )
@@ -42,10 +46,12 @@ from xds.http2.messages import MessageError
 from xds.http2.sender import Sender
 
 CONNECTION_WINDOW = 1 << 20  # what waits to be read, over all its streams
-HEADER_BLOCK_LIMIT = 64 << 10
-UNFINISHED_LIMIT = 4  # messages of the largest size, not whole yet, over all streams
+HEADER_BLOCK_LIMIT = 16 << 10  # what gRPC's C core takes at most; it takes some 10 ms to read as it is
+LENT_LIMIT = 4  # messages of the largest size that nobody has taken yet, over all streams
 _WINDOW_UPDATE_HEAD = 4 << 8 | WINDOW_UPDATE
 _PRIORITY_BYTES = 5
+_BUSY = frozenset({DATA, HEADERS, CONTINUATION, WINDOW_UPDATE})
+_STREAMS_PER_NOISE = 64  # that a change of the initial window goes through in the time of another frame
 
 
 class Limits(NamedTuple):
@@ -59,23 +65,30 @@ DEFAULT_LIMITS = Limits()
 
 
 class ServerConnection:
-    """One connection. ``receive`` what comes in; write what ``outgoing`` returns."""
+    """One connection. ``receive`` what comes in; write what ``outgoing`` returns.
+
+    ``noise`` counts what came and brought no call further: pings, settings, resets, frames without content, faults. An
+    honest client makes little of it; whoever owns the connection bounds it.
+    """
 
     __slots__ = (
-        "_block", "_block_flags", "_block_stream", "_decoder", "_last_id", "_limits", "_owed", "_partial", "_sender",
-        "_settled", "_window", "is_going_away", "streams",
+        "_block", "_block_flags", "_block_stream", "_decoder", "_last_id", "_lent", "_limits", "_owed", "_partial",
+        "_seen_id", "_sender", "_settled", "_window", "is_going_away", "noise", "streams",
     )  # fmt: skip
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.streams: dict[int, Stream] = {}
         self.is_going_away = False
+        self.noise = 0
         self._limits = limits
         self._sender = Sender(self.streams)
-        self._decoder = Decoder()
+        self._decoder = Decoder(HEADER_BLOCK_LIMIT)
         self._window = CONNECTION_WINDOW
         self._owed = 0  # received, and not given back to the connection's window
         self._partial = b""
-        self._last_id = 0
+        self._lent = 0  # over all streams
+        self._last_id = 0  # taken up
+        self._seen_id = 0  # opened by the client
         self._settled: bool | None = None  # None: before the preface; True: the peer's SETTINGS are known
         self._block: bytearray | None = None
         self._block_stream = self._block_flags = 0
@@ -102,10 +115,12 @@ class ServerConnection:
 
     def end(self, stream: Stream, status: int, message: str = "", metadata: headers.Fields = ()) -> None:
         """End the call, once all that was sent before is through."""
+        self._hear_no_more(stream)
         self._sender.last(stream, headers.trailers(status, message, metadata, only=not stream.head_sent))
 
     def refuse(self, stream: Stream, http_status: int) -> None:
         """End a stream that is no call of gRPC's."""
+        self._hear_no_more(stream)
         self._sender.last(stream, headers.encode(((":status", str(http_status)),)))
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
@@ -128,12 +143,24 @@ class ServerConnection:
         """A message of the stream was taken: when it was the last that waits, more may come."""
         stream.unread -= 1
         if not stream.unread:
+            if stream.lent:
+                self._lent -= stream.lent
+                stream.lent = 0
             self._give_back(stream)
+
+    def _hear_no_more(self, stream: Stream) -> None:
+        stream.is_over = True
+        self._release(stream)
+
+    def _release(self, stream: Stream) -> None:
+        """What came on it, read or not, holds up the other streams no longer."""
+        self._lent -= stream.lent
+        owed, stream.owed, stream.lent = stream.owed, 0, 0
+        self._return_to_connection(owed)
 
     def _forget(self, stream: Stream) -> bool:
         self._sender.drop(stream)
-        self._return_to_connection(stream.owed)
-        stream.owed = 0
+        self._release(stream)
         return self.streams.pop(stream.id, None) is not None
 
     def _give_back(self, stream: Stream) -> None:
@@ -194,6 +221,8 @@ class ServerConnection:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
         if (kind == CONTINUATION) != (self._block is not None):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frame type {kind} amid, or without, a header block")
+        if kind not in _BUSY:
+            self.noise += 1
         handle = _HANDLERS.get(kind)
         if handle is None:
             return  # RFC 9113 4.1: "Implementations MUST ignore and discard frames of unknown types."
@@ -218,13 +247,14 @@ class ServerConnection:
             return
         stream.window -= size
         stream.owed += size
-        if stream.half_closed or stream.window < 0:
-            code = ErrorCode.STREAM_CLOSED if stream.half_closed else ErrorCode.FLOW_CONTROL_ERROR
-            self._break(events, stream, code)
+        if stream.half_closed or stream.is_over or stream.window < 0:
+            self._drop_data(events, stream, flags)
             return
         try:
             pieces = stream.assembler.feed(data, start, end)
         except MessageError as error:
+            self._hear_no_more(stream)
+            stream.half_closed = bool(flags & END_STREAM)
             events.append(Broken(stream, error))
             return
         for piece in pieces:
@@ -232,8 +262,19 @@ class ServerConnection:
             events.append(Message(stream, piece))
         if flags & END_STREAM:
             self._half_close(events, stream)
+        elif start == end:
+            self.noise += 1
         elif not stream.unread and stream.window * 2 <= STREAM_WINDOW:
             self._make_room(events, stream)
+
+    def _drop_data(self, events: list[Event], stream: Stream, flags: int) -> None:
+        if stream.half_closed:
+            self._break(events, stream, ErrorCode.STREAM_CLOSED)
+        elif stream.window < 0:
+            self._break(events, stream, ErrorCode.FLOW_CONTROL_ERROR)
+        else:
+            self._release(stream)
+            stream.half_closed = bool(flags & END_STREAM)
 
     def _padded_data(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         body = unpadded(payload) if flags & PADDED else payload
@@ -241,20 +282,25 @@ class ServerConnection:
 
     def _make_room(self, events: list[Event], stream: Stream) -> None:
         """A message longer than the window comes in only if the window moves on while nobody can read it yet."""
-        unfinished = sum(each.assembler.held for each in self.streams.values())
-        if unfinished > UNFINISHED_LIMIT * self._limits.message_bytes:
+        stream.lent += stream.owed
+        self._lent += stream.owed
+        if self._lent > LENT_LIMIT * self._limits.message_bytes:
             self._break(events, stream, ErrorCode.ENHANCE_YOUR_CALM)
         else:
             self._give_back(stream)
 
     def _half_close(self, events: list[Event], stream: Stream) -> None:
         stream.half_closed = True
+        if stream.is_over:
+            return
         if stream.assembler.held:
+            self._hear_no_more(stream)
             events.append(Broken(stream, MessageError("a message that ends too early")))
         else:
             events.append(HalfClosed(stream))
 
     def _break(self, events: list[Event], stream: Stream, code: ErrorCode) -> None:
+        self.noise += 1
         self.reset(stream, code)
         events.append(Closed(stream, code))
 
@@ -265,6 +311,8 @@ class ServerConnection:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"headers on stream {stream_id}")
         payload = unpadded(payload) if flags & PADDED else payload
         if flags & frames.PRIORITY_GIVEN:
+            if len(payload) < _PRIORITY_BYTES:
+                raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "headers without the priority that they announce")
             if NUMBER.unpack_from(payload)[0] & MAX_WINDOW == stream_id:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} depends on itself")
             payload = payload[_PRIORITY_BYTES:]
@@ -287,20 +335,28 @@ class ServerConnection:
     def _end_block(self, events: list[Event]) -> None:
         block, self._block = self._block, None
         assert block is not None
-        try:
-            fields = [(str(name), str(value)) for name, value in self._decoder.decode(bytes(block))]
-        except (HPACKError, UnicodeDecodeError) as error:
-            raise Http2Error(ErrorCode.COMPRESSION_ERROR, f"headers: {error}") from error
+        fields = self._decode(bytes(block))
         stream_id, ends = self._block_stream, bool(self._block_flags & END_STREAM)
         if stream_id in self.streams:
             self._end_request(events, self.streams[stream_id], fields, ends)
-        elif stream_id > self._last_id:
+        elif stream_id > self._seen_id:
             self._open(events, stream_id, fields, ends)
         else:
             # It has ended here, and the client could not know.
-            self._sender.reset(stream_id, ErrorCode.STREAM_CLOSED)
+            self._reset_unknown(stream_id, ErrorCode.STREAM_CLOSED)
+
+    def _decode(self, block: bytes) -> list[tuple[str, str]]:
+        headers.check_updates(block)
+        try:
+            decoded = self._decoder.decode(block, raw=True)
+        except OversizedHeaderListError as error:
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too long a list of headers") from error
+        except HPACKError as error:
+            raise Http2Error(ErrorCode.COMPRESSION_ERROR, f"headers: {error}") from error
+        return [(str(name, "latin-1"), str(value, "latin-1")) for name, value in decoded]
 
     def _open(self, events: list[Event], stream_id: int, fields: list[tuple[str, str]], ends: bool) -> None:
+        self._seen_id = stream_id
         if self.is_going_away:
             return  # GOAWAY has told the client that it is not taken up
         self._last_id = stream_id
@@ -309,7 +365,7 @@ class ServerConnection:
                 raise StreamError(ErrorCode.REFUSED_STREAM, "too many streams")
             head = headers.read_request(fields)
         except StreamError as error:
-            self._sender.reset(stream_id, error.code)
+            self._reset_unknown(stream_id, error.code)
             return
         stream = Stream(stream_id, self._sender.initial_window, self._limits.message_bytes)
         self.streams[stream_id] = stream
@@ -334,37 +390,40 @@ class ServerConnection:
 
     def _priority(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         """RFC 9113 5.3.2: priorities mean nothing any more; what cannot be is still refused."""
-        _check_stream(stream_id)
-        _check_size(payload, _PRIORITY_BYTES)
+        check_stream(stream_id)
+        check_size(payload, _PRIORITY_BYTES)
         if NUMBER.unpack_from(payload)[0] & MAX_WINDOW == stream_id:
             self._stream_error(events, stream_id, ErrorCode.PROTOCOL_ERROR)
 
     def _rst_stream(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        _check_stream(stream_id)
-        _check_size(payload, NUMBER.size)
+        check_stream(stream_id)
+        check_size(payload, NUMBER.size)
         self._check_known(stream_id)
         stream = self.streams.get(stream_id)
         if stream is not None and self._forget(stream):
             events.append(Closed(stream, NUMBER.unpack(payload)[0]))
 
     def _settings(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        _check_connection(stream_id)
+        check_connection(stream_id)
         if flags & ACK:
-            _check_size(payload, 0)
+            check_size(payload, 0)
             return
         if len(payload) % SETTING.size:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
         self._settled = True
         for name, value in SETTING.iter_unpack(payload):
             self._set(name, value)
+        window = dict(SETTING.iter_unpack(payload)).get(frames.INITIAL_WINDOW_SIZE)  # the last counts
+        if window is not None and window != self._sender.initial_window:
+            self.noise += len(self.streams) // _STREAMS_PER_NOISE
+            self._sender.set_initial_window(window, events)
         self._sender.out.append(frame(frames.SETTINGS, ACK, 0))
-        self._sender.pump_blocked(events)
 
     def _set(self, name: int, value: int) -> None:
-        if name == frames.INITIAL_WINDOW_SIZE:
-            if value > MAX_WINDOW:
-                raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"an initial window of {value}")
-            self._sender.set_initial_window(value)
+        if name == frames.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"an initial window of {value}")
+        if name == frames.HEADER_TABLE_SIZE and value < DEFAULT_HEADER_TABLE:
+            self._sender.empty_table()
         elif name == frames.MAX_FRAME_SIZE:
             if not DEFAULT_MAX_FRAME <= value <= frames.LARGEST_MAX_FRAME:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes")
@@ -376,18 +435,18 @@ class ServerConnection:
         raise Http2Error(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE of a client")
 
     def _ping(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        _check_connection(stream_id)
-        _check_size(payload, 8)
+        check_connection(stream_id)
+        check_size(payload, 8)
         if not flags & ACK:
             self._sender.out.append(frame(frames.PING, ACK, 0, payload))
 
     def _goaway(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         """The peer opens no more streams, and closes the connection when it needs it no more."""
-        _check_connection(stream_id)
+        check_connection(stream_id)
         LAST_AND_CODE.unpack_from(payload)
 
     def _odd_window_update(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        _check_size(payload, NUMBER.size)
+        check_size(payload, NUMBER.size)
         self._window_update(events, stream_id, NUMBER.unpack(payload)[0] & MAX_WINDOW)
 
     def _window_update(self, events: list[Event], stream_id: int, size: int) -> None:
@@ -407,7 +466,7 @@ class ServerConnection:
             self._sender.grow_stream(stream, size, events)
 
     def _check_known(self, stream_id: int) -> None:
-        if stream_id > self._last_id or not stream_id % 2:
+        if stream_id > self._seen_id or not stream_id % 2:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} was never opened")
 
     def _stream_error(self, events: list[Event], stream_id: int, code: ErrorCode) -> None:
@@ -415,22 +474,11 @@ class ServerConnection:
         if stream is not None:
             self._break(events, stream, code)
         else:
-            self._sender.reset(stream_id, code)
+            self._reset_unknown(stream_id, code)
 
-
-def _check_stream(stream_id: int) -> None:
-    if not stream_id:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame of a stream on the connection")
-
-
-def _check_connection(stream_id: int) -> None:
-    if stream_id:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a frame of the connection on stream {stream_id}")
-
-
-def _check_size(payload: bytes, size: int) -> None:
-    if len(payload) != size:
-        raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"{len(payload)} bytes where {size} must be")
+    def _reset_unknown(self, stream_id: int, code: ErrorCode) -> None:
+        self.noise += 1
+        self._sender.reset(stream_id, code)
 
 
 _Handler = Callable[[ServerConnection, list[Event], int, int, bytes], None]

@@ -22,7 +22,8 @@ class Stream:
     """One stream as its connection sees it. ``call`` is the shell's."""
 
     __slots__ = (
-        "assembler", "call", "half_closed", "head_sent", "id", "owed", "pending", "send_window", "unread", "window",
+        "assembler", "call", "half_closed", "head_sent", "id", "is_over", "lent", "owed", "pending", "send_window",
+        "unread", "window",
     )  # fmt: skip
 
     def __init__(self, stream_id: int, send_window: int, message_bytes: int) -> None:
@@ -33,8 +34,10 @@ class Stream:
         self.head_sent = False
         self.window = STREAM_WINDOW  # what the client may still send
         self.owed = 0  # received, and not given back to the connection's window
+        self.lent = 0  # of what came: given back to the window although nobody has taken it
         self.unread = 0  # messages that nobody has taken yet
         self.half_closed = False
+        self.is_over = False  # we need no more of the request: what still comes is dropped
         self.assembler = Assembler(message_bytes)
 
 

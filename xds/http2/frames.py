@@ -9,6 +9,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_HEADER_BYTES = 9
 DEFAULT_WINDOW = 65_535
 DEFAULT_MAX_FRAME = 16_384
+DEFAULT_HEADER_TABLE = 4_096
 LARGEST_MAX_FRAME = 2**24 - 1
 MAX_WINDOW = 2**31 - 1
 LAST_STREAM_ID = 2**31 - 1
@@ -63,6 +64,24 @@ class StreamError(Exception):
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
     """A whole frame."""
     return HEADER.pack(len(payload) << 8 | kind, flags, stream_id) + payload
+
+
+def check_stream(stream_id: int) -> None:
+    """Of frames that belong to a stream."""
+    if not stream_id:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame of a stream on the connection")
+
+
+def check_connection(stream_id: int) -> None:
+    """Of frames that belong to the connection."""
+    if stream_id:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a frame of the connection on stream {stream_id}")
+
+
+def check_size(payload: bytes, size: int) -> None:
+    """Of frames that have one size."""
+    if len(payload) != size:
+        raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"{len(payload)} bytes where {size} must be")
 
 
 def unpadded(payload: bytes) -> bytes:

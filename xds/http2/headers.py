@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from xds.http2.frames import ErrorCode, StreamError
+from xds.http2.frames import ErrorCode, Http2Error, StreamError
 
 Fields = Sequence[tuple[str, str]]
 
 _PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
 # RFC 9113 8.2.2: "connection-specific header fields".
 _FORBIDDEN = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
+# RFC 9113 8.2.1.
+_NAME = re.compile(r"[!-9;-@\[-~]+")
+_NOT_IN_VALUES = re.compile(r"[\0\r\n]")
 _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT_DIGITS = 8
 # What gRPC's percent encoding leaves as it is: printable ASCII but for "%".
@@ -69,8 +73,10 @@ def check_trailers(fields: Iterable[tuple[str, str]]) -> None:
 def _check_field(name: str, value: str) -> None:
     if name in _FORBIDDEN or (name == "te" and value != "trailers"):
         raise _malformed(f"the header {name}")
-    if not name or name != name.lower():
+    if not _NAME.fullmatch(name):
         raise _malformed(f"the header name {name!r}")
+    if _NOT_IN_VALUES.search(value):
+        raise _malformed(f"the value of the header {name}")
 
 
 def _malformed(what: str) -> StreamError:
@@ -99,9 +105,24 @@ def trailers(status: int, message: str, metadata: Fields = (), *, only: bool) ->
     """The header block that ends a call; ``only`` when there is no other before it ("Trailers-Only")."""
     fields: list[tuple[str, str]] = [("grpc-status", str(status))]
     if message:
-        fields.append(("grpc-message", quote(message, safe=_PLAIN)))
+        fields.append(("grpc-message", quote(message, safe=_PLAIN, errors="replace")))
     fields += metadata
     return (RESPONSE_HEAD if only else b"") + encode(fields)
+
+
+def check_updates(block: bytes) -> None:
+    """A header block begins with at most two updates of the table's size (RFC 7541 4.2); reading more of them would
+    only cost time. Raises ``Http2Error``."""
+    at = updates = 0
+    while at < len(block) and block[at] & 0xE0 == 0x20:
+        updates += 1
+        if updates > 2:
+            raise Http2Error(ErrorCode.COMPRESSION_ERROR, "a header block of table sizes")
+        goes_on = block[at] & 0x1F == 0x1F
+        at += 1
+        while goes_on and at < len(block):
+            goes_on = block[at] >= 0x80
+            at += 1
 
 
 def _string(data: bytes) -> bytes:

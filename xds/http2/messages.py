@@ -75,11 +75,13 @@ class Assembler:
         if flag > 1:
             raise MessageError(f"a message with the flag {flag}")
         if size > self._limit:
-            raise MessageError(f"a message of {size} bytes, {self._limit} are allowed", too_large=True)
+            raise MessageError(f"a message of {size} bytes is larger than {self._limit}", too_large=True)
 
 
 def decompress(data: bytes, encoding: str, limit: int) -> bytes:
     """A message that came compressed. Raises ``MessageError``: unknown encoding, broken, or larger than ``limit``."""
+    if encoding == "identity":
+        raise MessageError("a message that says to be compressed, in a request that says it is not")
     if encoding not in _WINDOW_BITS:
         raise MessageError(f"messages are not understood in the encoding {encoding}", unsupported=True)
     reader = zlib.decompressobj(_WINDOW_BITS[encoding])
@@ -88,7 +90,7 @@ def decompress(data: bytes, encoding: str, limit: int) -> bytes:
     except zlib.error as error:
         raise MessageError(f"a message that is not {encoding}: {error}") from error
     if len(plain) > limit:
-        raise MessageError(f"a message of more than {limit} bytes", too_large=True)
+        raise MessageError(f"a message that is larger than {limit} bytes when decompressed", too_large=True)
     if not reader.eof:
         raise MessageError(f"a message whose {encoding} ends too early")
     return plain

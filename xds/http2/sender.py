@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from xds.http2 import headers
 from xds.http2.events import Event, Stream, Waiting, Written
 from xds.http2.frames import (
@@ -21,18 +23,22 @@ from xds.http2.frames import (
 )
 from xds.http2.messages import PREFIX_BYTES, prefix
 
+_EMPTY_TABLE = b"\x20"  # RFC 7541 6.3: from now on the sender's table holds nothing
+
 
 class Sender:
     """What one connection sends; take ``out`` and write it."""
 
-    __slots__ = ("_blocked", "_initial_window", "_max_frame", "_streams", "_window", "out")
+    __slots__ = ("_blocked", "_initial_window", "_max_frame", "_streams", "_table", "_window", "out")
 
     def __init__(self, streams: dict[int, Stream]) -> None:
         self.out: list[bytes | memoryview] = []
         self._streams = streams
-        self._blocked: dict[int, None] = {}  # streams with pending bytes, longest waiting first
+        # Streams that wait for the connection's window alone, longest waiting first.
+        self._blocked: OrderedDict[int, Stream] = OrderedDict()
         self._window = self._initial_window = DEFAULT_WINDOW
         self._max_frame = DEFAULT_MAX_FRAME
+        self._table: bytes | None = None  # what the next header block tells of our table, once; None: nothing yet
 
     @property
     def initial_window(self) -> int:
@@ -56,7 +62,10 @@ class Sender:
             self._window -= size
             self.out.append(HEADER.pack(size << 8, 0, stream.id) + prefix(len(message)) + message)
             return True
-        stream.pending += (Waiting(memoryview(prefix(len(message))), False), Waiting(memoryview(message), False))
+        # The prefix shares a frame with what it tells of, when it may go at once.
+        first = memoryview(prefix(len(message)) + message[: self._max_frame - PREFIX_BYTES])
+        rest = memoryview(message)[len(first) - PREFIX_BYTES :]
+        stream.pending += (Waiting(first, False), Waiting(rest, False)) if rest else (Waiting(first, False),)
         return self._pump(stream)
 
     def last(self, stream: Stream, block: bytes) -> None:
@@ -74,16 +83,21 @@ class Sender:
 
     # What the peer allows
 
-    def set_initial_window(self, size: int) -> None:
+    def set_initial_window(self, size: int, events: list[Event]) -> None:
         """SETTINGS_INITIAL_WINDOW_SIZE: open streams are given, or lose, the difference. Raises ``Http2Error``."""
-        for stream in self._streams.values():
-            stream.send_window += size - self._initial_window
-            if stream.send_window > MAX_WINDOW:
+        grown, self._initial_window = size - self._initial_window, size
+        for stream in list(self._streams.values()):
+            if stream.send_window + grown > MAX_WINDOW:
                 raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "an initial window that makes others too large")
-        self._initial_window = size
+            self.grow_stream(stream, grown, events)
 
     def set_max_frame(self, size: int) -> None:
         self._max_frame = size
+
+    def empty_table(self) -> None:
+        """The peer wants a smaller table. We use none, but strict decoders want to be told (RFC 7541 4.2)."""
+        if self._table is None:
+            self._table = _EMPTY_TABLE
 
     def grow(self, size: int, events: list[Event]) -> None:
         """The connection's window grows. Raises ``Http2Error``."""
@@ -91,7 +105,7 @@ class Sender:
         if self._window > MAX_WINDOW:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"a window that grows by {size}")
         if self._blocked:
-            self.pump_blocked(events)
+            self._pump_blocked(events)
 
     def grow_stream(self, stream: Stream, size: int, events: list[Event]) -> None:
         """A stream's window grows. The caller has checked it."""
@@ -99,10 +113,9 @@ class Sender:
         if stream.pending and self._pump(stream):
             events.append(Written(stream))
 
-    def pump_blocked(self, events: list[Event]) -> None:
-        """The windows may have grown for all streams."""
-        for stream_id in list(self._blocked):
-            stream = self._streams[stream_id]
+    def _pump_blocked(self, events: list[Event]) -> None:
+        while self._blocked and self._window > 0:
+            stream = next(iter(self._blocked.values()))
             if self._pump(stream):
                 events.append(Written(stream))
 
@@ -115,7 +128,10 @@ class Sender:
                 return True
             size = min(len(data), stream.send_window, self._window, self._max_frame)
             if size <= 0 < len(data):
-                self._blocked[stream.id] = None
+                if stream.send_window > 0:
+                    self._blocked[stream.id] = stream
+                else:
+                    self._blocked.pop(stream.id, None)  # its own window tells when to go on
                 return False
             stream.send_window -= size
             self._window -= size
@@ -136,6 +152,8 @@ class Sender:
         self._streams.pop(stream.id, None)
 
     def _send_block(self, stream_id: int, block: bytes | memoryview, flags: int) -> None:
+        if self._table:
+            block, self._table = self._table + block, b""
         kind, at, size = HEADERS, 0, len(block)
         while size - at > self._max_frame:
             self.out += (HEADER.pack(self._max_frame << 8 | kind, flags, stream_id), block[at : at + self._max_frame])

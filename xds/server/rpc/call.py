@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 from urllib.parse import quote
@@ -18,7 +19,10 @@ from xds.server.wakeup import Wakeup
 
 FIRST_MESSAGE_S = 0.1  # real clients send it along with the call
 _BINARY = "-bin"
-Metadata = tuple[tuple[str, str | bytes], ...]
+_TEXT = re.compile(r"[ -~]*")
+_KEY = re.compile(r"[a-z0-9_.-]+")
+_DECOMPRESSED_AT_ONCE = 1 << 10  # a longer message may become a thousand times as long: not on the loop
+Metadata = Iterable[tuple[str, str | bytes]]
 
 
 class CallEndedError(grpc.RpcError):  # type: ignore[misc]
@@ -140,13 +144,22 @@ class Call:
         self._wire.taken(self._stream)
         if compressed:
             data = await self._decompressed(data)
-        return data if self._deserialize is None else self._deserialize(data)
+        return data if self._deserialize is None else await self._deserialized(data)
 
     async def _decompressed(self, data: bytes) -> bytes:
         try:
+            if len(data) > _DECOMPRESSED_AT_ONCE:
+                return await asyncio.to_thread(decompress, data, self._encoding, self._wire.message_bytes)
             return decompress(data, self._encoding, self._wire.message_bytes)
         except MessageError as error:
             await self.abort(_code_of(error), str(error))
+
+    async def _deserialized(self, data: bytes) -> Any:
+        assert self._deserialize is not None
+        try:
+            return self._deserialize(data)
+        except Exception:  # whatever a parser raises: the client's fault, not ours
+            await self.abort(grpc.StatusCode.INTERNAL, "the request cannot be parsed")
 
     async def requests(self) -> AsyncIterator[Any]:
         """The messages of the request, as handlers of streams are given them."""
@@ -166,11 +179,12 @@ class Call:
             self._written.clear()
             is_through = not stream.pending
 
-    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Fields = ()) -> NoReturn:
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
         """End the call with this status."""
+        trailing = _fields(trailing_metadata)
         if not self._was_heard and not self._half_closed:
             await self._first_message()
-        self._trailing = trailing_metadata or self._trailing
+        self._trailing = trailing or self._trailing
         self.conclude(code, details)
         raise grpc.aio.AbortError(details)
 
@@ -179,13 +193,15 @@ class Call:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._heard.wait(), FIRST_MESSAGE_S)
 
-    async def send_initial_metadata(self, metadata: Fields) -> None:
-        """Send the head of the response before its first message."""
+    async def send_initial_metadata(self, metadata: Metadata) -> None:
+        """Send the head of the response before its first message. Raises ``ValueError`` for what gRPC does not
+        allow."""
+        fields = _fields(metadata)
         if not self._ended and not self._stream.head_sent:
-            self._wire.send_head(self._stream, metadata)
+            self._wire.send_head(self._stream, fields)
 
-    def set_trailing_metadata(self, metadata: Fields) -> None:
-        self._trailing = metadata
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        self._trailing = _fields(metadata)
 
     def set_code(self, code: grpc.StatusCode) -> None:
         self._code = code
@@ -203,9 +219,9 @@ class Call:
         """The client's address, percent-encoded as gRPC has it."""
         return quote(self._wire.peer, safe=":.")
 
-    def invocation_metadata(self) -> Metadata:
+    def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         """The request's metadata, that of ``-bin`` keys as bytes."""
-        return tuple((key, _binary(value) if key.endswith(_BINARY) else value) for key, value in self._metadata)
+        return tuple(_read(self._metadata))
 
     def cancelled(self) -> bool:
         return self.task is not None and self.task.cancelled()
@@ -218,6 +234,32 @@ def _code_of(error: MessageError) -> grpc.StatusCode:
     if error.too_large:
         return grpc.StatusCode.RESOURCE_EXHAUSTED
     return grpc.StatusCode.UNIMPLEMENTED if error.unsupported else grpc.StatusCode.INTERNAL
+
+
+def _read(metadata: Fields) -> Iterator[tuple[str, str | bytes]]:
+    for key, value in metadata:
+        if key.endswith(_BINARY):
+            # What a client sends under one key twice may arrive as one value with a comma.
+            yield from ((key, _binary(each.strip(" "))) for each in value.split(","))
+        else:
+            yield (key, value)
+
+
+def _fields(metadata: Metadata) -> Fields:
+    """Metadata of a response as header fields. Raises ``ValueError``."""
+    return tuple(_field(key, value) for key, value in metadata)
+
+
+def _field(key: str, value: str | bytes) -> tuple[str, str]:
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"metadata cannot have the key {key!r}")
+    if key.endswith(_BINARY):
+        data = value if isinstance(value, bytes) else value.encode()
+        return key, base64.b64encode(data).decode().rstrip("=")
+    text = value if isinstance(value, str) else value.decode("latin-1")
+    if not _TEXT.fullmatch(text):
+        raise ValueError(f"metadata of {key} has characters beyond printable ASCII; use a key that ends in {_BINARY}")
+    return key, text
 
 
 def _binary(value: str) -> bytes:

@@ -8,13 +8,19 @@ from typing import Any, Protocol, cast
 
 from xds.http2.connection import Limits, ServerConnection
 from xds.http2.events import Broken, Closed, HalfClosed, Message, Opened, Stream, Written
-from xds.http2.frames import Http2Error
+from xds.http2.frames import ErrorCode, Http2Error
 from xds.http2.headers import Fields
 from xds.server.connections import peer_name
+from xds.server.logs import get_logger
+from xds.server.rate import RateLimit
 from xds.server.rpc.call import Call
 
 CONTENT_TYPE = "application/grpc"
 UNSUPPORTED_MEDIA_TYPE, METHOD_NOT_ALLOWED = 415, 405
+# Pings, resets and the like of one client. Thousands of streams may come and go at once, a client that measures the
+# line pings with each round trip; one that opens and resets streams without end (CVE-2023-44487) is sent away.
+NOISE_PER_S, NOISE_BURST = 1_000.0, 20_000.0
+_log = get_logger("xds.server.rpc")
 
 
 class Host(Protocol):
@@ -38,7 +44,9 @@ class Connection(asyncio.Protocol):
         self.is_heard = True  # something came since the server looked last
         self._host = host
         self._http2 = ServerConnection(host.limits)
-        self._transport: asyncio.Transport | None = None
+        self._patience = RateLimit(NOISE_PER_S, NOISE_BURST)
+        self._is_open = False
+        self._transport: asyncio.Transport
 
     @property
     def message_bytes(self) -> int:
@@ -63,48 +71,48 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
+        self._is_open = True
         self.peer = peer_name(transport.get_extra_info("peername"))
         self._host.joined(self)
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        if not self._is_open:
+            return  # TLS hands over what came before its end
         self.is_heard = True
         try:
             for event in self._http2.receive(data):
                 _HANDLERS[type(event)](self, event)
+            if self._http2.noise:
+                self._bear_noise()
         except Http2Error as error:
+            _log.info("rpc.connection_failed", peer=self.peer, error_message=str(error))
             self._http2.go_away(error.code, error.message)
             self._flush()
-            if self._transport is not None:
-                self._transport.close()
+            self._close()
             return
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._is_open = False
         self._host.left(self)
-        for stream in list(self._http2.streams.values()):
-            if stream.call is not None:
-                stream.call.cancel()
-        self._http2.streams.clear()
+        self._leave_calls()
 
     def pause_writing(self) -> None:
         # A client that does not read is not read either: answers to its pings would pile up without end.
         self.is_paused = True
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self.is_paused = False
-        if self._transport is not None:
-            self._transport.resume_reading()
+        self.is_heard = True  # it takes what it is sent
+        self._transport.resume_reading()
         for stream in list(self._http2.streams.values()):
             if stream.call is not None:
                 stream.call.write_on()
@@ -123,6 +131,7 @@ class Connection(asyncio.Protocol):
     def end(self, stream: Stream, status: int, details: str, metadata: Fields) -> None:
         if stream.id in self._http2.streams:
             self._http2.end(stream, status, details, metadata)
+            stream.call = None  # they refer to each other, and would wait for the collector
             self._flush()
 
     def taken(self, stream: Stream) -> None:
@@ -131,13 +140,30 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         out = self._http2.outgoing()
-        if out and self._transport is not None:
+        if out and self._is_open:
             if len(out) == 1:
                 self._transport.write(out[0])
             else:
                 self._transport.writelines(out)
-        if self._http2.is_going_away and not self._http2.streams and self._transport is not None:
+        if self._http2.is_going_away and not self._http2.streams:
+            self._close()
+
+    def _close(self) -> None:
+        """Close when what was written is through."""
+        if self._is_open:
+            self._is_open = False
             self._transport.close()
+            self._leave_calls()
+
+    def _leave_calls(self) -> None:
+        for stream in list(self._http2.streams.values()):
+            self._closed(Closed(stream, ErrorCode.CANCEL))
+        self._http2.streams.clear()
+
+    def _bear_noise(self) -> None:
+        noise, self._http2.noise = self._http2.noise, 0
+        if self._patience.take(asyncio.get_running_loop().time(), noise):
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that serve no call")
 
     # Events
 
@@ -145,7 +171,7 @@ class Connection(asyncio.Protocol):
         stream, head = event
         if head.method != "POST":
             self._http2.refuse(stream, METHOD_NOT_ALLOWED)
-        elif not head.content_type.startswith(CONTENT_TYPE):
+        elif not _is_grpc(head.content_type):
             self._http2.refuse(stream, UNSUPPORTED_MEDIA_TYPE)
         else:
             self.calls_started += 1
@@ -165,12 +191,18 @@ class Connection(asyncio.Protocol):
             event.stream.call.fail(event.error)
 
     def _closed(self, event: Closed) -> None:
-        if event.stream.call is not None:
-            event.stream.call.cancel()
+        call, event.stream.call = event.stream.call, None
+        if call is not None:
+            call.cancel()
 
     def _written(self, event: Written) -> None:
         if event.stream.call is not None:
             event.stream.call.write_on()
+
+
+def _is_grpc(content_type: str) -> bool:
+    """It may name the encoding of messages; gRPC-Web is something else."""
+    return content_type == CONTENT_TYPE or content_type.startswith((f"{CONTENT_TYPE}+", f"{CONTENT_TYPE};"))
 
 
 _HANDLERS: dict[type, Callable[[Connection, Any], None]] = {

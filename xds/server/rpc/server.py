@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from xds.server.turns import Turns
 
 BACKLOG = 4096  # a fleet connects at once; the system's own limit (somaxconn) may be lower
 HANDSHAKE_S = 20.0  # for TLS
+LAST_WORDS_S = 0.5  # for what is written when the last call has ended
 LOOKS = 3  # at the connections, in the time that a client has to answer a ping
 _log = get_logger("xds.server.rpc")
 
@@ -65,8 +67,9 @@ class RpcServer:
         self._connections: dict[Connection, int] = {}  # how many looks brought nothing of it
         self._listening: asyncio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Call] = {}
         self._is_stopping = False
+        self._deserted = asyncio.Event()  # the last connection has closed
         add_ChannelzServicer_to_server(ChannelzServicer(self), self)
 
     # As grpc's ``add_..._to_server`` functions use it
@@ -111,10 +114,18 @@ class RpcServer:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._last_words()
         for connection in list(self._connections):
             connection.abort()
         if self._looking is not None:
             self._looking.cancel()
+
+    async def _last_words(self) -> None:
+        """Connections without calls close by themselves."""
+        if self._connections:
+            self._deserted.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._deserted.wait(), LAST_WORDS_S)
 
     async def cut(self, peers: Collection[str]) -> None:
         """Close the connections of these peers at once."""
@@ -140,13 +151,21 @@ class RpcServer:
 
     def left(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        if not self._connections:
+            self._deserted.set()
 
     def start(self, call: Call) -> asyncio.Task[None]:
         self.calls_started += 1
         task = asyncio.get_running_loop().create_task(self._serve(call))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = call
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if self._tasks.pop(task).code() is grpc.StatusCode.OK:
+            self.calls_succeeded += 1
+        else:
+            self.calls_failed += 1
 
     # Calls
 
@@ -162,10 +181,6 @@ class RpcServer:
         except Exception as error:
             _log.exception("rpc.failed", method=call.method)
             call.conclude(grpc.StatusCode.UNKNOWN, f"unexpected {type(error).__name__}")
-        if call.code() is grpc.StatusCode.OK:
-            self.calls_succeeded += 1
-        else:
-            self.calls_failed += 1
 
     async def _handle(self, call: Call) -> None:
         handler = await self._intercepted(call)
