@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 
 from api import (
     about,
+    assignments,
     comparison,
     events,
     explain,
@@ -49,6 +50,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     for router in (
         groups.router,
         group_settings.router,
+        assignments.router,
         transactions.router,
         revisions.router,
         comparison.router,

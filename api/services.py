@@ -10,6 +10,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from xds.control.assignments import Assignments
 from xds.control.load_view import BookView, LoadView
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
@@ -46,11 +47,12 @@ class Services:
 
     ``metrics`` renders the Prometheus text, in a thread; ``phase`` says where the server is. ``limit_hits`` counts
     requests beyond a limit by the name of its setting. ``disconnect`` ends the streams of a node and says how many
-    there were. ``load`` is what clients report.
+    there were. ``load`` is what clients report, ``assignments`` is what is made of it.
     """
 
     publisher: Publisher
     fleet: Fleet
+    assignments: Assignments
     metrics: Callable[[], bytes]
     phase: Callable[[], Phase]
     options: ApiOptions = field(default_factory=ApiOptions)

@@ -11,7 +11,9 @@ import pytest
 
 from api.app import create_app
 from api.services import ApiOptions, Services
+from tests.control.assigned import Reports
 from tests.control.conftest import Plane
+from xds.control.assignments import Assignments
 from xds.control.phase import Phase
 
 
@@ -24,8 +26,22 @@ class Api:
     phase: Phase = Phase.READY
 
     def __post_init__(self) -> None:
+        self.reports = Reports()
+        self.assignments = Assignments(
+            self.plane.store,
+            self.plane.publisher.policies,
+            self.plane.cache,
+            self.plane.fleet,
+            self.reports,
+            lambda groups, sources: self.plane.woken.extend(groups),
+        )
         self.services = Services(
-            self.plane.publisher, self.plane.fleet, lambda: b"up 1\n", lambda: self.phase, self.options
+            self.plane.publisher,
+            self.plane.fleet,
+            self.assignments,
+            lambda: b"up 1\n",
+            lambda: self.phase,
+            self.options,
         )
         transport = httpx.ASGITransport(create_app(self.services), raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://xds.test")

@@ -21,6 +21,7 @@ import xds
 from api.app import create_app
 from api.services import ApiOptions, Services
 from xds.codec.schema import add_descriptor_sets
+from xds.control.assignments import Assignments
 from xds.control.directory import WatchedDirectory
 from xds.control.load_view import BookView
 from xds.control.phase import Phase
@@ -109,6 +110,9 @@ class Server:
         self.book = LoadBook(settings.load.interval_s)
         self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings), self.metrics, self.book)
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.grpc.wake, settings.server.on_nack)
+        self.assignments = Assignments(
+            self.store, self.publisher.policies, self.cache, self.fleet, self.book, self.grpc.registry.wake
+        )
         journal = self.publisher.journal
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
@@ -131,6 +135,7 @@ class Server:
         self._http_task = asyncio.create_task(self._http.serve([listening]))
         await self.store.open()
         await self.publisher.load()
+        await self.assignments.load()
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
@@ -139,6 +144,7 @@ class Server:
         await self.grpc.start()
         await self.grpc.set_ready()
         self.collector.start()
+        self.assignments.start()
         self.phase = Phase.READY
         groups_n = len(self.cache.groups())
         _log.info("server.ready", groups_n=groups_n, grpc_port=self.grpc.port, http_port=self._http_port)
@@ -165,6 +171,7 @@ class Server:
             await asyncio.wait((self._http_task,))
         for chore in self._chores:
             chore.cancel()
+        await self.assignments.close()
         await self.publisher.close()
         await self.collector.close()
         await self.store.close()
@@ -199,6 +206,7 @@ class Server:
         services = Services(
             self.publisher,
             self.fleet,
+            self.assignments,
             self.metrics.text,
             lambda: self.phase,
             options,

@@ -18,7 +18,8 @@ from xds.store.base import Store
 KIND = "policy"
 DECIDED_KIND = "assignment"  # what was decided last, so that a restart moves no traffic
 POLICIES_LIMIT = 1_000
-ANY_ETAG = "*"
+# What a policy must be, besides an etag of ours: any, or none.
+ANY_ETAG, NO_ETAG = "*", "0"
 _ETAG_BYTES = 4
 
 Key = tuple[str, str]  # group, cluster
@@ -92,11 +93,10 @@ class PolicyTable:
     def check(self, key: Key, etag: str = "") -> None:
         """Raises ``ConflictError`` where the policy is another than ``etag`` says, ``ValidationError`` for too many."""
         held = self._policies.get(key)
-        if etag and (held is None or etag not in (ANY_ETAG, etag_of(held))):
-            told = "there is none" if held is None else f"it is {etag_of(held)}"
-            raise ConflictError(
-                f"the policy of cluster {key[1]!r} of group {key[0]!r} is not {etag}: {told}", 0, key[0]
-            )
+        found = etag_of(held) if held is not None else NO_ETAG
+        if etag and etag != found and not (etag == ANY_ETAG and held is not None):
+            told = f"has the policy {found}" if held is not None else "has no policy"
+            raise ConflictError(f"cluster {key[1]!r} of group {key[0]!r} {told}", 0, key[0])
         if held is None and len(self._policies) >= POLICIES_LIMIT:
             raise ValidationError([Violation("too_many", f"there cannot be more than {POLICIES_LIMIT} policies")])
 

@@ -1,0 +1,195 @@
+"""The JSON of traffic assignment: a policy, and what was decided by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NotRequired, cast
+
+from typing_extensions import TypedDict
+
+from api.problem import finding_item
+from api.shapes import FindingItem, LocalityItem, timestamp
+from xds.control.policies import etag_of
+from xds.control.steering import Outcome, Steering
+from xds.load.assignment import Assignment, Reason, SourceDecision, Target
+from xds.model.errors import Violation
+from xds.model.node import Locality
+
+Json = dict[str, Any]
+_PLACES = 4
+
+
+class ReasonItem(TypedDict):
+    """``code`` is for machines; ``target`` is the locality it is about, where it is about one."""
+
+    code: str
+    detail: str
+    target: NotRequired[LocalityItem]
+
+
+class AllotmentItem(TypedDict):
+    """A locality as the nodes of a source are served it; ``share`` is its part of the requests while all is healthy."""
+
+    locality: LocalityItem
+    priority: int
+    weight: int
+    share: float
+
+
+class WantedItem(TypedDict):
+    locality: LocalityItem
+    share: float
+
+
+class SourceItem(TypedDict):
+    """What the nodes of one locality are served. ``standing``: ``pushed`` (nothing is laid over what was pushed),
+    ``held``, ``moving`` or ``settled``. ``wanted`` are the shares it is on its way to.
+    """
+
+    source: LocalityItem
+    standing: str
+    changed_at: str
+    demand_rps: float
+    nodes: int
+    reported: str
+    allotments: list[AllotmentItem]
+    wanted: list[WantedItem]
+    reasons: list[ReasonItem]
+
+
+class TargetItem(TypedDict):
+    """A locality of the pushed assignment, with what it was taken to be able to serve."""
+
+    locality: LocalityItem
+    endpoints: int
+    healthy: int
+    capacity_rps: float
+    load_rps: float
+    pushed_priority: int
+    pushed_weight: int | None
+    metrics: dict[str, float]
+
+
+class AssignmentItem(TypedDict):
+    """A policy and the latest decision by it. ``waits_for`` says what is missing to decide; then the rest is of before.
+
+    ``endpoints`` names the ClusterLoadAssignment that it is laid over.
+    """
+
+    group: str
+    cluster: str
+    etag: str
+    policy: Json
+    endpoints: str
+    waits_for: str
+    decided: str
+    sources: list[SourceItem]
+    targets: list[TargetItem]
+    reasons: list[ReasonItem]
+    warnings: list[FindingItem]
+    dry_run: NotRequired[bool]
+
+
+class AssignmentPage(TypedDict):
+    items: list[AssignmentItem]
+    next_page_token: NotRequired[str]
+
+
+class PolicyDeleted(TypedDict):
+    group: str
+    cluster: str
+    dry_run: NotRequired[bool]
+
+
+def assignment_item(steering: Steering, warnings: Iterable[Violation]) -> AssignmentItem:
+    """A policy at work, or in a dry run."""
+    outcome = steering.outcome
+    return {
+        "group": steering.key[0],
+        "cluster": steering.key[1],
+        "etag": etag_of(steering.policy),
+        "policy": steering.policy.document(),
+        "endpoints": steering.endpoints,
+        "waits_for": steering.waits_for,
+        "decided": timestamp(outcome.decided_at) if outcome is not None else "",
+        "sources": _source_items(outcome, steering.assignment),
+        "targets": _target_items(outcome),
+        "reasons": _reason_items(outcome.decision.reasons) if outcome is not None else [],
+        "warnings": [finding_item(warning) for warning in warnings],
+    }
+
+
+def locality_item(locality: Locality) -> LocalityItem:
+    return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
+
+
+def _source_items(outcome: Outcome | None, assignment: Assignment | None) -> list[SourceItem]:
+    if assignment is None:
+        return []
+    decided = {one.source: one for one in outcome.decision.sources} if outcome is not None else {}
+    return [
+        _source_item(outcome, assignment, source, decided.get(source)) for source in sorted(assignment.sources, key=str)
+    ]
+
+
+def _source_item(
+    outcome: Outcome | None, assignment: Assignment, source: Locality, decided: SourceDecision | None
+) -> SourceItem:
+    own, shares = assignment.sources[source], assignment.sources[source].shares()
+    demand = outcome.observed.demand.get(source) if outcome is not None else None
+    return {
+        "source": locality_item(source),
+        "standing": str(own.standing),
+        "changed_at": timestamp(own.changed_at),
+        "demand_rps": round(demand.rps, _PLACES) if demand is not None else 0.0,
+        "nodes": demand.nodes if demand is not None else 0,
+        "reported": timestamp(demand.reported_at) if demand is not None and demand.reported_at else "",
+        "allotments": [
+            {
+                "locality": locality_item(one.locality),
+                "priority": one.priority,
+                "weight": one.weight,
+                "share": round(shares.get(one.locality, 0.0), _PLACES) if not one.priority else 0.0,
+            }
+            for one in own.allotments
+        ],
+        "wanted": _wanted_items(decided.wanted if decided is not None else {}),
+        "reasons": _reason_items(decided.reasons) if decided is not None else [],
+    }
+
+
+def _wanted_items(wanted: Mapping[Locality, float]) -> list[WantedItem]:
+    shares = ((locality, share) for locality, share in wanted.items() if share > 0)
+    ordered = sorted(shares, key=lambda one: (-one[1], str(one[0])))
+    return [{"locality": locality_item(locality), "share": round(share, _PLACES)} for locality, share in ordered]
+
+
+def _target_items(outcome: Outcome | None) -> list[TargetItem]:
+    if outcome is None:
+        return []
+    capacity = outcome.decision.capacity_rps
+    targets = outcome.observed.targets
+    return [_target_item(name, targets[name], capacity.get(name, 0.0)) for name in sorted(targets, key=str)]
+
+
+def _target_item(name: Locality, target: Target, capacity_rps: float) -> TargetItem:
+    return {
+        "locality": locality_item(name),
+        "endpoints": target.endpoints,
+        "healthy": target.healthy,
+        "capacity_rps": round(capacity_rps, _PLACES),
+        "load_rps": round(target.load_rps, _PLACES),
+        "pushed_priority": target.pushed_priority,
+        "pushed_weight": target.pushed_weight,
+        "metrics": {metric: round(value, _PLACES) for metric, value in target.metrics.items()},
+    }
+
+
+def _reason_items(reasons: Iterable[Reason]) -> list[ReasonItem]:
+    return [_reason_item(reason) for reason in reasons]
+
+
+def _reason_item(reason: Reason) -> ReasonItem:
+    item = {"code": str(reason.code), "detail": reason.detail}
+    target = {"target": locality_item(reason.target)} if reason.target is not None else {}
+    return cast(ReasonItem, {**item, **target})

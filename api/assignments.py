@@ -1,0 +1,133 @@
+"""Policies of traffic assignment: documents of a group, one for a cluster, and what is decided by them."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from api.answers import answer_json, etag_header
+from api.assignment_shapes import AssignmentItem, AssignmentPage, PolicyDeleted, assignment_item
+from api.body import Body
+from api.content_types import ContentType, media_of
+from api.paging import Paging
+from api.problem import RequestError
+from api.push import Strict, check_stated
+from api.scope import Segment
+from api.services import Here, Services
+from xds.codec.document import parse_values
+from xds.control.policies import ANY_ETAG, NO_ETAG, Key
+from xds.control.push import PushOptions
+from xds.load.policy import Policy
+from xds.model.errors import NotFoundError, ValidationError, Violation
+
+router = APIRouter(tags=["assignments"])
+
+POLICY_BYTES = 256 * 1024
+_ETAG = re.compile(r'\s*(?:W/)?"?(p-[0-9a-f]{1,32})"?\s*')
+
+DryRun = Annotated[bool, Query(description="Say what would be decided, and why; change nothing")]
+
+
+async def expected(
+    here: Here,
+    if_match: Annotated[str | None, Header(description='An etag such as `"p-1f3a9c07"`, or `*`')] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: there must be no policy")] = None,
+) -> str:
+    """What the policy must be now; empty: whatever it is. Raises ``RequestError``."""
+    check_stated(here, if_match, if_none_match)
+    if if_none_match is not None:
+        if if_none_match.strip() != ANY_ETAG:
+            raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
+        return NO_ETAG
+    if if_match is None or if_match.strip() == ANY_ETAG:
+        return "" if if_match is None else ANY_ETAG
+    tag = _ETAG.fullmatch(if_match)
+    if tag is None:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"If-Match is not one etag of this server: {if_match[:100]!r}")
+    return tag[1]
+
+
+Expected = Annotated[str, Depends(expected)]
+
+
+@router.get("/groups/{group}/assignments", response_model=AssignmentPage)
+async def list_assignments(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
+    """The policies of a group by cluster, each with the latest decision."""
+    _check_group(here, group)
+    found = (cluster for cluster in here.publisher.policies.of(group) if cluster > paging.after)
+    return await paging.answer(request, found, str, lambda cluster: _item(here, (group, cluster)))
+
+
+@router.get("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
+async def get_assignment(here: Here, request: Request, group: Segment, cluster: Segment) -> Response:
+    """The policy of a cluster, what was decided by it last, what that rests on and why."""
+    item = _item(here, (group, cluster))
+    return await answer_json(request, item, etag_header(item["etag"]))
+
+
+@router.put("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
+async def put_assignment(
+    here: Here,
+    group: Segment,
+    cluster: Segment,
+    body: Body,
+    expected: Expected,
+    content_type: ContentType = "",
+    dry_run: DryRun = False,
+    strict: Strict = False,
+) -> Response:
+    """Put a policy in force, as JSON or YAML; it decides at once. It makes no revision: nothing pushed is changed."""
+    _check_group(here, group)
+    policy = _policy(body, content_type, cluster)
+    key = (group, cluster)
+    PushOptions(strict=strict).heed(here.assignments.warnings(key, policy))
+    if dry_run:
+        here.publisher.policies.check(key, expected)
+        steering = await here.assignments.preview(key, policy)
+        item = assignment_item(steering, here.assignments.warnings(key, policy))
+        return JSONResponse({**item, "dry_run": True})
+    await here.assignments.put(key, policy, expected)
+    item = _item(here, key)
+    return JSONResponse(item, headers=etag_header(item["etag"]))
+
+
+@router.delete("/groups/{group}/assignments/{cluster}", response_model=PolicyDeleted)
+async def delete_assignment(
+    here: Here, group: Segment, cluster: Segment, expected: Expected, dry_run: DryRun = False
+) -> Response:
+    """Take a policy away: the nodes are served what was pushed, at once."""
+    key = (group, cluster)
+    if dry_run:
+        here.publisher.policies.get(key)
+        here.publisher.policies.check(key, expected)
+    else:
+        await here.assignments.delete(key, expected)
+    return JSONResponse({"group": group, "cluster": cluster, **({"dry_run": True} if dry_run else {})})
+
+
+def _item(here: Services, key: Key) -> AssignmentItem:
+    steering = here.assignments.at_work(key)
+    return assignment_item(steering, here.assignments.warnings(key, steering.policy))
+
+
+def _check_group(here: Services, group: str) -> None:
+    """Raises ``NotFoundError``: a policy for a group that is not there would wait for a typo."""
+    if here.publisher.held(group) is None and group not in here.publisher.settings:
+        raise NotFoundError(f"no such group: {group!r}")
+
+
+def _policy(body: bytes, content_type: str, cluster: str) -> Policy:
+    """Raises ``ValidationError``, ``RequestError``."""
+    if len(body) > POLICY_BYTES:
+        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a policy has at most {POLICY_BYTES} bytes")
+    media = media_of(content_type)
+    if media == "protobuf":
+        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a policy is sent as JSON or YAML")
+    values = parse_values(body, media)
+    if len(values) != 1:
+        raise ValidationError([Violation("wrong_type", "a policy is one object")])
+    return Policy.parse(values[0], cluster)
