@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api.answers import JSON_TYPE, YAML_TYPE
+from api.policy_schema import POLICY_SCHEMA
 from api.problem import MEDIA_TYPE
 from api.revisions import RollbackRequest
 from api.transactions import TransactionRequest
@@ -67,6 +68,7 @@ _SETTINGS: Json = {
 }
 _BODIES: Mapping[str, Json] = {
     "put_group": _SETTINGS,
+    "put_assignment": POLICY_SCHEMA,
     "transact": {"$ref": "#/components/schemas/TransactionRequest"},
     "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
     "put_snapshot": _PUSH,

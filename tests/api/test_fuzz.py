@@ -33,9 +33,11 @@ CHECKS = [
     response_schema_conformance,
 ]
 # What there is: half of the requests ask for it.
-KNOWN = {"group": "default", "type": "clusters", "name": "a", "revision": 1, "id": "n1"}
+KNOWN = {"group": "default", "type": "clusters", "name": "a", "revision": 1, "id": "n1", "cluster": "a"}
+POLICY = {"capacity": {"rates": [{"per_endpoint_rps": 10}]}}
 # Valid bodies of these are not to be had by chance.
 HARD_TO_GUESS = {
+    "PUT /api/v1/groups/{group}/assignments/{cluster}",
     "PUT /api/v1/groups/{group}/resources/{type}/{name}",
     "POST /api/v1/groups/{group}/rollback",
     "POST /api/v1/transactions",
@@ -81,6 +83,7 @@ def prepare(server: ServerProcess) -> None:
     """Something to find, whatever the fuzzing has left."""
     for group in ("0", "default"):
         server.push(group, [eds_cluster("0"), cluster_load_assignment("0", 80), static_cluster("a", 80)])
+        server.request("PUT", f"/api/v1/groups/{group}/assignments/a", json=POLICY)
 
 
 def _runner(operation: Any, seen: set[int], base: str, examples: int, is_random: bool) -> Callable[[], None]:
