@@ -110,14 +110,14 @@ class LoadBook:
                 break
         else:
             self._keep(reporter, counting, report, now)
-        return counting.finish()
+        return counting.taken()
 
     def _keep(self, reporter: Reporter, counting: Counting, report: LoadRequest, now: float) -> None:
         """Note what the stream said last, and drop what it does not repeat."""
         overdue = now - self._overdue_s
         if counting.order:
             page = reporter.turn_page(counting.order)
-            reporter.account.put_aside(page.take(counting.order, counting.columns).items())
+            reporter.account.put_aside(page.take(counting.order, counting.counts).items())
             page.reported = now
             self._keep_bytes(page, report)
         for first, page in list(reporter.pages.items()):

@@ -1,15 +1,16 @@
 """How much of a fleet's load is kept. What a bound keeps out is counted under the bound's name.
 
-A window of traffic takes some 5 kB: three counters, each with 120 seconds and 62 minutes of eight bytes. So all windows
-take 330 MB at most, a thousand clusters between three localities and three 45 MB.
+A window of traffic takes some 5.5 kB: three counters, each with 120 seconds and 62 minutes of eight bytes. So all
+windows take 360 MB at most, those of a thousand clusters between three localities and three 50 MB.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-SECONDS = 120  # of buckets of one second
-MINUTES = 62  # of buckets of one minute: an hour, wherever in a minute it begins, and what comes late
+SECONDS = 120  # for which reports are kept by the second
+MINUTES = 62  # an hour, wherever in a minute it begins, and what comes late
+ODD_REPORTS = 16  # kept apart in a window
 WINDOW_LIMIT_S = 3_600.0
 POINTS_LIMIT = 720  # of a series
 

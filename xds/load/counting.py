@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 
 from xds.load.figures import UNCATEGORISED, Taken
 from xds.load.history import edge_of
-from xds.load.reporter import Columns, Gauge, Reporter
+from xds.load.reporter import Counts, Gauge, Reporter
 from xds.load.service import Service
 from xds.load.shelf import Shelf
 from xds.load.window import Window, span_of
@@ -23,30 +23,31 @@ class Counting:
 
     __slots__ = (
         "_by",
-        "_columns",
-        "_end",
-        "_left_out",
+        "_counts",
+        "_gauges",
         "_localities",
         "_now",
         "_order",
-        "_refused",
+        "_services",
         "_shelf",
-        "longest_s",
+        "_spans",
+        "left_out",
+        "refused",
     )
 
     def __init__(self, shelf: Shelf, by: Reporter, now: float) -> None:
+        shelf.place(by)
         self._shelf = shelf
         self._by = by
         self._now = now
-        self._end = edge_of(now)
+        self._services, self._gauges = by.services, by.gauges
         self._order: list[Service | None] = []
-        self._columns: Columns = ([], [], [], [])
-        self._localities = self._left_out = self._refused = 0
-        self.longest_s = 0.0
+        self._counts: list[Counts] = []
+        self._spans: dict[float, int] = {}
+        self._localities = self.left_out = self.refused = 0
 
     def steps(self, report: LoadRequest) -> Generator[None]:
         """Count; pauses between some clusters."""
-        self._shelf.place(self._by)
         for at, cluster in enumerate(report.tallies(), 1):
             if at > self._shelf.bounds.clusters:
                 self._leave_out("clusters", report.reports - at + 1)
@@ -54,77 +55,86 @@ class Counting:
             if isinstance(cluster, tuple):
                 self._count_tally(cluster)
             elif cluster is None:
-                self._refused += 1
-                self._note(None)
+                self.refused += 1
+                self._pass()
             else:
                 self._count_load(cluster)
             if not at % CLUSTERS_AT_ONCE:
                 yield
 
-    def finish(self) -> Taken:
-        return Taken(
-            clusters=sum(service is not None for service in self._order),
-            localities=self._localities,
-            refused=self._refused,
-            left_out=self._left_out,
-        )
-
     @property
     def order(self) -> list[Service | None]:
+        """What each cluster's report was counted for; None for one that was not."""
         return self._order
 
     @property
-    def columns(self) -> Columns:
-        return self._columns
+    def counts(self) -> list[Counts]:
+        """Of each cluster: successes, errors, issued, dropped."""
+        return self._counts
 
     @property
-    def refused(self) -> int:
-        return self._refused
+    def longest_s(self) -> float:
+        """The longest interval."""
+        return max(self._spans, default=0.0)
 
-    @property
-    def left_out(self) -> int:
-        return self._left_out
+    def taken(self) -> Taken:
+        return Taken(
+            clusters=len(self._order) - self._order.count(None),
+            localities=self._localities,
+            refused=self.refused,
+            left_out=self.left_out,
+        )
 
     def _count_tally(self, tally: ClusterTally) -> None:
-        cluster, service_name, interval_s, dropped, successes, errors, issued, localities = tally
-        service = self._service(cluster, service_name, interval_s)
-        self._note(service, successes, errors, issued, dropped)
+        """The hot path: a fleet has hundreds of thousands of localities to tell of each second."""
+        cluster, service_name, interval_s, dropped, localities = tally
+        service = self._services.get((cluster, service_name)) or self._make(cluster, service_name)
         if service is None:
+            self._pass()
             return
-        span = span_of(self._end, interval_s)
-        known, gauge = service.known, []
+        service.reported = self._now
+        span = self._spans.get(interval_s) or self._span(interval_s)
+        known = service.known
+        gauge: Gauge | None = None
+        successes = errors = issued = 0
         for where, succeeded, failed, begun, underway in localities:
-            window = known.get(where) or self._shelf.named(self._by, service, where, self._now)
-            if window is None:
-                self._left_out += 1
-                continue
+            try:
+                window = known[where]
+            except KeyError:
+                window = self._named(service, where)
             if window.span != span:
                 window.turn(span)
             window.successes += succeeded
+            successes += succeeded
             window.issued += begun
+            issued += begun
             if failed:
                 window.errors += failed
+                errors += failed
             if underway:
+                if gauge is None:
+                    gauge = []
                 gauge.append((window, underway))
+        self._order.append(service)
+        self._counts.append((successes, errors, issued, dropped))
         self._localities += len(localities)
-        if gauge or service in self._by.gauges:
-            self._by.set_gauge(service, gauge, self._now)
+        if gauge is not None or service in self._gauges:
+            self._by.set_gauge(service, gauge or [], self._now)
         if dropped:
             self._count_drops(service, span, {}, dropped)
 
     def _count_load(self, load: ClusterLoad) -> None:
-        service = self._service(load.cluster, load.service_name, load.interval_s)
+        key = load.cluster, load.service_name
+        service = self._services.get(key) or self._make(*key)
         traffic = [each.traffic for each in load.localities]
-        self._note(
-            service,
-            sum(each.successes for each in traffic),
-            sum(each.errors for each in traffic),
-            sum(each.issued for each in traffic),
-            load.dropped,
-        )
+        successes, errors, issued, _ = map(sum, zip(*traffic, strict=True)) if traffic else (0, 0, 0, 0)
         if service is None:
+            self._pass()
             return
-        span = span_of(self._end, load.interval_s)
+        self._order.append(service)
+        self._counts.append((successes, errors, issued, load.dropped))
+        service.reported = self._now
+        span = self._spans.get(load.interval_s) or self._span(load.interval_s)
         gauge: Gauge = []
         for each in load.localities:
             self._count_locality(service, span, each, gauge)
@@ -145,7 +155,7 @@ class Counting:
 
     def _add(self, window: Window | None, span: int, traffic: Traffic, gauge: Gauge) -> bool:
         if window is None:
-            self._left_out += 1
+            self.left_out += 1
             return False
         if window.span != span:
             window.turn(span)
@@ -165,7 +175,7 @@ class Counting:
                 continue
             counter = self._shelf.metric(self._by, service, (target, address, name), self._now)
             if counter is None:
-                self._left_out += 1
+                self.left_out += 1
             else:
                 counter.add(span, metric)
 
@@ -174,28 +184,33 @@ class Counting:
             if dropped:
                 counter = self._shelf.drop(self._by, service, category, self._now)
                 if counter is None:
-                    self._left_out += 1
+                    self.left_out += 1
                 else:
                     counter.add(span, (dropped,))
 
-    def _service(self, cluster: str, service_name: str, interval_s: float) -> Service | None:
-        self.longest_s = max(self.longest_s, interval_s)
-        service = self._by.services.get((cluster, service_name))
+    def _pass(self) -> None:
+        """A cluster's report is not counted."""
+        self._order.append(None)
+        self._counts.append((0, 0, 0, 0))
+
+    def _named(self, service: Service, where: bytes) -> Window:
+        """A window that is none of the service's where a bound does not allow another."""
+        window = self._shelf.named(self._by, service, where, self._now)
+        if window is None:
+            self.left_out += 1
+        return window or Window()
+
+    def _make(self, cluster: str, service_name: str) -> Service | None:
+        service = self._shelf.service(self._by, cluster, service_name, self._now)
         if service is None:
-            service = self._shelf.service(self._by, cluster, service_name, self._now)
-        if service is None:
-            self._left_out += 1
-        else:
-            service.reported = self._now
+            self.left_out += 1
         return service
 
-    def _note(
-        self, service: Service | None, successes: int = 0, errors: int = 0, issued: int = 0, dropped: int = 0
-    ) -> None:
-        self._order.append(service)
-        for column, count in zip(self._columns, (successes, errors, issued, dropped), strict=True):
-            column.append(count)
+    def _span(self, interval_s: float) -> int:
+        """Clusters of one report differ by microseconds, if at all."""
+        span = self._spans[interval_s] = span_of(edge_of(self._now), interval_s)
+        return span
 
     def _leave_out(self, bound: str, count: int) -> None:
-        self._left_out += count
+        self.left_out += count
         self._shelf.left_out[bound] += count

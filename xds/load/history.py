@@ -1,17 +1,18 @@
-"""What was counted when: buckets of a second for two minutes, of a minute for an hour.
+"""What was counted when: in reports for two minutes, then in minutes for an hour.
 
-Edges are whole epoch seconds. A report is spread evenly over the seconds that it measured, so a window that cuts
-through it gets its part.
+Edges are whole epoch seconds. A report is kept by the second at which it ended, with its length: it is spread evenly
+over the seconds that it measured when somebody asks, so a window that cuts through it gets its part.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from xds.load.bounds import MINUTES, SECONDS
+from xds.load.bounds import MINUTES, ODD_REPORTS, SECONDS
 
 _SECONDS_ROOM, _MINUTES_ROOM = bytes(8 * SECONDS), bytes(8 * MINUTES)
+_LENGTHS_ROOM = bytes(4 * SECONDS)
 
 
 def edge_of(now: float) -> int:
@@ -20,70 +21,116 @@ def edge_of(now: float) -> int:
 
 
 class History:
-    """Some counters side by side. ``head`` is the edge up to which there is room: what is later is zero."""
+    """Some counters side by side. ``head`` is the latest edge at which a report ended.
 
-    __slots__ = ("_lanes", "_minutes", "_seconds", "head")
+    Reports that ended at one edge have one length as a rule, and are one sum. Those of another length are kept apart
+    (``_odd``), so many of them; beyond that they are taken for as long as the others.
+    """
+
+    __slots__ = ("_counts", "_lengths", "_minutes", "_odd", "head")
 
     def __init__(self, lanes: int) -> None:
         self.head = 0
-        self._lanes = range(lanes)
-        self._seconds = [array("d", _SECONDS_ROOM) for _ in self._lanes]
-        self._minutes = [array("d", _MINUTES_ROOM) for _ in self._lanes]
+        self._lengths = array("i", _LENGTHS_ROOM)  # by end; 0 where none ended
+        self._counts = [array("d", _SECONDS_ROOM) for _ in range(lanes)]  # likewise
+        self._minutes = [array("d", _MINUTES_ROOM) for _ in range(lanes)]
+        self._odd: list[tuple[int, int, Sequence[float]]] = []
 
     def add(self, end: int, length: int, counts: Sequence[float]) -> None:
-        """Count what came in the ``length`` seconds before ``end``. What is too old for the buckets is not counted."""
+        """Count what came in the ``length`` seconds before ``end``."""
         if end > self.head:
             self._advance(end)
-        begin = end - length
-        places = [second % SECONDS for second in range(max(begin, self.head - SECONDS), end)]
-        parts = self._parts(begin, end)
-        for lane in self._lanes:
-            if counts[lane]:
-                each = counts[lane] / length
-                seconds, minutes = self._seconds[lane], self._minutes[lane]
-                for place in places:
-                    seconds[place] += each
-                for place, overlap_s in parts:
-                    minutes[place] += each * overlap_s
+        elif end <= self.head - SECONDS:
+            self._fold(end, length, counts)
+            return
+        place = end % SECONDS
+        known = self._lengths[place]
+        if not known:
+            self._lengths[place] = length
+        elif known != length and len(self._odd) < ODD_REPORTS:
+            self._odd.append((end, length, counts))
+            return
+        for lane, count in zip(self._counts, counts, strict=True):
+            if count:
+                lane[place] += count
 
     def sum(self, begin: int, end: int) -> list[float]:
-        """The counters between two edges. Minutes that are cut, and no longer known by seconds, give their part."""
-        oldest = self.head - SECONDS
-        if begin >= oldest:
-            return [self._sum_seconds(seconds, begin, end) for seconds in self._seconds]
-        seam = min(end, -(-oldest // 60) * 60)
-        parts = self._parts(begin, seam)
-        return [
-            self._sum_seconds(seconds, seam, end) + sum(minutes[place] * overlap_s for place, overlap_s in parts) / 60
-            for seconds, minutes in zip(self._seconds, self._minutes, strict=True)
-        ]
+        """The counters between two edges. Of minutes that are cut, their part."""
+        found = self._sum_minutes(begin, end)
+        # Reports that are all within are summed at once; those at the edges one by one.
+        longest = max(self._lengths)
+        first, last = max(begin + longest, self.head - SECONDS + 1), min(end, self.head)
+        for lane, counts in enumerate(self._counts):
+            found[lane] += _sum_ring(counts, first, last + 1)
+        edges = [*range(max(begin, self.head - SECONDS) + 1, min(first, last + 1)), *range(last + 1, end + longest)]
+        for at in edges:
+            if at <= self.head and self._lengths[at % SECONDS]:
+                place = at % SECONDS
+                self._add_part(found, begin, end, at, self._lengths[place], [lane[place] for lane in self._counts])
+        for odd in list(self._odd):
+            self._add_part(found, begin, end, *odd)
+        return found
+
+    @staticmethod
+    def _add_part(found: list[float], begin: int, end: int, ended: int, length: int, counts: Sequence[float]) -> None:
+        overlap_s = min(end, ended) - max(begin, ended - length)
+        if overlap_s > 0:
+            for lane, count in enumerate(counts):
+                found[lane] += count * overlap_s / length
 
     def _advance(self, end: int) -> None:
-        for second in range(max(self.head, end - SECONDS), end):
-            for seconds in self._seconds:
-                seconds[second % SECONDS] = 0.0
-        last = _minute_after(end)
-        for minute in range(max(_minute_after(self.head), last - MINUTES), last):
+        """Make room up to an edge: what leaves it goes to the minutes."""
+        head, self.head = self.head, end
+        last, oldest = _minute_after(end), end - SECONDS
+        for minute in range(max(_minute_after(head), last - MINUTES), last):
             for minutes in self._minutes:
                 minutes[minute % MINUTES] = 0.0
-        self.head = end
+        for place in {edge % SECONDS for edge in range(max(head, oldest) + 1, end + 1)}:
+            length = self._lengths[place]
+            if length:
+                ended = head - (head - place) % SECONDS
+                counts = [lane[place] for lane in self._counts]
+                self._lengths[place] = 0
+                for lane in self._counts:
+                    lane[place] = 0.0
+                self._fold(ended, length, counts)
+        if self._odd:
+            odd, self._odd = self._odd, []
+            for each in odd:
+                if each[0] > oldest:
+                    self._odd.append(each)
+                else:
+                    self._fold(*each)
 
-    def _parts(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The minutes between two edges, those there is room for: place, and how many seconds of it."""
-        last = _minute_after(self.head)
-        return [
-            (minute % MINUTES, min(end, 60 * minute + 60) - max(begin, 60 * minute))
-            for minute in range(max(begin // 60, last - MINUTES), min(_minute_after(end), last))
-        ]
+    def _fold(self, end: int, length: int, counts: Sequence[float]) -> None:
+        """Spread a report over the minutes that there is room for."""
+        for minute, overlap_s in self._overlaps(end - length, end):
+            for minutes, count in zip(self._minutes, counts, strict=True):
+                minutes[minute % MINUTES] += count * overlap_s / length
 
-    def _sum_seconds(self, seconds: array[float], begin: int, end: int) -> float:
-        end = min(end, self.head)
+    def _overlaps(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         if begin >= end:
-            return 0.0
-        first, last = begin % SECONDS, (end - 1) % SECONDS + 1
-        if first < last:
-            return sum(seconds[first:last])
-        return sum(seconds[first:]) + sum(seconds[:last])
+            return
+        last = _minute_after(self.head)
+        for minute in range(max(begin // 60, last - MINUTES), min(_minute_after(end), last)):
+            yield minute, min(end, 60 * minute + 60) - max(begin, 60 * minute)
+
+    def _sum_minutes(self, begin: int, end: int) -> list[float]:
+        found = [0.0] * len(self._minutes)
+        known = self.head - SECONDS  # where the minutes end, and reports begin
+        for minute, overlap_s in self._overlaps(begin, min(end, known)):
+            part = overlap_s / min(60, known - 60 * minute)
+            for lane, minutes in enumerate(self._minutes):
+                found[lane] += minutes[minute % MINUTES] * part
+        return found
+
+
+def _sum_ring(ring: array[float], begin: int, end: int) -> float:
+    """Of the places of the edges from ``begin`` on, before ``end``; no more than once around."""
+    if begin >= end:
+        return 0.0
+    first, last = begin % SECONDS, (end - 1) % SECONDS + 1
+    return sum(ring[first:last]) if first < last else sum(ring[first:]) + sum(ring[:last])
 
 
 def _minute_after(edge: int) -> int:

@@ -13,7 +13,7 @@ from xds.model.load_report import ClusterLoad
 from xds.model.node import Node
 from xds.protocol.load_wire import load_at
 
-Columns = tuple[list[int], list[int], list[int], list[int]]  # successes, errors, issued, dropped of each cluster
+Counts = tuple[int, int, int, int]  # successes, errors, issued, dropped
 Gauge = list[tuple[Window, int]]
 _COLUMNS = 4
 
@@ -33,11 +33,12 @@ class Page:
         self.reported = 0.0
         self._totals = [array("d") for _ in range(_COLUMNS)]
 
-    def take(self, order: list[Service | None], columns: Columns) -> dict[Service, list[float]]:
+    def take(self, order: list[Service | None], counts: list[Counts]) -> dict[Service, list[float]]:
         """Add what a report counts. Returns the totals of what it names no longer."""
         gone = self._arrange(order) if order != self.order else {}
         self._totals = [
-            array("d", map(add, totals, column)) for totals, column in zip(self._totals, columns, strict=True)
+            array("d", map(add, totals, column))
+            for totals, column in zip(self._totals, zip(*counts, strict=True), strict=True)
         ]
         return gone
 

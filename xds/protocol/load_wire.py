@@ -32,8 +32,8 @@ _NANOS = 1_000_000_000
 
 # Of one locality, at one priority: itself, serialized; successes, errors, issued, in progress.
 LocalityTally = tuple[bytes, int, int, int, int]
-# Of one cluster: its name and service name; the interval in seconds; dropped, successes, errors, issued.
-ClusterTally = tuple[str, str, float, int, int, int, int, list[LocalityTally]]
+# Of one cluster: its name and service name; the interval in seconds; dropped; its localities.
+ClusterTally = tuple[str, str, float, int, list[LocalityTally]]
 
 # Values that recur are known by their bytes. What one of a thousand proxies sends to one of a thousand clusters in ten
 # seconds are few requests: the same few counts for the same few localities.
@@ -125,21 +125,18 @@ class LoadRequest:
         for index, stats in enumerate(self._message.cluster_stats):
             cluster, service, interval, dropped, localities = _CLUSTER_FIELDS(stats)
             name, service_name, interval_s = _NAMES[cluster], _NAMES[service], intervals[interval]
-            tallies: list[LocalityTally] = list(map(known, localities))
-            successes = errors = issued = in_progress = 0
-            for _, succeeded, failed, begun, underway in tallies:
-                successes += succeeded
-                errors += failed
-                issued += begun
-                in_progress += underway
+            try:
+                tallies: list[LocalityTally] = list(map(known, localities))
+            except _BeyondCountingError:
+                interval_s = 0.0
             if (
-                successes + errors + issued + in_progress + dropped <= COUNTER_LIMIT
+                interval_s
                 and name
-                and interval_s
                 and service_name is not None
+                and dropped <= COUNTER_LIMIT
                 and not stats.HasField("dropped_requests")
             ):
-                yield name, service_name, interval_s, dropped, successes, errors, issued, tallies
+                yield name, service_name, interval_s, dropped, tallies
             else:
                 pieces = pieces or _pieces(self.data)
                 yield _load(pieces[index])
@@ -184,8 +181,12 @@ class _Intervals(dict[bytes, float]):
         return found
 
 
+class _BeyondCountingError(Exception):
+    """A locality's report has more than counters, or a value that cannot be."""
+
+
 class _KnownTallies(dict[bytes, LocalityTally]):
-    """By what they are serialized from. One that has more than counters, or cannot be, is above every limit."""
+    """By what they are serialized from. Raises ``_BeyondCountingError``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,11 +199,11 @@ class _KnownTallies(dict[bytes, LocalityTally]):
             where, succeeded, failed, begun, underway, priority = _LOCALITY_FIELDS(room)
             where = _LOCALITIES[where]
         except DecodeError:
-            return _BEYOND
+            raise _BeyondCountingError from None
         if succeeded + failed + begun + underway > COUNTER_LIMIT or priority > PRIORITY_LIMIT:
-            return _BEYOND
+            raise _BeyondCountingError
         if room.WhichOneof("extras"):
-            return _BEYOND
+            raise _BeyondCountingError
         if len(self) >= KNOWN_TALLIES:
             self._forget()
         tally = self[data] = (where, succeeded, failed, begun, underway)
@@ -238,7 +239,6 @@ class _KnownNames(dict[bytes, str | None]):
         return name
 
 
-_BEYOND: LocalityTally = (b"", COUNTER_LIMIT + 1, 0, 0, 0)
 _TALLIES, _LOCALITIES, _NAMES = _KnownTallies(), _KnownLocalities(), _KnownNames()
 
 
