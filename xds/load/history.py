@@ -62,7 +62,10 @@ class History:
         first, last = max(begin + longest, self.head - SECONDS + 1), min(end, self.head)
         for lane, counts in enumerate(self._counts):
             found[lane] += _sum_ring(counts, first, last + 1)
-        edges = [*range(max(begin, self.head - SECONDS) + 1, min(first, last + 1)), *range(last + 1, end + longest)]
+        edges = [
+            *range(max(begin, self.head - SECONDS) + 1, min(first, last + 1)),
+            *range(last + 1, min(end + longest, self.head + 1)),
+        ]
         for at in edges:
             if at <= self.head and self._lengths[at % SECONDS]:
                 place = at % SECONDS

@@ -1,0 +1,19 @@
+"""Histories by themselves; what books make of them is in `test_book.py`."""
+
+from __future__ import annotations
+
+from xds.load.history import History
+
+NOW = 1_800_000_000
+
+
+def test_one_that_was_never_added_to_is_summed_at_once() -> None:
+    """Not second by second since the epoch: such are the windows of clusters that were only ever idle."""
+    assert History(2).sum(NOW - 60, NOW) == [0.0, 0.0]
+
+
+def test_one_whose_last_report_is_long_ago_is_as_quick() -> None:
+    history = History(1)
+    history.add(60, 10, [5.0])
+    assert history.sum(NOW - 60, NOW) == [0.0]
+    assert history.sum(0, 60) == [5.0]
