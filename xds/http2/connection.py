@@ -113,6 +113,10 @@ class ServerConnection:
         """Send a message; True when all of it is on its way, else `Written` tells when it is."""
         return self._sender.message(stream, message)
 
+    def send_now(self, stream: Stream, message: bytes) -> bool:
+        """Send a message that fits a frame and the peer's windows; False: nothing was sent."""
+        return self._sender.message_now(stream, message)
+
     def end(self, stream: Stream, status: int, message: str = "", metadata: headers.Fields = ()) -> None:
         """End the call, once all that was sent before is through."""
         self._hear_no_more(stream)
@@ -413,11 +417,12 @@ class ServerConnection:
         self._settled = True
         for name, value in SETTING.iter_unpack(payload):
             self._set(name, value)
+        # Before what the new windows let through: the client counts with them from here on.
+        self._sender.out.append(frame(frames.SETTINGS, ACK, 0))
         window = dict(SETTING.iter_unpack(payload)).get(frames.INITIAL_WINDOW_SIZE)  # the last counts
         if window is not None and window != self._sender.initial_window:
             self.noise += len(self.streams) // _STREAMS_PER_NOISE
             self._sender.set_initial_window(window, events)
-        self._sender.out.append(frame(frames.SETTINGS, ACK, 0))
 
     def _set(self, name: int, value: int) -> None:
         if name == frames.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:

@@ -54,19 +54,25 @@ class Sender:
 
     def message(self, stream: Stream, message: bytes) -> bool:
         """A message: as much of it as the windows allow, the rest when they grow. True when nothing waits."""
-        if not stream.head_sent:
-            self.head(stream)
-        size = len(message) + PREFIX_BYTES
-        if size <= self._max_frame and size <= stream.send_window and size <= self._window and not stream.pending:
-            stream.send_window -= size
-            self._window -= size
-            self.out.append(HEADER.pack(size << 8, 0, stream.id) + prefix(len(message)) + message)
+        if self.message_now(stream, message):
             return True
-        # The prefix shares a frame with what it tells of, when it may go at once.
+        # The prefix shares a frame with what it tells of.
         first = memoryview(prefix(len(message)) + message[: self._max_frame - PREFIX_BYTES])
         rest = memoryview(message)[len(first) - PREFIX_BYTES :]
         stream.pending += (Waiting(first, False), Waiting(rest, False)) if rest else (Waiting(first, False),)
         return self._pump(stream)
+
+    def message_now(self, stream: Stream, message: bytes) -> bool:
+        """A message that fits a frame and the windows; False: nothing is sent."""
+        if not stream.head_sent:
+            self.head(stream)
+        size = len(message) + PREFIX_BYTES
+        if size > self._max_frame or size > stream.send_window or size > self._window or stream.pending:
+            return False
+        stream.send_window -= size
+        self._window -= size
+        self.out.append(HEADER.pack(size << 8, 0, stream.id) + prefix(size - PREFIX_BYTES) + message)
+        return True
 
     def last(self, stream: Stream, block: bytes) -> None:
         """The header block that ends the stream, behind all that waits."""

@@ -1,0 +1,93 @@
+"""Messages in DATA: cut anywhere, compressed, too large."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.http2.talk import message
+from xds.http2.messages import Assembler, MessageError, Piece, decompress, prefix
+
+LIMIT = 1_000
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.binary(max_size=60)), max_size=10),
+    st.lists(st.integers(0, 1_000), max_size=30),
+)
+def test_messages_cut_anywhere_are_put_together(sent: list[tuple[bool, bytes]], places: list[int]) -> None:
+    whole = b"".join(bytes((flag,)) + prefix(len(body))[1:] + body for flag, body in sent)
+    edges = [0, *sorted(place % (len(whole) + 1) for place in places), len(whole)]
+    assembler = Assembler(LIMIT)
+    found: list[Piece] = []
+    for begin, end in pairwise(edges):
+        found += assembler.feed(b"__" + whole[begin:end] + b"\xff", 2, 2 + end - begin)
+        assert assembler.held <= len(whole)
+    assert found == [Piece(flag, body) for flag, body in sent]
+    assert assembler.held == 0
+
+
+def test_what_is_held_is_counted() -> None:
+    assembler = Assembler(LIMIT)
+    assert assembler.feed(message(b"12345")[:7], 0, 7) == []
+    assert assembler.held == 7
+    assert assembler.feed(b"345", 0, 3) == [Piece(False, b"12345")]
+    assert assembler.held == 0
+
+
+@pytest.mark.parametrize("cut", [1, 4, 5, 6, 500])
+def test_a_message_beyond_the_limit_is_refused_by_its_prefix(cut: int) -> None:
+    whole = message(b"x" * (LIMIT + 1))
+    assembler = Assembler(LIMIT)
+    with pytest.raises(MessageError) as caught:
+        for begin, end in ((0, cut), (cut, 600)):
+            assembler.feed(whole[begin:end], 0, end - begin)
+    assert caught.value.too_large
+    assert Assembler(LIMIT).feed(message(b"x" * LIMIT), 0, LIMIT + 5) == [Piece(False, b"x" * LIMIT)]
+
+
+@pytest.mark.parametrize("flag", [2, 0x80, 0xFF])
+def test_a_flag_that_is_none_is_refused(flag: int) -> None:
+    with pytest.raises(MessageError, match="flag"):
+        Assembler(LIMIT).feed(bytes((flag,)) + prefix(1)[1:] + b"x", 0, 6)
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
+
+
+@pytest.mark.parametrize("encoding", COMPRESSORS)
+@pytest.mark.parametrize("body", [b"", b"short", b"z" * LIMIT])
+def test_compressed_messages(encoding: str, body: bytes) -> None:
+    assert decompress(COMPRESSORS[encoding](body), encoding, LIMIT) == body
+
+
+@pytest.mark.parametrize("encoding", COMPRESSORS)
+def test_bombs_are_refused_without_being_blown_up(encoding: str) -> None:
+    bomb = COMPRESSORS[encoding](bytes(20 << 20))
+    with pytest.raises(MessageError) as caught:
+        decompress(bomb, encoding, LIMIT)
+    assert caught.value.too_large
+
+
+@pytest.mark.parametrize("encoding", COMPRESSORS)
+def test_compression_that_is_none_is_refused(encoding: str) -> None:
+    for broken in (b"", b"nonsense", COMPRESSORS[encoding](b"whole")[:-3]):
+        with pytest.raises(MessageError) as caught:
+            decompress(broken, encoding, LIMIT)
+        assert not caught.value.too_large
+        assert not caught.value.unsupported
+
+
+def test_encodings_that_are_not_known() -> None:
+    with pytest.raises(MessageError) as caught:
+        decompress(b"", "snappy", LIMIT)
+    assert caught.value.unsupported
+    with pytest.raises(MessageError) as caught:
+        decompress(b"", "identity", LIMIT)
+    assert not caught.value.unsupported
