@@ -21,7 +21,7 @@ NO_CATEGORY = "uncategorised"
 class MetricItem(TypedDict):
     """What backends told of a metric: over how many requests, and on average."""
 
-    requests: int
+    requests: float
     average: float
 
 
@@ -210,7 +210,10 @@ def _figures(figures: Figures) -> FiguresItem:
 
 
 def _metrics(metrics: Mapping[str, Metric]) -> dict[str, MetricItem]:
-    return {name: {"requests": metric.requests, "average": _ratio(metric.average)} for name, metric in metrics.items()}
+    return {
+        name: {"requests": _rounded(metric.requests), "average": _ratio(metric.average)}
+        for name, metric in metrics.items()
+    }
 
 
 def _point(point: Point, step_s: float) -> PointItem:

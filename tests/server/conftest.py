@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.sansio import make_resource
 from xds.fleet.fleet import Fleet
+from xds.load.book import LoadBook
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
@@ -105,11 +106,13 @@ class RawStream:
 class Harness:
     """A server with its cache, fleet and metrics."""
 
-    def __init__(self, options: ServerOptions, variants: Mapping[str, Translate] | None = None) -> None:
+    def __init__(
+        self, options: ServerOptions, variants: Mapping[str, Translate] | None = None, book: LoadBook | None = None
+    ) -> None:
         self.cache = SnapshotCache("test", nonce_prefix="t", variants=variants)
         self.fleet = Fleet()
         self.metrics = Metrics()
-        self.server = XdsServer(self.cache, self.fleet, options, self.metrics)
+        self.server = XdsServer(self.cache, self.fleet, options, self.metrics, book)
         self._open = AsyncExitStack()
 
     async def start(self, ready: bool = True) -> Self:
@@ -159,8 +162,14 @@ async def start() -> AsyncIterator[Start]:
     """Starts servers with the given options; ends them."""
     started: list[Harness] = []
 
-    async def begin(*, ready: bool = True, variants: Mapping[str, Translate] | None = None, **options: Any) -> Harness:
-        harness = Harness(ServerOptions(port=0, **options), variants)
+    async def begin(
+        *,
+        ready: bool = True,
+        variants: Mapping[str, Translate] | None = None,
+        book: LoadBook | None = None,
+        **options: Any,
+    ) -> Harness:
+        harness = Harness(ServerOptions(port=0, **options), variants, book)
         started.append(harness)
         return await harness.start(ready)
 

@@ -26,6 +26,7 @@ from xds.server.admission import Admission, Place
 from xds.server.discovery import Discovery, StreamShell
 from xds.server.gate import Gate
 from xds.server.introspection import Introspection
+from xds.server.load_metrics import LoadMetrics
 from xds.server.load_streams import LoadStreams
 from xds.server.logs import get_logger
 from xds.server.lrs import LoadShell
@@ -99,6 +100,7 @@ class XdsServer:
             self._pacer,
             self._ids,
         )
+        metrics.registry.register(LoadMetrics(self.load))
         metrics.attach(cache, fleet, options.nodes_shown)
         metrics.attach_in_flight(self._pacer.in_flight)
 
@@ -274,8 +276,8 @@ class XdsServer:
             if snapshot is None or now - pushed_at > CONVERGENCE_LIMIT_S:
                 del self._pushes[group]
                 continue
-            found = await off_loop(len(self._shells), self._fleet.convergence, group, snapshot.sets)
-            if not found.pending and not found.nacked and self._pushes.get(group) == pushed_at:
+            last_ack = await off_loop(len(self._shells), self._fleet.converged_at, group, snapshot.sets)
+            if last_ack is not None and self._pushes.get(group) == pushed_at:
                 del self._pushes[group]
-                if found.last_ack >= pushed_at:
-                    self._metrics.converged(group, found.last_ack - pushed_at)
+                if last_ack >= pushed_at:
+                    self._metrics.converged(group, last_ack - pushed_at)
