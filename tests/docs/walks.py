@@ -34,6 +34,7 @@ README: Walk = [
     ("python -m bench.fanout", benched),
     ("python -m bench.codec", benched),
     ("python -m bench.pushes", benched),
+    ("python -m bench.assignment", benched),
     ("make bench-quick", dry),
     ("make bench", dry),
 ]

@@ -207,6 +207,16 @@ def test_what_left_waits_before_it_comes_back() -> None:
     assert own.now - left >= 120 - 6 * own.policy.interval_s
 
 
+def test_relief_does_not_wait() -> None:
+    own = _settled(world({A: 80, B: 20}, THREE, dwell_s=3_600))
+    own.demand[A] = 120
+    own.step(3)
+    assert own.loads()[A] <= 100.5
+    own.demand[A] = 180
+    own.step(3)
+    assert own.loads()[A] <= 100.5
+
+
 def test_no_more_than_a_step_moves_in_an_interval() -> None:
     own = world({A: 50}, THREE, maximum_step=0.1)
     own.targets[A] = target(10, pushed_weight=1)
@@ -263,6 +273,12 @@ def test_proxies_find_the_way_out_of_a_dead_zone_by_themselves() -> None:
     own.targets[B] = target(10, 0)
     own.step()
     assert [one[:2] for one in own.assigned(A).allotments] == [(A, 0), (C, 1), (US, 2), (B, 3)]
+
+
+def test_the_smallest_locality_of_a_tier_keeps_a_weight() -> None:
+    """gRPC leaves localities without one out."""
+    own = _settled(world({A: 5}, {A: target(10), B: target(1), C: target(1_000_000)}))
+    assert own.assigned(A).allotments[1:] == (Allotment(B, 1, 1), Allotment(C, 1, 10_000))
 
 
 def test_a_zone_drains_below_its_healthy_fraction_and_is_restored_above_a_higher_one() -> None:
@@ -362,7 +378,7 @@ def test_with_stale_reports_a_source_is_held_then_falls_back() -> None:
         states.append(decision.assignment.sources[A].standing)
         if decision.held:
             assert own.shares(A) == split
-    assert states == [Standing.SETTLED] * 3 + [Standing.HELD] * 27 + [Standing.PUSHED] * 5
+    assert states == [Standing.SETTLED] * 3 + [Standing.HELD] * 27 + [Standing.MOVING] + [Standing.PUSHED] * 4
     assert Code.FALLBACK in own.codes(A)
 
 

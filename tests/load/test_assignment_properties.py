@@ -18,6 +18,7 @@ from xds.model.node import Locality
 
 # Each example is a whole loop of decisions.
 TRIED = settings(deadline=None, max_examples=50)
+TRIED_OFTEN = settings(deadline=None)
 # Rounding to integer weights, and the band's own tolerance.
 NEARLY = 1.01
 TINY = 1e-6
@@ -102,6 +103,7 @@ def _settle(world: World) -> int:
     return changed
 
 
+@TRIED_OFTEN
 @given(worlds())
 def test_every_assignment_is_valid_for_envoy_and_grpc(world: World) -> None:
     for source in world.step(3).assignment.sources.values():
@@ -118,6 +120,7 @@ def test_every_assignment_is_valid_for_envoy_and_grpc(world: World) -> None:
             assert set(names) == {name for name, target in world.targets.items() if target.endpoints}
 
 
+@TRIED_OFTEN
 @given(able_worlds())
 def test_all_demand_is_placed_where_somebody_answers(world: World) -> None:
     world.step(2)
@@ -163,6 +166,7 @@ def test_no_request_leaves_its_zone_or_region_without_need(world: World) -> None
         assert stays >= most - margin - TINY
 
 
+@TRIED_OFTEN
 @given(
     st.dictionaries(localities, st.floats(1e-3, 2_000), min_size=1, max_size=8),
     st.dictionaries(localities, st.floats(0, 2_000), min_size=1, max_size=8),
@@ -233,12 +237,14 @@ def test_on_the_way_nobody_gets_more_than_at_its_beginning_or_end(world: World) 
         assert rps <= max(before[name], end[name]) + slack
 
 
+@TRIED_OFTEN
 @given(able_worlds())
 def test_an_assignment_survives_its_document(world: World) -> None:
     assignment = world.step(2).assignment
     assert Assignment.from_document(assignment.document()) == assignment
 
 
+@TRIED_OFTEN
 @given(worlds())
 def test_equal_input_gives_equal_output(world: World) -> None:
     other = World(world.policy, dict(reversed(world.demand.items())), dict(reversed(world.targets.items())))

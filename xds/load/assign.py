@@ -94,7 +94,7 @@ class _Deciding:
         else:
             held = {source: self._held(source) for source in self.heard if self._is_held(source)}
             fresh = [source for source, heard in self.heard.items() if heard.hearing is Hearing.FRESH]
-            lost = {source: self._pushed(source) for source in self.heard.keys() - held.keys() - set(fresh)}
+            lost = {source: self._lost(source) for source in self.heard.keys() - held.keys() - set(fresh)}
             decided = {**held, **lost, **self._fresh(fresh, held, reasons)}
         sources = {source: decided[source] for source in self.heard}
         assignment = Assignment({source: own for source, (own, _) in sources.items()}, self._memory())
@@ -120,17 +120,31 @@ class _Deciding:
         is_changed = before is not None and not is_same
         return own, SourceDecision(source, Standing.PUSHED, is_changed, self.heard[source].reasons)
 
+    def _lost(self, source: Locality) -> tuple[SourceAssignment, SourceDecision]:
+        """The source goes back to what was pushed, step by step."""
+        own = self.previous.sources.get(source)
+        if own is None or not own.is_overlay:
+            return self._pushed(source)
+        start, wanted = self._without_dead(source), pushed_shares(self.observed.targets)
+        part = part_of_way(self.policy, [gap(start, wanted)])
+        is_time = has_passed(own.changed_at, self.policy.interval_s, self.now)
+        if part >= 1.0 and is_time:
+            return self._pushed(source)
+        shares = moved(start, wanted, part) if is_time else start
+        step = Reason(Code.STEP_LIMITED, f"at most {self.policy.maximum_step:.0%} an interval, on the way back")
+        return self._decided(source, shares, Standing.MOVING, [*self.heard[source].reasons, step], wanted)
+
     def _held(self, source: Locality) -> tuple[SourceAssignment, SourceDecision]:
         """The source keeps what it has, apart from shares of the dead."""
-        before = self.previous.sources[source].shares()
+        losses = telling.losses(self.observed, self._before(source), self.alive)
+        reasons = [*self.heard[source].reasons, *losses]
+        return self._decided(source, self._without_dead(source), Standing.HELD, reasons, {})
+
+    def _without_dead(self, source: Locality) -> Shares:
+        """The shares of a source of which nothing is known: those of the dead go to the nearest."""
         nearest = place(self.policy, {source: self._least()}, self.capacity)[source]
         total = sum(nearest.values())
-        shares = evacuated(before, self.alive, {name: rps / total for name, rps in nearest.items()})
-        reasons = [
-            *self.heard[source].reasons,
-            *telling.losses(self.observed, before, self.alive),
-        ]
-        return self._decided(source, shares, Standing.HELD, reasons, {})
+        return evacuated(self._before(source), self.alive, {name: rps / total for name, rps in nearest.items()})
 
     def _fresh(
         self,
