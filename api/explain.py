@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
+from api.assignment_shapes import locality_item
 from api.body import Body
 from api.content_types import ContentType, media_of, off_loop
 from api.grants import needs
@@ -50,19 +51,24 @@ class CandidateItem(TypedDict):
 
 
 class AnswerItem(TypedDict):
-    """``answer``: served, sent, pending, refused, held, missing, unexpressed, not_subscribed or no_group."""
+    """``answer``: served, sent, pending, refused, held, missing, unexpressed, not_subscribed or no_group.
+
+    ``pushed_version`` stands where an assignment of traffic lies over what was pushed.
+    """
 
     type: str
     name: str
     answer: str
     detail: str
     version: NotRequired[str]
+    pushed_version: NotRequired[str]
 
 
 class ExplanationItem(TypedDict):
     """``candidates`` in the order they are tried: the first that matched is the node's group.
 
-    ``group``, ``rule`` and ``revision`` are null when no group matches. ``resources_total`` counts those, too, that
+    ``group``, ``rule`` and ``revision`` are null when no group matches. ``overlay`` is the locality whose assignment of
+    traffic the node is served, null where it is served what was pushed. ``resources_total`` counts those, too, that
     ``resources`` leaves out because they are many.
     """
 
@@ -70,6 +76,7 @@ class ExplanationItem(TypedDict):
     group: str | None
     rule: str | None
     revision: int | None
+    overlay: LocalityItem | None
     candidates: list[CandidateItem]
     resources: list[AnswerItem]
     resources_total: int
@@ -96,18 +103,19 @@ async def explain_document(
 
 def explanation_item(found: Explanation) -> ExplanationItem:
     """The JSON of an explanation."""
-    node, locality, chosen = found.node, found.node.locality, found.chosen
+    node, chosen = found.node, found.chosen
     return {
         "node": {
             "id": node.id,
             "cluster": node.cluster,
-            "locality": {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone},
+            "locality": locality_item(node.locality),
             "user_agent": node.user_agent,
             "connected": found.connected,
         },
         "group": chosen.match.group if chosen is not None else None,
         "rule": chosen.match.rule if chosen is not None else None,
         "revision": found.revision,
+        "overlay": locality_item(found.source) if found.source is not None else None,
         "candidates": [_candidate_item(candidate) for candidate in found.candidates],
         "resources": [_answer_item(answer) for answer in found.resources],
         "resources_total": found.total,
@@ -135,6 +143,8 @@ def _answer_item(found: ResourceAnswer) -> AnswerItem:
     }
     if found.version:
         item["version"] = found.version
+    if found.pushed_version:
+        item["pushed_version"] = found.pushed_version
     return item
 
 

@@ -37,7 +37,7 @@ _SIZE_GUESS_BYTES = 300  # of a resource: more than some hundred are not for the
 
 
 class Side(StrEnum):
-    """``acked``: what the node has taken; ``sent``: what it was sent last; ``served``: what its group holds of that."""
+    """``acked``: what the node has taken; ``sent``: what it was sent last; ``served``: what its group has for it."""
 
     ACKED = "acked"
     SENT = "sent"
@@ -45,7 +45,10 @@ class Side(StrEnum):
 
 
 class HeldItem(TypedDict):
-    """``state`` is ``synced`` and so on of the type, or ``missing`` for a name asked for that does not exist."""
+    """``state`` is ``synced`` and so on of the type, or ``missing`` for a name asked for that does not exist.
+
+    ``pushed_version`` stands where an assignment of traffic lies over what was pushed.
+    """
 
     type: str
     type_url: str
@@ -53,6 +56,7 @@ class HeldItem(TypedDict):
     state: str
     version: str
     version_info: str
+    pushed_version: NotRequired[str]
     resource: NotRequired[Json]
 
 
@@ -78,7 +82,7 @@ async def list_held(
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} is connected")
     chosen = [
-        (held, _chosen(here, held, side, node.group))
+        (held, _chosen(here, held, side, id))
         for held in here.fleet.holdings(id)
         if not type or type_url_of(type) in {held.type_url, type_url_of(held.type)}
     ]
@@ -98,15 +102,13 @@ def _page(paging: Page, chosen: list[Chosen], glob: str, render: Render | None) 
     return paging.of(keys, lambda key: key, lambda key: _item(*found[key], render))
 
 
-def _chosen(here: Services, held: Holding, side: Side, group: str) -> ResourceSet | None:
+def _chosen(here: Services, held: Holding, side: Side, node_id: str) -> ResourceSet | None:
     if side is Side.ACKED:
         return held.acked
     if side is Side.SENT:
         return held.sent
-    try:
-        return here.publisher.content(group).snapshot.get(type_url_of(held.type))
-    except NotFoundError:
-        return None
+    served = here.publisher.served(node_id)
+    return served.get(type_url_of(held.type)) if served is not None else None
 
 
 def _names(held: Holding, chosen: ResourceSet | None) -> Iterator[str]:
@@ -127,6 +129,8 @@ def _item(held: Holding, chosen: ResourceSet | None, name: str, render: Render |
         "version": resource.version if resource is not None else "",
         "version_info": chosen.version_info if chosen is not None else "",
     }
+    if chosen is not None and name in chosen.overlaid:
+        item["pushed_version"] = chosen.overlaid[name]
     if render is not None and resource is not None:
         item["resource"] = render(resource)
     return item

@@ -10,9 +10,12 @@ import yaml
 from api.policy_schema import POLICY_SCHEMA
 from tests.api.conftest import Api
 from tests.control.assigned import A, B
+from tests.control.connected import Client
 from tests.support.resources import CLUSTER_TYPE, zoned_load_assignment
 from xds.load.policy import Policy, Strategy
 from xds.load.policy_document import policy_document
+from xds.model.node import Node
+from xds.model.resource_type import ENDPOINT
 
 PATH = "/api/v1/groups/edge/assignments/web"
 POLICY: dict[str, Any] = {"capacity": {"rates": [{"per_locality_rps": 100}]}, "maximum_step": 1.0}
@@ -190,3 +193,53 @@ async def test_names_may_hold_anything(pushed: Api) -> None:
 async def test_the_schema_is_that_of_the_documents() -> None:
     assert set(POLICY_SCHEMA["properties"]) == set(policy_document(Policy.parse(POLICY, "web")))
     assert POLICY_SCHEMA["properties"]["strategy"]["enum"] == list(Strategy)
+
+
+# The overlay is shown as such
+
+
+async def test_what_a_node_has_says_what_is_overlaid(pushed: Api) -> None:
+    node = Node("n1", "edge", A)
+    await pushed.client.put(PATH, json=POLICY)
+    view = pushed.plane.cache.resolve(node)
+    assert view is not None
+    client = Client(pushed.plane.fleet, node, "edge")
+    client.subscribe(ENDPOINT, "web")
+    client.ack(view.snapshot.get(ENDPOINT))
+    pushed_version = pushed.plane.publisher.content("edge").snapshot.get(ENDPOINT).resources["web"].version
+    for side in ("acked", "sent", "served"):
+        query = {"side": side, "contents": "true"}
+        (item,) = (await pushed.client.get("/api/v1/nodes/n1/resources", params=query)).json()["items"]
+        assert item["pushed_version"] == pushed_version != item["version"]
+        assert item["version_info"].startswith("1+")
+        assert item["resource"]["endpoints"][0]["load_balancing_weight"] != 1
+    (node_item,) = (await pushed.client.get("/api/v1/nodes")).json()["items"]
+    assert node_item["types"]["endpoints"]["revision"] == 1, "it is in step with what was pushed"
+
+
+async def test_what_a_node_gets_is_explained_by_its_overlay(pushed: Api) -> None:
+    await pushed.client.put(PATH, json=POLICY)
+    node = {"id": "new", "cluster": "edge", "locality": {"region": "r", "zone": "za", "sub_zone": "rack"}}
+    query = {"type": "endpoints", "name": "web"}
+    found = (await pushed.client.post("/api/v1/explain", json=node, params=query)).json()
+    assert found["overlay"] == NEAR, "a sub-zone counts to its zone"
+    (answer,) = found["resources"]
+    assert answer["pushed_version"] and answer["pushed_version"] != answer["version"]
+    assert "the assignment of traffic for r/za lies over the pushed one" in answer["detail"]
+    elsewhere = {**node, "locality": {"region": "r", "zone": "zc"}}
+    found = (await pushed.client.post("/api/v1/explain", json=elsewhere, params=query)).json()
+    assert found["overlay"] is None
+    assert "pushed_version" not in found["resources"][0]
+
+
+async def test_a_push_has_arrived_when_its_overlay_has(pushed: Api) -> None:
+    """`Prefer: wait` and the rollout count a node that holds the push as it is overlaid for it."""
+    await pushed.client.put(PATH, json=POLICY)
+    node = Node("n1", "edge", A)
+    client = Client(pushed.plane.fleet, node, "edge")
+    client.subscribe(ENDPOINT, "web")
+    view = pushed.plane.cache.resolve(node)
+    assert view is not None
+    client.ack(view.snapshot.get(ENDPOINT))
+    rollout = (await pushed.client.get("/api/v1/groups/edge/rollout")).json()
+    assert (rollout["synced"], rollout["pending"]) == (1, 0)

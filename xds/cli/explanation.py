@@ -55,6 +55,9 @@ def explanation_text(found: Json, style: Style) -> str:
     head = [f"node:     {found['node'].get('id', '')}"]
     if found["group"]:
         head += [f"group:    {found['group']} (by {found['rule']})", f"revision: {found['revision']}"]
+        if found["overlay"] is not None:
+            place = "/".join(filter(None, found["overlay"].values()))
+            head += [f"overlay:  the assignment of traffic for {place}"]
     else:
         head += ["group:    none; the node keeps its stream and is answered when one appears"]
     parts = ["".join(f"{line}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]

@@ -138,5 +138,7 @@ HELD = View(
         Column("STATE", lambda item: item["state"], lambda item: _STYLES.get(item["state"], "dim")),
         Column("VERSION_INFO", lambda item: item["version_info"]),
         Column("VERSION", lambda item: item["version"]),
+        Column("OVERLAY", lambda item: "assignment" if item.get("pushed_version") else ""),
+        Column("PUSHED", lambda item: item.get("pushed_version") or "", is_wide=True),
     ),
 )

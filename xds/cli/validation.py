@@ -31,13 +31,14 @@ class Checks:
     """What is checked beyond the files themselves.
 
     ``envoy`` is a binary to ask, ``live`` a server whose content counts, ``descriptor_sets`` are files with types of
-    the user's own.
+    the user's own, ``policies`` files with policies of traffic assignment; those of the ``live`` server count as well.
     """
 
     envoy: Path | None = None
     live: Client | None = None
     descriptor_sets: tuple[Path, ...] = ()
     timeout_s: float = 60.0
+    policies: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,44 @@ def _together(checked: Checked, checks: Checks) -> Iterator[Violation]:
     yield from check_references(checked.resources, removed=removed)
     if checks.envoy is not None and not findings:
         yield from _asked(checked.resources, checks.envoy, checks.timeout_s)
+    yield from _steered(checked, checks)
+
+
+def _steered(checked: Checked, checks: Checks) -> Iterator[Violation]:
+    """What stands in the way of policies, those in files and those that are in force for the group."""
+    from xds.cli.assignments import read_policy
+    from xds.control.policy_review import review_policy
+    from xds.load.policy import Policy
+    from xds.model.errors import ValidationError
+    from xds.model.resource_type import CLUSTER
+
+    held = {(one.type_url, one.name): one for one in checked.resources}
+    documents = [(shown_name(file), read_policy(file)) for file in checks.policies]
+    documents += [("", item["policy"]) for item in _in_force(checked.group, checks.live)]
+    policies = []
+    for source, document in documents:
+        try:
+            policies.append((source, Policy.parse(document)))
+        except ValidationError as error:
+            yield from (_named(finding, source) for finding in error.violations)
+    for source, policy in policies:
+        names = [name for type_url, name in held if type_url == CLUSTER]
+        found = review_policy(policy, lambda *key: held.get(key), names, [one.cluster for _, one in policies])
+        yield from (_named(finding, source) for finding in found)
+
+
+def _in_force(group: str, client: Client | None) -> list[Json]:
+    """The policies that the server has for a group."""
+    from xds.cli.assignments import assignment_path
+
+    if client is None:
+        return []
+    try:
+        return list(client.items(assignment_path(group)))
+    except RefusedError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return []
 
 
 def _removed(checked: Checked, client: Client) -> set[tuple[str, str]]:

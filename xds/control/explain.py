@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
@@ -12,7 +12,7 @@ from xds.control.content import type_label
 from xds.fleet.holding import Holding
 from xds.fleet.nacks import mentions
 from xds.fleet.state import NackRecord
-from xds.model.node import Node
+from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.membership import Candidate
@@ -46,13 +46,17 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResourceAnswer:
-    """One resource: ``type`` is its label, ``version`` that of the group's resource, empty where there is none."""
+    """One resource: ``type`` is its label, ``version`` that of what the node is served, empty where there is nothing.
+
+    ``pushed_version`` is that of the group's resource where an assignment of traffic lies over it; else empty.
+    """
 
     type: str
     name: str
     answer: Answer
     detail: str
     version: str = ""
+    pushed_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +74,14 @@ EVERYTHING_ASKED = Asked()
 class Situation:
     """A node and all that decides what it gets. ``snapshot`` answers for the API behind a type URL.
 
-    ``holdings`` are those of a connected node; ``refusals`` its open NACK records.
+    ``source`` is the locality whose overlay lies over it; None where none does. ``holdings`` are those of a connected
+    node; ``refusals`` its open NACK records.
     """
 
     node: Node
     candidates: tuple[Candidate, ...]
     snapshot: Callable[[str], Snapshot | None] = lambda type_url: None
+    source: Locality | None = None
     connected: bool = False
     holdings: Sequence[Holding] = ()
     refusals: Sequence[NackRecord] = ()
@@ -83,13 +89,17 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``chosen`` is the candidate that decided; None when no group matches. ``total`` counts all resources."""
+    """``chosen`` is the candidate that decided; None when no group matches. ``total`` counts all resources.
+
+    ``source`` is the locality whose assignment of traffic the node is served; None where it is served what was pushed.
+    """
 
     node: Node
     candidates: tuple[Candidate, ...]
     chosen: Candidate | None
     revision: int | None
     connected: bool
+    source: Locality | None = None
     resources: tuple[ResourceAnswer, ...] = ()
     total: int = field(default=0)
 
@@ -105,6 +115,7 @@ def explain(situation: Situation, asked: Asked = EVERYTHING_ASKED) -> Explanatio
         chosen=chosen,
         revision=snapshot.revision if snapshot is not None else None,
         connected=situation.connected,
+        source=situation.source,
         resources=tuple(answers[:RESOURCES_LIMIT]),
         total=len(answers),
     )
@@ -143,7 +154,7 @@ def _hypothetical(situation: Situation, asked: Asked) -> Iterator[ResourceAnswer
             yield _missing(label, name, target, _CloseNames())
         else:
             detail = f"group {snapshot.group} has it at revision {snapshot.revision}"
-            yield ResourceAnswer(label, name, Answer.SERVED, detail, held.version)
+            yield _overlaid(situation, target, ResourceAnswer(label, name, Answer.SERVED, detail, held.version))
 
 
 def _unasked(situation: Situation, asked: Asked) -> ResourceAnswer:
@@ -179,7 +190,7 @@ def _of_holding(situation: Situation, holding: Holding, close: _CloseNames) -> I
     for name in holding.interest.select(target):
         version = target.resources[name].version
         answer, detail = _reached(situation, holding, name, version, refusal)
-        yield ResourceAnswer(label, name, answer, detail, version)
+        yield _overlaid(situation, target, ResourceAnswer(label, name, answer, detail, version))
     for name in holding.interest.missing(target):
         if name in target.omitted:
             yield ResourceAnswer(label, name, Answer.UNEXPRESSED, target.omitted[name])
@@ -189,6 +200,15 @@ def _of_holding(situation: Situation, holding: Holding, close: _CloseNames) -> I
         leaving = (name for name in holding.interest.select(holding.sent) if name not in target.resources)
         for name in leaving:
             yield ResourceAnswer(label, name, Answer.HELD, f"it was removed; {_retired_after(situation, holding)}")
+
+
+def _overlaid(situation: Situation, target: ResourceSet, answer: ResourceAnswer) -> ResourceAnswer:
+    """The answer for what may stand in for a pushed resource: it says so."""
+    pushed_version = target.overlaid.get(answer.name, "")
+    if not pushed_version:
+        return answer
+    detail = f"{answer.detail}; the assignment of traffic for {situation.source} lies over the pushed one"
+    return replace(answer, detail=detail, pushed_version=pushed_version)
 
 
 def _reached(

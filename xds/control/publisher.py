@@ -17,7 +17,7 @@ from xds.control.archive import Archive
 from xds.control.assembly import succeed
 from xds.control.comparison import Comparison, Sides, compare, read
 from xds.control.content import BlobIds, Content, Key, changes
-from xds.control.explain import EVERYTHING_ASKED, Asked, Explanation, Situation, explain
+from xds.control.explain import EVERYTHING_ASKED, Asked, Explanation, explain
 from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, GroupTable, check_settings
 from xds.control.journal import Journal
@@ -41,14 +41,15 @@ from xds.control.push import (
 )
 from xds.control.review import review, review_policies, review_size
 from xds.control.rollout import Rollout, rollout
-from xds.control.translation import V2, V2_TYPES, Unexpressed, unexpressed
+from xds.control.situation import situation_of
+from xds.control.translation import Unexpressed, unexpressed
 from xds.control.waiting import PushLog
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackState, NodeState
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.node import Node
 from xds.model.resource import Resource
-from xds.model.snapshot import Change
+from xds.model.snapshot import Change, Snapshot
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.foresight import NOTHING_FORESEEN, Foresight
 from xds.store.base import (
@@ -175,6 +176,11 @@ class Publisher:
         """How far the connected nodes have come with what a group is served now. Raises ``NotFoundError``."""
         return await rollout(self._cache, self._fleet, self.content(group).snapshot)
 
+    def served(self, node_id: str) -> Snapshot | None:
+        """What a node is to hold of its group, as it is overlaid for its locality; None where no group matches."""
+        node = self._fleet.identity(node_id)
+        return situation_of(self._cache, node).snapshot("") if node is not None else None
+
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[Unexpressed, ...]]:
         """What a node asks for and is not sent, because its API cannot express it; by type alias."""
         return unexpressed(self._cache, node)
@@ -186,19 +192,15 @@ class Publisher:
             raise NotFoundError(f"no node {node_id!r} has connected lately")
         holdings = self._fleet.holdings(node_id)
         refusals = tuple(self._fleet.nacks(node=node_id, state=NackState.OPEN))
-        situation = replace(self._situation(node), connected=state.connected, holdings=holdings, refusals=refusals)
+        situation = replace(
+            situation_of(self._cache, node), connected=state.connected, holdings=holdings, refusals=refusals
+        )
         size = sum(len(holding.sent) for holding in holdings if holding.sent is not None)
         return await off_loop(size, explain, situation, asked)
 
     async def explain_node(self, node: Node, asked: Asked = EVERYTHING_ASKED) -> Explanation:
         """What a node that names itself so would get."""
-        return await off_loop(0, explain, self._situation(node), asked)
-
-    def _situation(self, node: Node) -> Situation:
-        candidates = tuple(self._cache.membership.candidates(node))
-        views = {api: self._cache.resolve(node, api) for api in ("", V2)}
-        snapshots = {api: view.snapshot if view is not None else None for api, view in views.items()}
-        return Situation(node, candidates, lambda type_url: snapshots[V2 if type_url in V2_TYPES else ""])
+        return await off_loop(0, explain, situation_of(self._cache, node), asked)
 
     # Writing
 

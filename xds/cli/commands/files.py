@@ -38,6 +38,9 @@ def validate(
     failure_threshold: Annotated[
         str, typer.Option(help="Exit 3 from this on: warning, or error (default).", metavar="SEVERITY")
     ] = "error",
+    policy: Annotated[
+        list[Path] | None, typer.Option(help="A policy of traffic assignment for a cluster in the files.")
+    ] = None,
     descriptor_set: DescriptorsOption = None,
     timeout: TimeoutOption = "60s",
 ) -> None:
@@ -47,6 +50,7 @@ def validate(
     Examples:
       xds validate -f edge/
       xds validate -f edge.yaml --envoy $(which envoy) --failure-threshold warning
+      xds validate -f edge.yaml --policy web-policy.yaml
     """
     from xds.cli.validation import SEVERITIES, Checks, check_files, show_findings
     from xds.cli.values import parse_duration
@@ -57,7 +61,7 @@ def validate(
     if failure_threshold not in SEVERITIES:
         raise CommandError(Exit.USAGE, f"--failure-threshold {failure_threshold}: it is warning or error")
     client = options.connect() if against else None
-    checks = Checks(envoy, client, tuple(descriptor_set or ()), parse_duration(timeout))
+    checks = Checks(envoy, client, tuple(descriptor_set or ()), parse_duration(timeout), tuple(policy or ()))
     show_findings(check_files(file, group, checks), options.output, failure_threshold)
 
 

@@ -43,7 +43,8 @@ def check(
 def watch(
     context: typer.Context,
     kinds: Annotated[
-        str, typer.Option(help="push, rollback, group, nack, order, node, stream, ack; by default all but ack.")
+        str,
+        typer.Option(help="push, rollback, group, nack, order, node, stream, assignment, ack; by default all but ack."),
     ] = "",
     group: GroupFilter = "",
     node: Annotated[str, typer.Option(help="Only this node.")] = "",

@@ -1,0 +1,127 @@
+"""``xds assignment``: policies of traffic assignment, and what they decide."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from xds.cli.client import Client, group_path
+from xds.cli.failure import CommandError, Exit
+from xds.cli.output import Format, say, write, write_document
+from xds.cli.table import Column, Style, View, rendered
+
+Json = dict[str, Any]
+
+POLICY_LIMIT_BYTES = 256 * 1024
+_STYLES = {"settled": "good", "moving": "warn", "held": "bad", "pushed": "dim"}
+
+SOURCES = View(
+    name=lambda row: f"{row['cluster']} {row['source']}".strip(),
+    columns=(
+        Column("CLUSTER", lambda row: row["cluster"]),
+        Column("SOURCE", lambda row: row["source"]),
+        Column("STANDING", lambda row: row["standing"], lambda row: _STYLES.get(row["standing"], "")),
+        Column("RPS", lambda row: row["rps"]),
+        Column("SHARES", lambda row: row["shares"]),
+        Column("WHY", lambda row: row["why"]),
+        Column("CHANGED", lambda row: row["changed_at"], is_time=True),
+        Column("WANTED", lambda row: row["wanted"], is_wide=True),
+        Column("NODES", lambda row: row["nodes"], is_wide=True),
+    ),
+)
+
+
+def assignment_path(group: str, cluster: str = "") -> str:
+    """The path of a policy, or of all policies of a group."""
+    return group_path(group, f"/assignments/{quote(cluster, safe='')}" if cluster else "/assignments")
+
+
+def list_text(client: Client, group: str, style: Style) -> str:
+    """All policies of a group: a row for each source, or the whole items. Raises ``CommandError``."""
+    items = client.items(assignment_path(group))
+    if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
+        return rendered(items, SOURCES, style)
+    return rendered((row for item in items for row in _rows(item)), SOURCES, style)
+
+
+def show(item: Json, style: Style, format: Format | None) -> None:
+    """One policy: a row for each source, the reasons and warnings as messages; or the whole item."""
+    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(item, format)
+        return
+    write(rendered(_rows(item), SOURCES, style))
+    for line in _told(item):
+        say(line)
+
+
+def put(
+    client: Client, group: str, cluster: str, policy: Json, query: Mapping[str, str], headers: Mapping[str, str]
+) -> Json:
+    """Put a policy in force, or see what it would do. Raises ``CommandError``."""
+    named = cluster or policy.get("cluster", "")
+    if not isinstance(named, str) or not named:
+        raise CommandError(Exit.USAGE, "name the cluster, as an argument or in the policy")
+    return client.call("PUT", assignment_path(group, named), query, headers, policy)
+
+
+def read_policy(file: Path) -> Json:
+    """A policy from a file, not checked yet. Raises ``CommandError``."""
+    from xds.codec.document import parse_values
+    from xds.model.errors import ValidationError
+
+    try:
+        text = sys.stdin.buffer.read(POLICY_LIMIT_BYTES + 1) if str(file) == "-" else file.read_bytes()
+        values = parse_values(text, source=str(file))
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
+    except ValidationError as error:
+        raise CommandError(Exit.INVALID, str(error)) from None
+    if len(values) != 1 or not isinstance(values[0], dict):
+        raise CommandError(Exit.INVALID, f"{file}: one policy is expected, an object")
+    return values[0]
+
+
+def _rows(item: Json) -> Iterator[Json]:
+    if not item["sources"]:
+        # Nobody reports and nobody is connected, or there is nothing to decide about.
+        empty = dict.fromkeys(("source", "standing", "rps", "shares", "changed_at", "wanted", "nodes"), "")
+        yield {"cluster": item["cluster"], **empty, "why": item["waits_for"]}
+    for source in item["sources"]:
+        yield {
+            "cluster": item["cluster"],
+            "source": place(source["source"]),
+            "standing": source["standing"],
+            "rps": f"{source['demand_rps']:.1f}",
+            "shares": _split(source["allotments"]),
+            "why": ",".join(dict.fromkeys(reason["code"] for reason in source["reasons"])),
+            "changed_at": source["changed_at"],
+            "wanted": _split(source["wanted"]),
+            "nodes": str(source["nodes"]),
+        }
+
+
+def _told(item: Json) -> Iterator[str]:
+    if item.get("dry_run"):
+        yield "dry run: nothing is changed"
+    if item["waits_for"]:
+        yield f"nothing is decided: {item['waits_for']}"
+    for source in item["sources"]:
+        for reason in source["reasons"]:
+            yield f"{place(source['source']) or 'the unnamed locality'}: {reason['detail']}"
+    for reason in item["reasons"]:
+        yield str(reason["detail"])
+    for warning in item["warnings"]:
+        hint = f" ({warning['hint']})" if warning["hint"] else ""
+        yield f"warning: {warning['resource']}: {warning['detail']}{hint}"
+
+
+def place(locality: Mapping[str, str]) -> str:
+    """``region/zone/sub_zone``, as far as there is."""
+    return "/".join(filter(None, locality.values()))
+
+
+def _split(shares: Iterable[Json]) -> str:
+    return ", ".join(f"{one['share']:.0%} {place(one['locality'])}" for one in shares if one["share"])

@@ -1,0 +1,106 @@
+"""``assignment show``, ``set``, ``delete``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.commands.options import GroupOption, WatchFlag, YesFlag
+
+assignment = typer.Typer(
+    help="Keep traffic in its zone until the zone is full: policies by cluster, and what they decide.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(assignment, name="assignment")
+
+EtagOption = Annotated[str, typer.Option("--if-match", help="Only over the policy with this etag.", metavar="ETAG")]
+
+
+@assignment.command(cls=Command)
+def show(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Argument(help="Only this cluster, with the reasons.")] = "",
+    group: GroupOption = "default",
+    watch: WatchFlag = False,
+) -> None:
+    """Show where the requests of each locality go, and why; -o yaml shows the policies and all that was measured.
+
+    \b
+    Examples:
+      xds assignment show
+      xds assignment show web -g edge
+      xds assignment show web -o yaml
+    """
+    from xds.cli.assignments import assignment_path, list_text
+    from xds.cli.assignments import show as show_one
+    from xds.cli.following import show_again
+    from xds.cli.output import write
+
+    options = shared(context)
+    client, style = options.connect(), options.style()
+    if cluster:
+        show_one(client.call("GET", assignment_path(group, cluster)), style, options.output)
+    elif watch:
+        query = {"kinds": "assignment,push", "group": group}
+        show_again(options.connect(), query, lambda: list_text(client, group, style))
+    else:
+        write(list_text(client, group, style))
+
+
+@assignment.command("set", cls=Command)
+def set_policy(
+    context: typer.Context,
+    file: Annotated[Path, typer.Option("-f", "--file", help="The policy (YAML or JSON), or - (standard input).")],
+    cluster: Annotated[str, typer.Argument(help="The cluster; by default the one that the policy names.")] = "",
+    group: GroupOption = "default",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would decide; change nothing.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    if_match: EtagOption = "",
+) -> None:
+    """Put a policy in force. Nothing that was pushed is changed: what it decides lies over it.
+
+    \b
+    Examples:
+      xds assignment set -f web-policy.yaml --dry-run
+      xds assignment set web -g edge -f policy.yaml
+    """
+    from xds.cli.assignments import put, read_policy
+    from xds.cli.assignments import show as show_one
+    from xds.cli.pushing import if_match as header
+
+    options = shared(context)
+    query = {name: "true" for name, is_set in (("dry_run", dry_run), ("strict", strict)) if is_set}
+    item = put(options.connect(), group, cluster, read_policy(file), query, header(if_match))
+    show_one(item, options.style(), options.output)
+
+
+@assignment.command(cls=Command)
+def delete(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Argument(help="The cluster.")],
+    group: GroupOption = "default",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say whether it could be, change nothing.")] = False,
+    if_match: EtagOption = "",
+    yes: YesFlag = False,
+) -> None:
+    """Take a policy away: the proxies are served what was pushed. On a terminal you are asked first.
+
+    \b
+    Examples:
+      xds assignment delete web -g edge
+    """
+    from xds.cli.assignments import assignment_path
+    from xds.cli.output import say
+    from xds.cli.pushing import confirm
+    from xds.cli.pushing import if_match as header
+
+    options = shared(context)
+    if not dry_run:
+        confirm(f"delete the policy of cluster {cluster} of group {group}?", yes)
+    query = {"dry_run": "true"} if dry_run else {}
+    options.connect().call("DELETE", assignment_path(group, cluster), query, header(if_match))
+    say(f"cluster {cluster} of group {group}: its policy {'would be' if dry_run else 'is'} deleted")
