@@ -196,6 +196,19 @@ def test_at_the_edge_of_its_capacity_traffic_does_not_go_to_and_fro() -> None:
     assert changes == 1, "spilled once, and what was spilled stays while it would not fit well below the edge"
 
 
+def test_slow_waves_within_the_band_move_nothing() -> None:
+    """The band itself, without smoothing or dwell to help: each crest and trough lasts for two minutes."""
+    own = _settled(world({A: 105, B: 20}, THREE, dwell_s=0))
+    changes = 0
+    for interval in range(96):
+        own.demand[A] = 105 if interval // 12 % 2 else 100
+        changes += own.step().is_changed
+    assert changes == 0
+    own.demand[A] = 85
+    own.step(8)
+    assert own.shares(A) == {A: 1.0}, "beyond the band it does come back"
+
+
 def test_what_left_waits_before_it_comes_back() -> None:
     own = _settled(world({A: 99, B: 20}, THREE, dwell_s=120))
     own.demand[A] = 140
