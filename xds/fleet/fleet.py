@@ -202,6 +202,19 @@ class Fleet:
             nacks=tuple(nacks),
         )
 
+    def converged_at(self, group: str, targets: Mapping[str, ResourceSet]) -> float | None:
+        """When the last connected node of the group ACKed ``targets`` (sets by type URL); None while one has not.
+
+        May be called from another thread; ends at the first node that has not.
+        """
+        last_ack = 0.0
+        for track in self._connected_among(group, None):
+            found = node_progress(track, targets, {})
+            if found.state in (Sync.PENDING, Sync.NACKED):
+                return None
+            last_ack = max(last_ack, found.last_ack)
+        return last_ack
+
     def progress_by_type(
         self,
         group: str,

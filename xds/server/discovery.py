@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
 import grpc
@@ -61,6 +61,18 @@ class Context(Protocol):
     def peer(self) -> str: ...
 
 
+class PromptContext(Context, Protocol):
+    """What our own transport offers beyond gRPC's: an ACK, and an answer to it, without a task in between."""
+
+    def listen(self, take: Callable[[bytes], bool]) -> None: ...
+    def write_now(self, message: bytes) -> bool: ...
+
+
+def _never(_message: bytes) -> bool:
+    """grpcio's transport does nothing at once."""
+    return False
+
+
 @dataclass(slots=True)
 class Discovery:
     """What the streams of a server share."""
@@ -82,10 +94,12 @@ class StreamShell:
         "_consumed",
         "_context",
         "_decode",
+        "_delay_s",
         "_drained",
         "_ending",
         "_engine",
         "_inbox",
+        "_is_listening",
         "_late",
         "_notified",
         "_notified_at",
@@ -101,6 +115,7 @@ class StreamShell:
         "_timer",
         "_timer_at",
         "_wake",
+        "_write_now",
     )
 
     def __init__(
@@ -112,6 +127,11 @@ class StreamShell:
         self._shared = shared
         self._service = service
         self._context = context
+        self._write_now: Callable[[bytes], bool] = _never
+        if hasattr(context, "listen"):
+            prompt = cast(PromptContext, context)
+            self._write_now = prompt.write_now
+            prompt.listen(self._take_request)
         self._decode = _DECODE[variant]
         self._rate = RateLimit(shared.options.requests_per_s, shared.options.requests_burst)
         self._engine = DiscoveryStream(
@@ -137,6 +157,8 @@ class StreamShell:
         self._wake = Wakeup()
         self._drained = Wakeup()
         self._consumed = Wakeup()
+        self._is_listening = False  # the reader waits for a request, and none before it waits for anything
+        self._delay_s = 0.0  # of the next request, when that is known already
         self._queued = False
         self._notified = False
         self._notified_at = 0.0
@@ -231,18 +253,19 @@ class StreamShell:
 
     async def _read(self) -> None:
         """Put what comes into the inbox until the client ends its side, no faster than the limits allow."""
-        read, inbox, take = self._context.read, self._inbox, self._shared.registry.turns.take
+        read, inbox = self._context.read, self._inbox
         try:
+            self._is_listening = True
             while (data := await read()) is not grpc.aio.EOF:
-                if self._place is not None:
-                    self._place.hear()
-                delay_s = self._rate.take(monotonic())
+                self._is_listening = False
+                delay_s, self._delay_s = self._delay_s or self._rate.take(monotonic()), 0.0
                 if delay_s > 0 or len(self._outbox) >= OUTBOX_LIMIT:
                     await self._hold_back(delay_s)
-                inbox.append(data)
-                take(self._consume)
+                self._put(data)
                 while len(inbox) >= INBOX_LIMIT:
                     await self._until_consumed()
+                self._is_listening = True
+            self._is_listening = False
             while inbox:
                 await self._until_consumed()
             self.finish()
@@ -250,6 +273,22 @@ class StreamShell:
             self.finish(GONE)
         except Exception:
             self._fail()
+
+    def _take_request(self, data: bytes) -> bool:
+        """A request has come: True if it need not wait for the reader."""
+        if not self._is_listening or len(self._inbox) >= INBOX_LIMIT or len(self._outbox) >= OUTBOX_LIMIT:
+            return False
+        self._delay_s = self._rate.take(monotonic())
+        if self._delay_s > 0:
+            return False
+        self._put(data)
+        return True
+
+    def _put(self, data: bytes) -> None:
+        if self._place is not None:
+            self._place.hear()
+        self._inbox.append(data)
+        self._shared.registry.turns.take(self._consume)
 
     async def _hold_back(self, delay_s: float) -> None:
         """Do not read meanwhile: HTTP/2 flow control passes it on to the client."""
@@ -352,8 +391,10 @@ class StreamShell:
         self._arm(now)
 
     def _send(self, event: Send) -> None:
-        self._outbox.append(event.body)
-        self._wake.set()
+        body = event.body
+        if self._outbox or len(body) > SMALL_BYTES or not self._write_now(body):
+            self._outbox.append(body)
+            self._wake.set()
 
     def _identified(self, event: Identified) -> None:
         self._shared.registry.identify(self)

@@ -40,6 +40,7 @@ class Wire(Protocol):
     def is_paused(self) -> bool: ...
     def send_head(self, stream: Stream, metadata: Fields) -> None: ...
     def send_message(self, stream: Stream, message: bytes) -> bool: ...
+    def send_now(self, stream: Stream, message: bytes) -> bool: ...
     def end(self, stream: Stream, status: int, details: str, metadata: Fields) -> None: ...
     def taken(self, stream: Stream) -> None: ...
 
@@ -49,7 +50,7 @@ class Call:
 
     __slots__ = (
         "_code", "_deserialize", "_details", "_encoding", "_ended", "_half_closed", "_heard", "_inbox", "_metadata",
-        "_serialize", "_stream", "_timer", "_trailing", "_was_heard", "_wire", "_written", "method", "task",
+        "_serialize", "_stream", "_take", "_timer", "_trailing", "_was_heard", "_wire", "_written", "method", "task",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, stream: Stream, head: RequestHead) -> None:
@@ -71,6 +72,7 @@ class Call:
         self._serialize: Callable[[Any], bytes] | None = None
         self._deserialize: Callable[[bytes], Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._take: Callable[[bytes], bool] | None = None
 
     # As its connection sees it
 
@@ -82,8 +84,11 @@ class Call:
 
     def hear(self, piece: Piece) -> None:
         """A message has come."""
-        self._inbox.append(piece)
         self._was_heard = True
+        if self._take is not None and not self._inbox and not piece.compressed and self._take(piece.data):
+            self._wire.taken(self._stream)
+            return
+        self._inbox.append(piece)
         self._heard.set()
 
     def half_close(self) -> None:
@@ -161,6 +166,10 @@ class Call:
         except Exception:  # whatever a parser raises: the client's fault, not ours
             await self.abort(grpc.StatusCode.INTERNAL, "the request cannot be parsed")
 
+    def listen(self, take: Callable[[bytes], bool]) -> None:
+        """Messages, as bytes, are offered to ``take`` as they come; those that it refuses wait for `read`."""
+        self._take = take
+
     async def requests(self) -> AsyncIterator[Any]:
         """The messages of the request, as handlers of streams are given them."""
         while (message := await self.read()) is not grpc.aio.EOF:
@@ -178,6 +187,10 @@ class Call:
             await self._written.wait()
             self._written.clear()
             is_through = not stream.pending
+
+    def write_now(self, message: bytes) -> bool:
+        """Send bytes if nothing has to be waited for; False: nothing was sent."""
+        return not self._ended and self._wire.send_now(self._stream, message)
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
         """End the call with this status."""

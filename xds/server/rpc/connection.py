@@ -128,6 +128,13 @@ class Connection(asyncio.Protocol):
         self._flush()
         return is_through
 
+    def send_now(self, stream: Stream, message: bytes) -> bool:
+        """Send a message if the client's windows and the socket take it at once; False: nothing was sent."""
+        if self.is_paused or not self._http2.send_now(stream, message):
+            return False
+        self._flush()
+        return True
+
     def end(self, stream: Stream, status: int, details: str, metadata: Fields) -> None:
         if stream.id in self._http2.streams:
             self._http2.end(stream, status, details, metadata)
