@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 from typing import Any
 
 import grpc
@@ -75,14 +76,23 @@ class TlsContexts:
     context made of the files as they are by then.
 
     A rotation that is half done keeps the last context that could be made.
+
+    Sessions belong to the listening context, whatever the files are by then: with a client that resumes one, nobody
+    looks at certificates again. There are none in TLS 1.3; whether one of TLS 1.2 still counts, `trusts` says.
     """
 
     def __init__(self, files: PemFiles) -> None:
         self._files = files
         self._seen = files.stamp()
         self._current = _context(files)
+        self._loaded_at = 0.0
         self.listening = _context(files)
         self.listening.sni_callback = self._lead
+
+    def trusts(self, connection: ssl.SSLObject) -> bool:
+        """Whether a client, if it had to show a certificate, has shown it to the files as they are."""
+        session = connection.session if connection.session_reused else None
+        return session is None or self._files.client_ca is None or session.time > self._loaded_at
 
     def _lead(self, connection: ssl.SSLObject, name: str | None, listening: ssl.SSLContext) -> None:
         """OpenSSL calls this in every handshake, with a name or without."""
@@ -90,6 +100,7 @@ class TlsContexts:
             stamp = self._files.stamp()
             if stamp != self._seen:
                 self._current, self._seen = _context(self._files), stamp
+                self._loaded_at = time()
                 _log.info("tls.reloaded", certificate=str(self._files.certificate))
         except OSError as error:  # of which ssl.SSLError is one
             _log.warning("tls.reload_failed", error_message=str(error))
@@ -101,6 +112,8 @@ def _context(files: PemFiles) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(files.certificate, files.key)
     context.set_alpn_protocols(["h2"])
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET  # a ticket cannot be called back
+    context.num_tickets = 0
     if files.client_ca is not None:
         context.load_verify_locations(files.client_ca)
         context.verify_mode = ssl.CERT_REQUIRED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -28,6 +29,7 @@ class Host(Protocol):
 
     @property
     def limits(self) -> Limits: ...
+    def trusts(self, secured: ssl.SSLObject) -> bool: ...
     def joined(self, connection: Connection) -> None: ...
     def left(self, connection: Connection) -> None: ...
     def start(self, call: Call) -> asyncio.Task[None]: ...
@@ -77,6 +79,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
+        secured = transport.get_extra_info("ssl_object")
+        if secured is not None and not self._host.trusts(secured):
+            self._transport.abort()  # without a word, which makes an end of the session, too
+            return
         self._is_open = True
         self.peer = peer_name(transport.get_extra_info("peername"))
         self._host.joined(self)

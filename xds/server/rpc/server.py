@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
@@ -66,6 +67,7 @@ class RpcServer:
         self._ids = count(1)
         self._connections: dict[Connection, int] = {}  # how many looks brought nothing of it
         self._listening: asyncio.Server | None = None
+        self._tls: TlsContexts | None = None
         self._looking: asyncio.Task[None] | None = None
         self._tasks: dict[asyncio.Task[None], Call] = {}
         self._is_stopping = False
@@ -86,13 +88,14 @@ class RpcServer:
         """Bind and serve, over TLS with ``files``; the bound port. Raises ``OSError``."""
         loop = asyncio.get_running_loop()
         host, port = self._address
+        self._tls = TlsContexts(files) if files is not None else None
         try:
             # Two servers on one port would share a fleet at random: no SO_REUSEPORT.
             self._listening = await loop.create_server(
                 lambda: Connection(self),
                 host.strip("[]"),
                 port,
-                ssl=TlsContexts(files).listening if files is not None else None,
+                ssl=self._tls.listening if self._tls is not None else None,
                 ssl_handshake_timeout=HANDSHAKE_S if files is not None else None,
                 backlog=BACKLOG,
             )
@@ -142,6 +145,9 @@ class RpcServer:
     def sockets(self) -> Mapping[int, Connection]:
         """The connections by their numbers."""
         return {connection.number: connection for connection in self._connections}
+
+    def trusts(self, secured: ssl.SSLObject) -> bool:
+        return self._tls is None or self._tls.trusts(secured)
 
     def joined(self, connection: Connection) -> None:
         connection.number = next(self._ids)
