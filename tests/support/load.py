@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -16,6 +18,7 @@ CONNECTIONS = 8
 PAUSE_S = 0.002
 REQUEST_TIMEOUT_S = 10.0
 RECONNECT_PAUSE_S = 0.05
+BEHIND_LIMIT_S = 1.0  # what came to a halt is not made up for
 FAILURE_SAMPLES = 8
 ERRORS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ValueError)
 
@@ -45,7 +48,8 @@ class LoadReport:
 class HttpLoad:
     """GETs over a few keep-alive connections until stopped.
 
-    A status other than 200, a reset or a timeout is a failure.
+    A status other than 200, a reset or a timeout is a failure. With ``rps`` so many are sent a second, as long as the
+    answers keep pace; it may be changed any time. Without it a connection sends its next one soon after each answer.
     """
 
     def __init__(
@@ -56,8 +60,11 @@ class HttpLoad:
         path: str = "/",
         connections: int = CONNECTIONS,
         tls: ssl.SSLContext | None = None,
+        rps: float = 0.0,
     ) -> None:
         self.report = LoadReport()
+        self.rps = rps
+        self._connections = connections
         self._tls = tls
         self._background = background
         self._port = port
@@ -98,10 +105,16 @@ class HttpLoad:
     async def _connection(self) -> None:
         reader, writer = await asyncio.open_connection(LOOPBACK, self._port, ssl=self._tls)
         try:
+            due = time.monotonic() + random.uniform(0, self._share_s())
             while not self._stopped and await asyncio.wait_for(self._exchange(reader, writer), REQUEST_TIMEOUT_S):
-                await asyncio.sleep(PAUSE_S)
+                due = max(due + self._share_s(), time.monotonic() - BEHIND_LIMIT_S)
+                await asyncio.sleep(max(due - time.monotonic(), 0.0) if self.rps else PAUSE_S)
         finally:
             writer.close()
+
+    def _share_s(self) -> float:
+        """How long one of the connections takes for a request, so that all together send ``rps``."""
+        return self._connections / self.rps if self.rps else 0.0
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer; whether the connection may be used again."""

@@ -1,0 +1,193 @@
+"""Traffic that stays in its zone until the zone is full: two zones with real Envoys under load, and nothing lost.
+
+``near`` and ``far`` are the zones; each has an Envoy and two endpoints, and can take ``CAPACITY_RPS``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support import resources as r
+from tests.support.background import Background
+from tests.support.bootstrap import EnvoyBootstrap, Variant
+from tests.support.envoy import EnvoyProcess
+from tests.support.load import HttpLoad
+from tests.support.process import DEADLINE_S, LOOPBACK, wait_until
+from tests.support.server import ServerProcess
+from tests.support.upstream import Upstream
+
+GROUP = "test"
+NEAR, FAR = "near", "far"
+CAPACITY_RPS = 60.0
+LOW_RPS, HIGH_RPS, FAR_RPS = 30.0, 100.0, 15.0
+POLICY: dict[str, Any] = {
+    "capacity": {"rates": [{"per_endpoint_rps": CAPACITY_RPS / 2}]},
+    "interval_s": 1,
+    "dwell_s": 2,
+    "stale_after_s": 10,
+    "fallback_after_s": 60,
+    "maximum_step": 0.5,
+    "minimum_change": 0.0,
+}
+SETTLED_S = 90.0  # some intervals, on a machine that is busy with other things
+SAMPLE = 60  # requests that a split is judged by
+
+
+@dataclass
+class Zones:
+    """The zones, and what is seen of them."""
+
+    server: ServerProcess
+    upstreams: dict[str, list[Upstream]]
+    loads: dict[str, HttpLoad]
+
+    def push(self, gone: str = "", **cluster: Any) -> None:
+        """Push the cluster; the endpoints of a zone may be marked as unhealthy."""
+        zones = {zone: [each.port for each in members] for zone, members in self.upstreams.items()}
+        assignment = r.zoned_load_assignment("web", zones)
+        for locality in assignment["endpoints"]:
+            if locality["locality"]["zone"] == gone:
+                locality["lb_endpoints"] = [{**one, "health_status": "UNHEALTHY"} for one in locality["lb_endpoints"]]
+        weighted: dict[str, Any] = {"common_lb_config": {"locality_weighted_lb_config": {}}, "lrs_server": {"self": {}}}
+        resources = [
+            r.eds_cluster("web", **weighted, **r.http_health_check(), **cluster),
+            assignment,
+            r.listener("web", r.rds("web")),
+            r.route_config("web", r.route("web")),
+        ]
+        self.server.push(GROUP, resources)
+
+    def steer(self, **fields: Any) -> r.Json:
+        """Put the policy in force."""
+        answer = self.server.request("PUT", f"/api/v1/groups/{GROUP}/assignments/web", json={**POLICY, **fields})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["warnings"] == []
+        found: r.Json = answer.json()
+        return found
+
+    def decided(self, zone: str) -> dict[str, float]:
+        """Where the requests of a zone are to go, by zone."""
+        item = self.server.get(f"/groups/{GROUP}/assignments/web")
+        own = next((one for one in item["sources"] if one["source"]["zone"] == zone), None)
+        shares = own["allotments"] if own is not None and own["standing"] != "pushed" else []
+        return {one["locality"]["zone"]: one["share"] for one in shares if one["share"]}
+
+    def wait_decided(self, zone: str, **shares: tuple[float, float]) -> None:
+        """Wait until the shares of a zone's requests are within these bounds."""
+
+        def is_so() -> bool:
+            found = self.decided(zone)
+            return all(low <= found.get(name, 0.0) <= high for name, (low, high) in shares.items())
+
+        wait_until(is_so, f"{zone}: {shares}", SETTLED_S, detail=lambda: self.decided(zone))
+
+    def split(self, zone: str) -> dict[str, float]:
+        """Where the next requests of a zone go, by who answers them."""
+        load = self.loads[zone]
+        before = Counter(load.report.bodies)
+        load.wait_total(SAMPLE)
+        answered = load.report.bodies - before
+        return {name: count / answered.total() for name, count in answered.items()}
+
+    def wait_all(self, zone: str, target: str) -> None:
+        """Wait until all requests of a zone are answered in one."""
+        wait_until(lambda: self.split(zone) == {target: 1.0}, f"all of {zone} in {target}", SETTLED_S)
+
+    def lost(self) -> list[str]:
+        """What became of requests that failed."""
+        return [sample for load in self.loads.values() for sample in load.report.samples]
+
+
+@pytest.fixture
+def zones(
+    tmp_path: Path, running: ExitStack, background: Background, upstream: Callable[[str], Upstream]
+) -> Iterator[Zones]:
+    server = running.enter_context(ServerProcess(tmp_path, ["--lrs-interval", "1s"], {"XDS_SERVER__DRAIN_S": "0.5"}))
+    made = Zones(server, {zone: [upstream(zone), upstream(zone)] for zone in (NEAR, FAR)}, {})
+    made.push()
+    for zone, variant in ((NEAR, Variant.ADS_DELTA), (FAR, Variant.ADS_SOTW)):
+        fields: dict[str, Any] = {"locality": {"region": "r", "zone": zone}, "load_reports": True}
+        bootstrap = EnvoyBootstrap(server.grpc_port, variant, node_id=f"envoy-{zone}", **fields)
+        port = running.enter_context(EnvoyProcess(tmp_path, bootstrap, f"envoy-{zone}")).wait_listener("web")
+        rps = LOW_RPS if zone == NEAR else FAR_RPS
+        made.loads[zone] = running.enter_context(HttpLoad(background, port, rps=rps))
+    yield made
+
+
+def test_excess_spills_to_the_next_zone_comes_back_and_follows_the_living(zones: Zones) -> None:
+    zones.steer()
+    zones.wait_decided(NEAR, near=(1.0, 1.0), far=(0.0, 0.0))
+    zones.wait_all(NEAR, NEAR)
+    zones.wait_all(FAR, FAR)
+    revision = zones.server.get(f"/groups/{GROUP}")["revision"]
+
+    zones.loads[NEAR].rps = HIGH_RPS  # 40 % more than the zone can take
+    zones.wait_decided(NEAR, near=(0.45, 0.75), far=(0.25, 0.55))
+    found = zones.split(NEAR)
+    assert found[NEAR] > 0.3 and found[FAR] > 0.1, found
+    assert zones.split(FAR) == {FAR: 1.0}, "the other zone keeps its own"
+
+    zones.loads[NEAR].rps = LOW_RPS
+    zones.wait_decided(NEAR, near=(1.0, 1.0))
+    zones.wait_all(NEAR, NEAR)
+
+    for each in zones.upstreams[NEAR]:
+        each.healthy = False  # the proxies see it first: the other zone stands below, and takes over
+    zones.wait_all(NEAR, FAR)
+    for each in zones.upstreams[NEAR]:
+        each.healthy = True
+    zones.wait_all(NEAR, NEAR)
+
+    zones.push(gone=NEAR)  # who pushes knows of it
+    zones.wait_decided(NEAR, far=(1.0, 1.0), near=(0.0, 0.0))
+    zones.wait_all(NEAR, FAR)
+    assert zones.lost() == [], "no request is lost by a change of weights"
+    assert zones.server.get(f"/groups/{GROUP}")["revision"] == revision + 1, "the push is the only revision"
+    assert {"configured", "changed"} <= set(told(zones.server))
+
+
+def test_a_restart_of_the_server_moves_no_traffic(zones: Zones) -> None:
+    zones.loads[NEAR].rps = HIGH_RPS
+    zones.steer()
+    zones.wait_decided(NEAR, near=(0.45, 0.75), far=(0.25, 0.55))
+    zones.steer(interval_s=600, dwell_s=600, stale_after_s=600, fallback_after_s=600)  # no other decision meanwhile
+    zones.server.wait_synced(GROUP, f"envoy-{NEAR}")
+    before, version = zones.decided(NEAR), endpoints_version(zones.server, f"envoy-{NEAR}")
+    assert "+" in version
+    zones.server.stop()
+    zones.server.start()
+    zones.server.wait_synced(GROUP, f"envoy-{NEAR}")
+    assert endpoints_version(zones.server, f"envoy-{NEAR}") == version, "the same version_info as before"
+    assert zones.decided(NEAR) == before
+    assert zones.split(NEAR)[FAR] > 0.1
+    assert zones.lost() == []
+
+
+def told(server: ServerProcess) -> Iterator[str]:
+    """What happened to assignments, from the start: actions, as far as there was a change."""
+    url = f"http://{LOOPBACK}:{server.http_port}/api/v1/events"
+    headers = {"Accept": "application/x-ndjson", "Last-Event-ID": "0"}
+    with (
+        httpx.Client(timeout=DEADLINE_S, trust_env=False) as client,
+        client.stream("GET", url, params={"kinds": "assignment"}, headers=headers) as answer,
+    ):
+        for line in answer.iter_lines():
+            action = json.loads(line or "{}").get("action")
+            if action is not None:
+                yield action
+            if action == "changed":
+                return
+
+
+def endpoints_version(server: ServerProcess, node: str) -> str:
+    """The version_info of the endpoints that a node has ACKed."""
+    return str(server.types(node)["endpoints"]["version_acked"])
