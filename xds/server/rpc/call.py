@@ -124,6 +124,7 @@ class Call:
 
     def _leave(self) -> None:
         self._ended = True
+        self._take = None  # its owner refers to the call
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
