@@ -1,0 +1,94 @@
+"""``xds load`` against a server that a client reports to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.cli.conftest import Remote
+from tests.server.load_client import V3, report, reporter, told
+from tests.support.process import LOOPBACK, wait_until
+from tests.support.server import ServerProcess
+from xds.proto import wire_pb2
+
+STREAM_DEADLINE_S = 100.0
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    """Its windows end with the one report for a while: it is not overdue for minutes."""
+    flags = ["--store", "memory", "--lrs-interval", "10m"]
+    with ServerProcess(tmp_path_factory.mktemp("server"), flags) as server:
+        yield Remote(server)
+
+
+@pytest.fixture(scope="module")
+def stream(remote: Remote) -> Iterator[SimpleQueue[Any]]:
+    """An open stream of node ``edge-1`` in ``r/z1``; what is put into it is sent. Cluster ``web`` is reported."""
+    messages: SimpleQueue[Any] = SimpleQueue()
+    web = told("web", 2.0, total_successful_requests=90, total_error_requests=10, total_issued_requests=100)
+    web.upstream_locality_stats[0].total_requests_in_progress = 4
+    web.dropped_requests.add(category="lb", dropped_count=3)
+    messages.put(report(web, told("idle", 2.0), node=reporter("edge-1")))
+    with grpc.insecure_channel(f"{LOOPBACK}:{remote.server.grpc_port}") as channel:
+        answers = channel.stream_stream(V3)(iter(messages.get, None), timeout=STREAM_DEADLINE_S)
+        wire_pb2.LoadStatsResponse.FromString(next(answers))
+        wait_until(lambda: remote.server.get("/load")["items"], "the report is counted")
+        yield messages
+        messages.put(None)
+
+
+@pytest.mark.usefixtures("stream")
+class TestLoad:
+    def test_all_clusters(self, remote: Remote) -> None:
+        shown = remote.xds("load")
+        header, idle, web = shown.out.splitlines()
+        assert header.split() == ["CLUSTER", "RPS", "ERRORS", "IN-PROGRESS", "DROPPED", "NODES", "REPORTED"]
+        assert idle.split()[:2] == ["idle", "0.0"]
+        assert web.split()[:6] == ["web", "50.0", "10.0%", "4", "3", "1"]
+        assert remote.xds("load", "-o", "name").out.split() == ["idle", "web"]
+
+    def test_one_cluster_by_locality_with_a_summary(self, remote: Remote) -> None:
+        shown = remote.xds("load", "web")
+        header, row = shown.out.splitlines()
+        assert header.split() == ["FROM", "TO", "RPS", "ERRORS", "IN-PROGRESS", "SHARE"]
+        assert row.split() == ["r/z1", "r/z1", "50.0", "10.0%", "4", "100.0%"]
+        assert shown.err == "web: 50.0 rps over 2 s · 10.0% errors · 4 in progress · 3 dropped (lb 3) · 1 node\n"
+
+    def test_one_cluster_by_node(self, remote: Remote) -> None:
+        (row,) = remote.xds("load", "web", "--by", "node", "--window", "5m", "--no-headers").out.splitlines()
+        assert row.split()[:3] == ["edge-1", "r/z1", "50.0"]
+
+    def test_documents(self, remote: Remote) -> None:
+        found = json.loads(remote.xds("load", "web", "-o", "json").out)
+        assert (found["successes"], found["errors"], found["localities"][0]["issued"]) == (90, 10, 100)
+        assert "cluster: web\n" in remote.xds("load", "web", "-o", "yaml").out
+        assert [item["cluster"] for item in json.loads(remote.xds("load", "-o", "json").out)["items"]] == [
+            "idle",
+            "web",
+        ]
+
+    def test_what_there_is_not(self, remote: Remote) -> None:
+        nobody = remote.xds("load", "nobody")
+        assert (nobody.code, "nobody has reported" in nobody.err) == (4, True)
+        assert remote.xds("load", "web", "--by", "color").code == 2
+        assert remote.xds("load", "--window", "soon").code == 2
+        far = remote.xds("load", "--window", "2h")
+        assert (far.code != 0, "window" in far.err) == (True, True)
+
+    def test_it_is_shown_again_when_it_changes(self, remote: Remote, stream: SimpleQueue[Any], tmp_path: Path) -> None:
+        with remote.start(tmp_path, "load", "-w", "--columns", "cluster,nodes") as following:
+            following.wait_until(lambda: "web" in following.log(), "the first rendering")
+            stream.put(report(told("late", 2.0, total_successful_requests=1)))
+            following.wait_until(lambda: "late" in following.log(), "the second one")
+            os.kill(following.pid, signal.SIGINT)
+            wait_until(lambda: not following.running, "the end")
+            assert following.exit_code == 130
