@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any
@@ -18,7 +19,8 @@ class Row:
 
     Utilisation is load by capacity, in percent: ``peak`` the highest, ``alone`` the highest if zones kept their own.
     ``above`` and ``away`` are percents of all requests, above a target's capacity and out of their zone; the ``least``
-    are what no assignment could do better, knowing everything at once. ``changes`` are those of one source an hour.
+    are what no assignment could do better, knowing everything at once. ``changes`` are those of the source
+    that changed most, an hour.
     """
 
     scenario: str
@@ -52,7 +54,7 @@ def row(run: Run) -> Row:
         f"{_mean(beats, 'least_above'):.2%}",
         f"{_mean(beats, 'away'):.1%}",
         f"{_mean(beats, 'least_away'):.1%}",
-        f"{sum(beat.changed for beat in beats) / hours / _sources(run):.1f}",
+        f"{max(Counter(name for beat in beats for name in beat.changed).values(), default=0) / hours:.1f}",
     )
 
 
@@ -77,7 +79,7 @@ def numbers(run: Run) -> dict[str, Any]:
         "figures": {name: getattr(row(run), name) for name in COLUMNS},
         "share": {str(name): [round(beat.shares.get(name, 0.0), 4) for beat in run.beats] for name in names},
         "utilisation": {str(name): [round(beat.utilisation[name], 4) for beat in run.beats] for name in names},
-        "changed": [beat.changed for beat in run.beats],
+        "changed": [len(beat.changed) for beat in run.beats],
     }
 
 
@@ -89,7 +91,3 @@ def _relieved(run: Run, event: int) -> int:
 
 def _mean(beats: list[Beat], name: str) -> float:
     return float(sum(getattr(beat, name) for beat in beats)) / len(beats)
-
-
-def _sources(run: Run) -> int:
-    return len(run.beats[0].utilisation)

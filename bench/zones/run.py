@@ -27,9 +27,12 @@ Shares = dict[Locality, float]
 
 @dataclass(slots=True)
 class Beat:
-    """What happened in one interval. ``away`` is the part of requests that left their zone, ``least_away`` the least
-    that had to; ``above`` the part that targets got above their capacity, ``least_above`` the least of that. ``alone``
-    is the load of the fullest zone, by its capacity, if every zone kept its own."""
+    """What happened in one interval.
+
+    ``away`` is the part of requests that left their zone, ``least_away`` the least that had to; ``above`` the part that
+    targets got above their capacity, ``least_above`` the least of that. ``alone`` is the load of the fullest zone, by
+    its capacity, if every zone kept its own.
+    """
 
     shares: Shares
     utilisation: dict[Locality, float]
@@ -37,7 +40,7 @@ class Beat:
     least_away: float
     above: float
     least_above: float
-    changed: int
+    changed: tuple[Locality, ...]
     alone: float
 
 
@@ -91,7 +94,7 @@ class _World:
                 loads[name] += rps * share
         decision = assign(self.policy, self._observed(moment, loads), self.assignment, now)
         self.assignment = decision.assignment
-        changed = sum(source.is_changed for source in decision.sources)
+        changed = tuple(one.source for one in decision.sources if one.is_changed)
         return self._measured(moment, issued, shares, loads, changed)
 
     def _wanted(self, source: Locality, moment: Moment) -> float:
@@ -120,7 +123,7 @@ class _World:
         issued: Mapping[Locality, float],
         shares: Mapping[Locality, Shares],
         loads: Shares,
-        changed: int,
+        changed: tuple[Locality, ...],
     ) -> Beat:
         usable = (TARGET_CPU - IDLE_CPU) / (1.0 - IDLE_CPU) if self.policy.capacity.metric else 1.0
         capacity = {name: own.capacity_rps * usable for name, own in moment.hosts.items()}

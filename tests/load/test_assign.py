@@ -205,7 +205,7 @@ def test_slow_waves_within_the_band_move_nothing() -> None:
         changes += own.step().is_changed
     assert changes == 0
     own.demand[A] = 85
-    own.step(8)
+    own.step(16)
     assert own.shares(A) == {A: 1.0}, "beyond the band it does come back"
 
 

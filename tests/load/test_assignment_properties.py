@@ -193,8 +193,8 @@ def test_it_comes_to_rest_within_a_bounded_number_of_changes(world: World, deman
     steps = ceil(1 / world.policy.maximum_step)
     assert _settle(world) <= steps + 2
     world.demand |= demand
-    # A fall is believed bit by bit, each of which may bring a little back: 0.7 to the 26th is what a weight can tell.
-    assert _settle(world) <= 2 * steps + (14 if world.policy.minimum_change else 30)
+    # A fall is believed bit by bit, each of which may bring a little back: 0.85 to the 57th is what a weight can tell.
+    assert _settle(world) <= 2 * steps + (20 if world.policy.minimum_change else 60)
 
 
 @TRIED
@@ -248,13 +248,7 @@ def test_an_assignment_survives_its_document(world: World) -> None:
 @given(worlds())
 def test_equal_input_gives_equal_output(world: World) -> None:
     other = World(world.policy, dict(reversed(world.demand.items())), dict(reversed(world.targets.items())))
-    first, second = world.step(), other.step()
-    assert first.assignment.sources.keys() == second.assignment.sources.keys()
-    for source, own in first.assignment.sources.items():
-        # Sums of floats may differ with the order; a weight then by one.
-        theirs = second.assignment.sources[source]
-        assert [one[:2] for one in own.allotments] == [one[:2] for one in theirs.allotments]
-        assert all(abs(a.weight - b.weight) <= 1 for a, b in zip(own.allotments, theirs.allotments, strict=True))
+    assert world.step() == other.step()
 
 
 @TRIED

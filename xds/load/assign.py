@@ -39,11 +39,12 @@ from xds.load.steps import (
     overloaded,
     part_of_way,
 )
-from xds.load.weights import allotments, pushed_allotments, pushed_shares
+from xds.load.weights import allotments, locality_key, pushed_allotments, pushed_shares
 from xds.model.node import Locality
 
-# The demand of a source without any, as a part of all capacity: it is placed, but weighs nothing.
-_NOTHING = 1e-12
+# The demand of a source without any, as a part of all capacity: it is placed and weighs nothing, yet is far more than
+# what rounding leaves of the room of a full target.
+_NOTHING = 1e-8
 _EQUAL = 1e-4
 
 
@@ -71,16 +72,16 @@ class _Deciding:
 
     def __init__(self, policy: Policy, observed: Observed, previous: Assignment, now: float) -> None:
         self.policy = policy
-        self.observed = observed
+        self.observed = _in_order(observed)
         self.previous = previous
         self.now = now
         intervals = max(now - previous.memory.observed_at, 0.0) / policy.interval_s
         remembered = previous.memory.sources
         self.heard = {
             source: hear(policy, demand, remembered.get(source), intervals, now)
-            for source, demand in observed.demand.items()
+            for source, demand in self.observed.demand.items()
         }
-        self.capacities = capacities(policy, observed.targets, previous.memory, now)
+        self.capacities = capacities(policy, self.observed.targets, previous.memory, now)
         self.capacity = self.capacities.rps
         self.alive = frozenset(name for name, rps in self.capacity.items() if rps > 0)
 
@@ -250,3 +251,10 @@ class _Deciding:
 
     def _least(self) -> float:
         return sum(self.capacity.values()) * _NOTHING
+
+
+def _in_order(observed: Observed) -> Observed:
+    """By name: sums of floats differ with their order, and so, at an edge, might decisions."""
+    demand = {name: observed.demand[name] for name in sorted(observed.demand, key=locality_key)}
+    targets = {name: observed.targets[name] for name in sorted(observed.targets, key=locality_key)}
+    return Observed(demand, targets)

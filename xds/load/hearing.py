@@ -13,7 +13,7 @@ from xds.load.policy import Policy
 # How much of a new figure counts after one interval. A rise counts nearly at once: unseen, it overloads a zone. A fall
 # counts slowly: unseen, it only leaves some requests in another zone for a while. So noise reads a little high, which
 # is the safe side.
-RISE, FALL = 0.8, 0.3
+RISE, FALL = 0.8, 0.15
 
 
 class Hearing(StrEnum):

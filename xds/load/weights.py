@@ -48,7 +48,7 @@ def pushed_allotments(targets: Mapping[Locality, Target]) -> tuple[Allotment, ..
         for name, target in targets.items()
         if target.endpoints > 0
     )
-    return tuple(sorted(told, key=lambda one: (one.priority, _key(one.locality))))
+    return tuple(sorted(told, key=lambda one: (one.priority, locality_key(one.locality))))
 
 
 def pushed_shares(targets: Mapping[Locality, Target]) -> dict[Locality, float]:
@@ -85,10 +85,10 @@ def _tier(amounts: Amounts, priority: int, *, floor: int) -> tuple[Allotment, ..
     exact = {name: amount * WEIGHT_TOTAL / total for name, amount in amounts.items()}
     weights = {name: int(value) for name, value in exact.items()}
     missing = WEIGHT_TOTAL - sum(weights.values())
-    for name in sorted(exact, key=lambda name: (weights[name] - exact[name], _key(name)))[:missing]:
+    for name in sorted(exact, key=lambda name: (weights[name] - exact[name], locality_key(name)))[:missing]:
         weights[name] += 1
     raised = {name: max(weight, floor) for name, weight in weights.items()}
-    return tuple(Allotment(name, priority, raised[name]) for name in sorted(raised, key=_key) if raised[name])
+    return tuple(Allotment(name, priority, raised[name]) for name in sorted(raised, key=locality_key) if raised[name])
 
 
 def _is_alike(kept: Sequence[Allotment], below: Sequence[Allotment]) -> bool:
@@ -99,5 +99,6 @@ def _is_alike(kept: Sequence[Allotment], below: Sequence[Allotment]) -> bool:
     )
 
 
-def _key(name: Locality) -> tuple[str, str, str]:
+def locality_key(name: Locality) -> tuple[str, str, str]:
+    """What localities are ordered by."""
     return name.region, name.zone, name.sub_zone
