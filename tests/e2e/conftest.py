@@ -17,9 +17,9 @@ Connect = Callable[..., EnvoyProcess]
 
 
 @pytest.fixture
-def server(tmp_path: Path, running: ExitStack) -> ServerProcess:
-    """A running server with an empty data directory."""
-    return running.enter_context(ServerProcess(tmp_path))
+def server(tmp_path: Path, running: ExitStack, request: pytest.FixtureRequest) -> ServerProcess:
+    """A running server with an empty data directory. A parameter is its environment."""
+    return running.enter_context(ServerProcess(tmp_path, environment=getattr(request, "param", None)))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tests.support.upstream import Upstream
 GROUP = "test"
 NODE = "envoy-1"
 STREAMED = [variant for variant in Variant if variant is not Variant.REST]
+ON_GRPCIO = {"XDS_SERVER__GRPC__TRANSPORT": "grpcio"}
 
 Connect = Callable[..., EnvoyProcess]
 StartUpstream = Callable[[str], Upstream]
@@ -54,7 +55,14 @@ def test_live_when_endpoints_are_missing(
     assert envoy.fetch_timeouts() == {}
 
 
-@pytest.mark.parametrize("variant", Variant)
+@pytest.mark.parametrize(
+    ("server", "variant"),
+    [
+        *(({}, variant) for variant in Variant),
+        *((ON_GRPCIO, variant) for variant in (Variant.ADS_SOTW, Variant.SPLIT_DELTA)),
+    ],
+    indirect=["server"],
+)
 def test_follows_updates_and_removals(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:

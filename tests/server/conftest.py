@@ -18,7 +18,7 @@ from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
 from xds.protocol.cache import SnapshotCache, Translate
 from xds.server.metrics import Metrics
-from xds.server.options import ServerOptions
+from xds.server.options import ASYNCIO, ServerOptions
 from xds.server.server import XdsServer
 
 DEADLINE_S = 20.0
@@ -158,7 +158,13 @@ Start = Callable[..., Awaitable[Harness]]
 
 
 @pytest.fixture
-async def start() -> AsyncIterator[Start]:
+def transport() -> str:
+    """What carries gRPC. Modules whose tests hold for both have a fixture of this name with both."""
+    return ASYNCIO
+
+
+@pytest.fixture
+async def start(transport: str) -> AsyncIterator[Start]:
     """Starts servers with the given options; ends them."""
     started: list[Harness] = []
 
@@ -169,7 +175,7 @@ async def start() -> AsyncIterator[Start]:
         book: LoadBook | None = None,
         **options: Any,
     ) -> Harness:
-        harness = Harness(ServerOptions(port=0, **options), variants, book)
+        harness = Harness(ServerOptions(**{"port": 0, "transport": transport, **options}), variants, book)
         started.append(harness)
         return await harness.start(ready)
 

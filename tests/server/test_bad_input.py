@@ -14,9 +14,15 @@ from tests.server.conftest import DELTA, Harness, RawStream, Start, sotw, until,
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.proto import wire_pb2
 from xds.protocol.limits import Limits
+from xds.server.options import ASYNCIO, GRPCIO
 
 ADS_V2 = "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources"
 CDS = "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters"
+
+
+@pytest.fixture(params=[ASYNCIO, GRPCIO])
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture

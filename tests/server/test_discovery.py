@@ -6,6 +6,7 @@ import asyncio
 import gc
 
 import grpc
+import pytest
 
 from tests.server.conftest import DELTA, SOTW, Harness, RawStream, Start, sotw, until, within
 from xds.fleet.state import Sync
@@ -13,7 +14,13 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, V2_URLS
 from xds.proto import wire_pb2
 from xds.protocol.stream import DiscoveryStream
 from xds.server.discovery import StreamShell
+from xds.server.options import ASYNCIO, GRPCIO
 from xds.server.services import SERVICES
+
+
+@pytest.fixture(params=[ASYNCIO, GRPCIO])
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def state_of(server: Harness, node_id: str = "n1") -> dict[str, Sync]:

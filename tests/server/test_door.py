@@ -19,12 +19,17 @@ from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
 from xds.server.metrics import Metrics
-from xds.server.options import ServerOptions
+from xds.server.options import ASYNCIO, GRPCIO, ServerOptions
 from xds.server.server import XdsServer
 from xds.server.tls import pem_files
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@pytest.fixture(params=[ASYNCIO, GRPCIO])
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 async def health(channel: Any, service: str = "") -> int:

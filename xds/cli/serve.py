@@ -230,6 +230,7 @@ def grpc_options(settings: Settings) -> ServerOptions:
     return ServerOptions(
         host=door.host,
         port=door.port,
+        transport=door.transport,
         tls_certificate=tls.certificate if tls is not None else None,
         tls_key=tls.private_key if tls is not None else None,
         client_ca=tls.client_ca if tls is not None else None,

@@ -56,10 +56,11 @@ class TlsSettings(_Section):
 
 
 class GrpcSettings(_Section):
-    """Where xDS clients connect; port 0 takes a free one."""
+    """Where xDS clients connect; port 0 takes a free one. ``transport``: our own gRPC on asyncio, or grpcio's."""
 
     host: str = LOOPBACK
     port: int = Field(GRPC_PORT, ge=0, le=65535)
+    transport: Literal["asyncio", "grpcio"] = "asyncio"
     tls: TlsSettings | None = None
 
 
