@@ -23,7 +23,14 @@ from xds.protocol.load_stream import (
     LoadRestart,
     LoadSettings,
 )
-from xds.protocol.load_wire import COUNTER_LIMIT, decode_load_request
+from xds.protocol.load_wire import (
+    CATEGORIES_LIMIT,
+    COUNTER_LIMIT,
+    ENDPOINTS_LIMIT,
+    LOCALITIES_LIMIT,
+    NAME_LIMIT,
+    decode_load_request,
+)
 
 
 class Client:
@@ -233,6 +240,12 @@ NEGATIVE = (1 << 64) - 3
         stats(interval_s=-4),
         stats(interval_s=10**9),
         stats(""),
+        stats("x" * (NAME_LIMIT + 1)),
+        stats(cluster_service_name="x" * (NAME_LIMIT + 1)),
+        stats(upstream_locality_stats=[zone("z" * (NAME_LIMIT + 1))]),
+        stats(upstream_locality_stats=[zone(f"z{number}") for number in range(LOCALITIES_LIMIT + 1)]),
+        stats(dropped_requests=[wire_pb2.ClusterStats.DroppedRequests(category="a")] * (CATEGORIES_LIMIT + 1)),
+        stats(dropped_requests=[wire_pb2.ClusterStats.DroppedRequests(category="a" * (NAME_LIMIT + 1))]),
         stats(total_dropped_requests=NEGATIVE),
         stats(dropped_requests=[wire_pb2.ClusterStats.DroppedRequests(category="a", dropped_count=NEGATIVE)]),
         stats(upstream_locality_stats=[zone("z", total_successful_requests=NEGATIVE)]),
@@ -268,6 +281,19 @@ def test_what_cannot_be_is_counted_and_harms_no_other_cluster(report: wire_pb2.C
     assert isinstance(event, LoadReported)
     assert event.refused == 1
     assert [load.cluster for load in event.loads] == ["well"]
+
+
+def test_endpoints_beyond_the_limit_are_not_told_apart() -> None:
+    endpoint = wire_pb2.UpstreamEndpointStats(total_successful_requests=1)
+    rows = [
+        zone(name, total_successful_requests=9, upstream_endpoint_stats=[endpoint] * (ENDPOINTS_LIMIT - 1))
+        for name in ("y", "z")
+    ]
+    client = Client(SENDS_ALL)
+    client.first()
+    (load,) = loads(client.send(stats(upstream_locality_stats=rows)))
+    assert [len(each.endpoints) for each in load.localities] == [ENDPOINTS_LIMIT - 1, 1]
+    assert [each.traffic.successes for each in load.localities] == [9, 9]
 
 
 def test_bytes_that_are_no_report_are_refused() -> None:

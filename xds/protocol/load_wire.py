@@ -28,6 +28,10 @@ from xds.protocol.wire import shared_locality
 COUNTER_LIMIT = 1 << 53
 INTERVAL_LIMIT_S = 86_400.0
 PRIORITY_LIMIT = 128  # Envoy's
+# Of one cluster's report. What is beyond the first endpoints is not told apart, what is beyond the others is refused.
+ENDPOINTS_LIMIT = 2_048
+LOCALITIES_LIMIT = CATEGORIES_LIMIT = 1_024
+NAME_LIMIT = 1_024  # characters: of whatever clients name
 _NANOS = 1_000_000_000
 
 # Of one locality, at one priority: itself, serialized; successes, errors, issued, in progress.
@@ -38,6 +42,7 @@ ClusterTally = tuple[str, str, float, int, list[LocalityTally]]
 # Values that recur are known by their bytes. What one of a thousand proxies sends to one of a thousand clusters in ten
 # seconds are few requests: the same few counts for the same few localities.
 KNOWN_TALLIES = 1 << 17  # some 300 bytes each
+KNOWN_TALLY_BYTES = 256  # those with longer names are read again
 KNOWN_LOCALITIES = 1 << 12
 KNOWN_NAMES = 1 << 15
 
@@ -125,6 +130,9 @@ class LoadRequest:
         for index, stats in enumerate(self._message.cluster_stats):
             cluster, service, interval, dropped, localities = _CLUSTER_FIELDS(stats)
             name, service_name, interval_s = _NAMES[cluster], _NAMES[service], intervals[interval]
+            if len(localities) > LOCALITIES_LIMIT:
+                yield None
+                continue
             try:
                 tallies: list[LocalityTally] = list(map(known, localities))
             except _BeyondCountingError:
@@ -206,7 +214,9 @@ class _KnownTallies(dict[bytes, LocalityTally]):
             raise _BeyondCountingError
         if len(self) >= KNOWN_TALLIES:
             self._forget()
-        tally = self[data] = (where, succeeded, failed, begun, underway)
+        tally = (where, succeeded, failed, begun, underway)
+        if len(data) <= KNOWN_TALLY_BYTES:
+            self[data] = tally
         return tally
 
     def _forget(self) -> None:
@@ -215,10 +225,12 @@ class _KnownTallies(dict[bytes, LocalityTally]):
 
 
 class _KnownLocalities(dict[bytes, bytes]):
-    """One object for all that are the same. Raises ``DecodeError`` for what is no locality."""
+    """One object for all that are the same. Raises ``DecodeError``; as `_KnownTallies` for long names."""
 
     def __missing__(self, data: bytes) -> bytes:
-        wire_pb2.Locality.FromString(data)
+        where = wire_pb2.Locality.FromString(data)
+        if not _are_names(where.region, where.zone, where.sub_zone):
+            raise _BeyondCountingError
         if len(self) >= KNOWN_LOCALITIES:
             self.clear()
         self[data] = data
@@ -226,12 +238,14 @@ class _KnownLocalities(dict[bytes, bytes]):
 
 
 class _KnownNames(dict[bytes, str | None]):
-    """One object for all that are the same; None for what is no UTF-8."""
+    """One object for all that are the same; None for what is no UTF-8, or too long."""
 
     def __missing__(self, data: bytes) -> str | None:
         try:
             name = data.decode()
         except UnicodeDecodeError:
+            return None
+        if len(name) > NAME_LIMIT:
             return None
         if len(self) >= KNOWN_NAMES:
             self.clear()
@@ -251,8 +265,14 @@ def _load(piece: bytes) -> ClusterLoad | None:
 
 def _cluster(stats: wire_pb2.ClusterStats) -> ClusterLoad | None:
     """None for a report with a value that cannot be: then nothing in it can be believed."""
+    if len(stats.upstream_locality_stats) > LOCALITIES_LIMIT or len(stats.dropped_requests) > CATEGORIES_LIMIT:
+        return None
     interval_s = stats.load_report_interval.seconds + stats.load_report_interval.nanos / _NANOS
-    localities = [_locality(each) for each in stats.upstream_locality_stats]
+    room = ENDPOINTS_LIMIT
+    localities: list[LocalityLoad | None] = []
+    for row in stats.upstream_locality_stats:
+        localities.append(_locality(row, room))
+        room = max(0, room - len(row.upstream_endpoint_stats))
     drops: dict[str, int] = {}
     for each in stats.dropped_requests:
         drops[each.category] = drops.get(each.category, 0) + each.dropped_count
@@ -261,6 +281,7 @@ def _cluster(stats: wire_pb2.ClusterStats) -> ClusterLoad | None:
         and 0 < interval_s <= INTERVAL_LIMIT_S
         and max((stats.total_dropped_requests, *drops.values())) <= COUNTER_LIMIT
         and None not in localities
+        and _are_names(stats.cluster_name, stats.cluster_service_name, *drops)
     )
     if not believable:
         return None
@@ -270,22 +291,32 @@ def _cluster(stats: wire_pb2.ClusterStats) -> ClusterLoad | None:
     return ClusterLoad(stats.cluster_name, interval_s, stats.cluster_service_name, told, dropped, drops)
 
 
-def _locality(stats: wire_pb2.UpstreamLocalityStats) -> LocalityLoad | None:
+def _locality(stats: wire_pb2.UpstreamLocalityStats, room: int) -> LocalityLoad | None:
+    """With as many endpoints as there is ``room`` for."""
     traffic = _traffic(stats)
     metrics = _metrics(stats.load_metric_stats)
     own = _utilisations(stats)
-    endpoints = [_endpoint(each) for each in stats.upstream_endpoint_stats]
+    endpoints = [_endpoint(each) for each in stats.upstream_endpoint_stats[:room]]
     if traffic is None or metrics is None or own is None or None in endpoints or stats.priority > PRIORITY_LIMIT:
         return None
     where = stats.locality
+    if not _are_names(where.region, where.zone, where.sub_zone, *metrics):
+        return None
     told = tuple(each for each in endpoints if each is not None) if endpoints else ()
     both = {**metrics, **own} if own else metrics
     return LocalityLoad(shared_locality(where.region, where.zone, where.sub_zone), traffic, stats.priority, both, told)
 
 
 def _endpoint(stats: wire_pb2.UpstreamEndpointStats) -> EndpointLoad | None:
-    traffic, metrics = _traffic(stats), _metrics(stats.load_metric_stats)
-    return None if traffic is None or metrics is None else EndpointLoad(_address(stats.address), traffic, metrics)
+    traffic, metrics, address = _traffic(stats), _metrics(stats.load_metric_stats), _address(stats.address)
+    if traffic is None or metrics is None or not _are_names(address, *metrics):
+        return None
+    return EndpointLoad(address, traffic, metrics)
+
+
+def _are_names(*texts: str) -> bool:
+    """Whether none is too long: what is kept under a name takes its length in memory, again and again."""
+    return max(map(len, texts), default=0) <= NAME_LIMIT
 
 
 def _traffic(stats: wire_pb2.UpstreamLocalityStats | wire_pb2.UpstreamEndpointStats) -> Traffic | None:
