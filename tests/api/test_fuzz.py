@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.server.conftest import SOTW, sotw
+from tests.server.load_client import V3, report, reporter, told
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from tests.support.server import ServerProcess
 
@@ -59,8 +60,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         call = channel.stream_stream(SOTW)(iter(requests.get, None))
         requests.put(sotw(node_id="n1"))
         next(call)
+        reports: Queue[bytes | None] = Queue()
+        reporting = channel.stream_stream(V3)(iter(reports.get, None))
+        reports.put(report(told("a", total_successful_requests=1), node=reporter("n1")))
+        next(reporting)
         yield running
         requests.put(None)
+        reports.put(None)
 
 
 def fuzz(server: ServerProcess, examples: int, *, is_random: bool) -> dict[str, set[int]]:
