@@ -13,6 +13,17 @@ from collections.abc import Iterable
 from hpack import Decoder, HPACKError
 
 from bench.load.frames import (
+    GENEROUS_WINDOW,
+    MAX_HEADER_BLOCK,
+    Data,
+    Ended,
+    Event,
+    GoneAway,
+    Headers,
+    Http2Error,
+    unpadded,
+)
+from xds.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -22,14 +33,12 @@ from bench.load.frames import (
     END_HEADERS,
     END_STREAM,
     FRAME_HEADER_BYTES,
-    GENEROUS_WINDOW,
     GOAWAY,
     HEADER,
     HEADERS,
     INITIAL_WINDOW_SIZE,
     MAX_CONCURRENT_STREAMS,
     MAX_FRAME_SIZE,
-    MAX_HEADER_BLOCK,
     MAX_WINDOW,
     NUMBER,
     PADDED,
@@ -41,14 +50,7 @@ from bench.load.frames import (
     SETTING,
     SETTINGS,
     WINDOW_UPDATE,
-    Data,
-    Ended,
-    Event,
-    GoneAway,
-    Headers,
-    Http2Error,
     frame,
-    unpadded,
 )
 
 WINDOW_UPDATE_HEAD = 4 << 8 | WINDOW_UPDATE

@@ -21,11 +21,11 @@ from typing import Any
 import uvloop
 
 from bench.load.client import KnownResources, Requests, XdsStream
-from bench.load.frames import header_block
 from bench.load.messages import Layouts, MessageReader, WholeReader
 from bench.load.session import Reader, Session, Target
 from bench.load.spec import ADS, METHODS, FleetSpec
 from bench.load.tally import Tally
+from xds.http2.headers import encode
 
 MAX_LINE_BYTES = 256 << 20
 TELL_EVERY_S = 0.005
@@ -165,7 +165,7 @@ def make_target(spec: FleetSpec, tally: Tally) -> Target:
         ("content-type", "application/grpc"),
         ("user-agent", "xds-bench-load"),
     )
-    return Target(host, int(port), tls, header_block(headers), tally, Layouts())
+    return Target(host, int(port), tls, encode(headers), tally, Layouts())
 
 
 def packed(numbers: array[Any]) -> str:

@@ -11,18 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.load import frames as f
 from bench.load.encode import grpc_message
-from bench.load.frames import Data, Ended, Event, GoneAway, Headers, Http2Error, frame, header_block
+from bench.load.frames import GENEROUS_WINDOW, Data, Ended, Event, GoneAway, Headers, Http2Error
 from bench.load.http2 import Connection
 from bench.load.messages import Layouts, MessageError, MessageReader, Response, WholeReader
+from xds.http2 import frames as f
+from xds.http2.frames import frame
+from xds.http2.headers import encode
 from xds.proto import wire_pb2
 
-REQUEST = header_block([(":method", "POST"), (":path", "/" + "p" * 200)])
+REQUEST = encode([(":method", "POST"), (":path", "/" + "p" * 200)])
 URL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
 
-def fresh(streams: int = 1, window: int = f.GENEROUS_WINDOW) -> Connection:
+def fresh(streams: int = 1, window: int = GENEROUS_WINDOW) -> Connection:
     """A connection with open streams 1, 3 ... whose first bytes were written."""
     connection = Connection(window)
     for _ in range(streams):
