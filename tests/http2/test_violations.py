@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import hpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.http2.talk import (
     HEAD,
@@ -215,3 +219,50 @@ def test_greetings_go_out_before_anything_comes_in() -> None:
     assert told == {f.MAX_CONCURRENT_STREAMS: 100_000, f.MAX_HEADER_LIST_SIZE: HEADER_BLOCK_LIMIT}
     assert server.receive(HELLO) == []
     assert written(server) == [(f.SETTINGS, f.ACK, 0, b"")]
+
+
+def test_what_came_before_an_error_is_told() -> None:
+    """A stream that was reset is in no list any more: its call would go on for ever."""
+    server = greeted()
+    opened(server, 1)
+    with pytest.raises(Http2Error) as caught:
+        server.receive(number(f.RST_STREAM, 1, 8) + data(0, b"x"))
+    assert closed(caught.value.events) == [(1, 8)]
+
+
+def test_an_error_does_not_repeat_what_was_sent() -> None:
+    server = greeted()
+    with pytest.raises(Http2Error) as caught:
+        server.receive(opening(1, head=b"\x00\x7f" + b"\xff" * 10_000))
+    assert len(str(caught.value)) < 200
+
+
+frames = st.builds(
+    f.frame,
+    st.sampled_from([*range(11), 0xF0]),
+    st.integers(0, 255),
+    st.sampled_from([0, 1, 2, 3, 5, 7, 2**31 - 1, 2**32 - 1]),
+    st.one_of(st.binary(max_size=40), st.just(HEAD), st.builds(message, st.binary(max_size=20))),
+)
+
+
+@given(
+    st.lists(st.one_of(frames, st.binary(max_size=20), st.builds(opening, st.sampled_from([1, 3, 5, 7]))), max_size=30)
+)
+def test_whatever_is_said_is_understood_or_refused(said: list[bytes]) -> None:
+    server = greeted()
+    opened(server, 1)
+    try:
+        for each in said:
+            server.receive(each)
+    except Http2Error as error:
+        server.go_away(error.code, error.message)
+    for frame in written(server):
+        assert len(frame.payload) <= f.DEFAULT_MAX_FRAME
+
+
+@given(st.binary(max_size=200))
+def test_whatever_stands_in_a_header_block(block: bytes) -> None:
+    server = greeted()
+    with suppress(Http2Error):
+        server.receive(opening(1, head=block))

@@ -23,7 +23,7 @@ from tests.http2.talk import (
     written,
 )
 from xds.http2 import frames as f
-from xds.http2.connection import CONNECTION_WINDOW, LENT_LIMIT, Limits, ServerConnection
+from xds.http2.connection import CONNECTION_WINDOW, DEFAULT_LIMITS, LENT_LIMIT, Limits, ServerConnection
 from xds.http2.events import STREAM_WINDOW, Broken, Event, Stream, Written
 from xds.http2.frames import ErrorCode
 
@@ -209,6 +209,20 @@ def test_a_message_waits_for_the_stream_and_for_the_connection() -> None:
     assert [event.stream.id for event in talk.heard if isinstance(event, Written)] == [1]
     got = b"".join(e.data for e in talk.received(h2.events.DataReceived) if e.stream_id == 1)
     assert got == message(b"f" * 70_000)
+
+
+def test_a_long_message_is_not_copied() -> None:
+    """Many streams are sent the very same bytes; clients of gRPC's C core take frames of megabytes."""
+    server = greeted(DEFAULT_LIMITS, (f.MAX_FRAME_SIZE, 2**24 - 1), (f.INITIAL_WINDOW_SIZE, 2**30))
+    server.receive(number(f.WINDOW_UPDATE, 0, 2**30))
+    (stream,) = opened(server, 1)
+    server.outgoing()
+    body = bytes(1 << 20)
+    assert server.send_message(stream, body)
+    out = server.outgoing()
+    shared = [len(each) for each in out if isinstance(each, memoryview) and each.obj is body]
+    assert len(body) - f.DEFAULT_MAX_FRAME <= sum(shared) < len(body)
+    assert sum(map(len, out)) - sum(shared) < 2 * f.DEFAULT_MAX_FRAME
 
 
 def test_an_initial_window_that_shrinks_below_nothing() -> None:

@@ -18,29 +18,21 @@ from xds.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
-    DEFAULT_HEADER_TABLE,
     DEFAULT_MAX_FRAME,
     DEFAULT_WINDOW,
-    END_HEADERS,
     END_STREAM,
     FRAME_HEADER_BYTES,
     HEADER,
     HEADERS,
-    LAST_AND_CODE,
     MAX_WINDOW,
     NUMBER,
     PADDED,
-    PREFACE,
     SETTING,
     WINDOW_UPDATE,
     ErrorCode,
     Http2Error,
     StreamError,
-    check_connection,
-    check_size,
-    check_stream,
     frame,
-    unpadded,
 )
 from xds.http2.messages import MessageError
 from xds.http2.sender import Sender
@@ -139,7 +131,7 @@ class ServerConnection:
     def go_away(self, code: ErrorCode = ErrorCode.NO_ERROR, reason: str = "") -> None:
         """No more streams are taken; those that are open go on."""
         if not self.is_going_away or code:
-            payload = LAST_AND_CODE.pack(self._last_id, code) + reason.encode()
+            payload = frames.LAST_AND_CODE.pack(self._last_id, code) + reason.encode()
             self._sender.out.append(frame(frames.GOAWAY, 0, 0, payload))
         self.is_going_away = True
 
@@ -192,33 +184,37 @@ class ServerConnection:
         events: list[Event] = []
         at = self._take_preface(data) if self._settled is None else 0
         end = len(data)
-        while end - at >= FRAME_HEADER_BYTES and self._settled is not None:
-            length_and_kind, flags, stream_id = HEADER.unpack_from(data, at)
-            start = at + FRAME_HEADER_BYTES
-            behind = start + (length_and_kind >> 8)
-            if behind - start > DEFAULT_MAX_FRAME:
-                raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {behind - start} bytes")
-            if behind > end:
-                break
-            at = behind
-            stream_id &= MAX_WINDOW
-            if length_and_kind == _WINDOW_UPDATE_HEAD and self._settled and self._block is None:
-                # Two of these come with every message.
-                self._window_update(events, stream_id, NUMBER.unpack_from(data, start)[0] & MAX_WINDOW)
-            elif length_and_kind & 0xFF == DATA and not flags & PADDED and self._settled and self._block is None:
-                self._data(events, stream_id, flags, behind - start, data, start, behind)
-            else:
-                self._handle(events, length_and_kind & 0xFF, flags, stream_id, data[start:behind])
+        try:
+            while end - at >= FRAME_HEADER_BYTES and self._settled is not None:
+                length_and_kind, flags, stream_id = HEADER.unpack_from(data, at)
+                start = at + FRAME_HEADER_BYTES
+                behind = start + (length_and_kind >> 8)
+                if behind - start > DEFAULT_MAX_FRAME:
+                    raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {behind - start} bytes")
+                if behind > end:
+                    break
+                at = behind
+                stream_id &= MAX_WINDOW
+                if length_and_kind == _WINDOW_UPDATE_HEAD and self._settled and self._block is None:
+                    # Two of these come with every message.
+                    self._window_update(events, stream_id, NUMBER.unpack_from(data, start)[0] & MAX_WINDOW)
+                elif length_and_kind & 0xFF == DATA and not flags & PADDED and self._settled and self._block is None:
+                    self._data(events, stream_id, flags, behind - start, data, start, behind)
+                else:
+                    self._handle(events, length_and_kind & 0xFF, flags, stream_id, data[start:behind])
+        except Http2Error as error:
+            error.events = events
+            raise
         self._partial = data[at:] if at < end else b""
         return events
 
     def _take_preface(self, data: bytes) -> int:
-        if data[: len(PREFACE)] != PREFACE[: len(data)]:
+        if data[: len(frames.PREFACE)] != frames.PREFACE[: len(data)]:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "this is no HTTP/2")
-        if len(data) < len(PREFACE):
+        if len(data) < len(frames.PREFACE):
             return 0
         self._settled = False
-        return len(PREFACE)
+        return len(frames.PREFACE)
 
     def _handle(self, events: list[Event], kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if not self._settled and kind != frames.SETTINGS:
@@ -281,7 +277,7 @@ class ServerConnection:
             stream.half_closed = bool(flags & END_STREAM)
 
     def _padded_data(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        body = unpadded(payload) if flags & PADDED else payload
+        body = frames.unpadded(payload) if flags & PADDED else payload
         self._data(events, stream_id, flags, len(payload), body, 0, len(body))
 
     def _make_room(self, events: list[Event], stream: Stream) -> None:
@@ -313,7 +309,7 @@ class ServerConnection:
     def _begin_block(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         if not stream_id % 2:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"headers on stream {stream_id}")
-        payload = unpadded(payload) if flags & PADDED else payload
+        payload = frames.unpadded(payload) if flags & PADDED else payload
         if flags & frames.PRIORITY_GIVEN:
             if len(payload) < _PRIORITY_BYTES:
                 raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "headers without the priority that they announce")
@@ -322,18 +318,18 @@ class ServerConnection:
             payload = payload[_PRIORITY_BYTES:]
         self._block = bytearray(payload)
         self._block_stream, self._block_flags = stream_id, flags
-        if flags & END_HEADERS:
+        if flags & frames.END_HEADERS:
             self._end_block(events)
 
     def _continue_block(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         if self._block is None or stream_id != self._block_stream:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"CONTINUATION on stream {stream_id}")
-        if not payload and not flags & END_HEADERS:
+        if not payload and not flags & frames.END_HEADERS:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "an empty CONTINUATION")
         self._block += payload
         if len(self._block) > HEADER_BLOCK_LIMIT:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too long a header block")
-        if flags & END_HEADERS:
+        if flags & frames.END_HEADERS:
             self._end_block(events)
 
     def _end_block(self, events: list[Event]) -> None:
@@ -356,7 +352,8 @@ class ServerConnection:
         except OversizedHeaderListError as error:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too long a list of headers") from error
         except HPACKError as error:
-            raise Http2Error(ErrorCode.COMPRESSION_ERROR, f"headers: {error}") from error
+            # Its text may hold all that was sent.
+            raise Http2Error(ErrorCode.COMPRESSION_ERROR, type(error).__name__) from error
         return [(str(name, "latin-1"), str(value, "latin-1")) for name, value in decoded]
 
     def _open(self, events: list[Event], stream_id: int, fields: list[tuple[str, str]], ends: bool) -> None:
@@ -394,23 +391,23 @@ class ServerConnection:
 
     def _priority(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         """RFC 9113 5.3.2: priorities mean nothing any more; what cannot be is still refused."""
-        check_stream(stream_id)
-        check_size(payload, _PRIORITY_BYTES)
+        frames.check_stream(stream_id)
+        frames.check_size(payload, _PRIORITY_BYTES)
         if NUMBER.unpack_from(payload)[0] & MAX_WINDOW == stream_id:
             self._stream_error(events, stream_id, ErrorCode.PROTOCOL_ERROR)
 
     def _rst_stream(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        check_stream(stream_id)
-        check_size(payload, NUMBER.size)
+        frames.check_stream(stream_id)
+        frames.check_size(payload, NUMBER.size)
         self._check_known(stream_id)
         stream = self.streams.get(stream_id)
         if stream is not None and self._forget(stream):
             events.append(Closed(stream, NUMBER.unpack(payload)[0]))
 
     def _settings(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        check_connection(stream_id)
+        frames.check_connection(stream_id)
         if flags & ACK:
-            check_size(payload, 0)
+            frames.check_size(payload, 0)
             return
         if len(payload) % SETTING.size:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
@@ -427,7 +424,7 @@ class ServerConnection:
     def _set(self, name: int, value: int) -> None:
         if name == frames.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"an initial window of {value}")
-        if name == frames.HEADER_TABLE_SIZE and value < DEFAULT_HEADER_TABLE:
+        if name == frames.HEADER_TABLE_SIZE and value < frames.DEFAULT_HEADER_TABLE:
             self._sender.empty_table()
         elif name == frames.MAX_FRAME_SIZE:
             if not DEFAULT_MAX_FRAME <= value <= frames.LARGEST_MAX_FRAME:
@@ -440,18 +437,18 @@ class ServerConnection:
         raise Http2Error(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE of a client")
 
     def _ping(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        check_connection(stream_id)
-        check_size(payload, 8)
+        frames.check_connection(stream_id)
+        frames.check_size(payload, 8)
         if not flags & ACK:
             self._sender.out.append(frame(frames.PING, ACK, 0, payload))
 
     def _goaway(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         """The peer opens no more streams, and closes the connection when it needs it no more."""
-        check_connection(stream_id)
-        LAST_AND_CODE.unpack_from(payload)
+        frames.check_connection(stream_id)
+        frames.LAST_AND_CODE.unpack_from(payload)
 
     def _odd_window_update(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        check_size(payload, NUMBER.size)
+        frames.check_size(payload, NUMBER.size)
         self._window_update(events, stream_id, NUMBER.unpack(payload)[0] & MAX_WINDOW)
 
     def _window_update(self, events: list[Event], stream_id: int, size: int) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_HEADER_BYTES = 9
@@ -51,6 +53,7 @@ class Http2Error(Exception):
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
+        self.events: Sequence[Any] = ()  # what the bytes before it brought
 
 
 class StreamError(Exception):

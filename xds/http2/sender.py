@@ -24,6 +24,9 @@ from xds.http2.frames import (
 from xds.http2.messages import PREFIX_BYTES, prefix
 
 _EMPTY_TABLE = b"\x20"  # RFC 7541 6.3: from now on the sender's table holds nothing
+# Of a longer message, which many streams may be sent, no more than this is copied, even if the client takes frames of
+# megabytes, as gRPC's C core does.
+COPIED_BYTES = DEFAULT_MAX_FRAME
 
 
 class Sender:
@@ -57,17 +60,17 @@ class Sender:
         if self.message_now(stream, message):
             return True
         # The prefix shares a frame with what it tells of.
-        first = memoryview(prefix(len(message)) + message[: self._max_frame - PREFIX_BYTES])
+        first = memoryview(prefix(len(message)) + message[: COPIED_BYTES - PREFIX_BYTES])
         rest = memoryview(message)[len(first) - PREFIX_BYTES :]
         stream.pending += (Waiting(first, False), Waiting(rest, False)) if rest else (Waiting(first, False),)
         return self._pump(stream)
 
     def message_now(self, stream: Stream, message: bytes) -> bool:
-        """A message that fits a frame and the windows; False: nothing is sent."""
+        """A message that fits a frame of the smallest size, and the windows; False: nothing is sent."""
         if not stream.head_sent:
             self.head(stream)
         size = len(message) + PREFIX_BYTES
-        if size > self._max_frame or size > stream.send_window or size > self._window or stream.pending:
+        if size > COPIED_BYTES or size > stream.send_window or size > self._window or stream.pending:
             return False
         stream.send_window -= size
         self._window -= size

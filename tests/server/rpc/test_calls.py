@@ -271,3 +271,60 @@ async def test_what_grpc_does_not_allow_in_metadata(served: Served) -> None:
     handler = grpc.unary_unary_rpc_method_handler(speak)
     served.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("o.O", {"Speak": handler}),))
     assert await within((await served.channel()).unary_unary("/o.O/Speak")(b"x")) == b"x"
+
+
+# What our transport offers beyond gRPC's contexts
+
+
+async def test_messages_are_offered_as_they_come_and_kept_in_order(served: Served) -> None:
+    taken: list[bytes] = []
+    read: list[bytes] = []
+
+    def take(message: bytes) -> bool:
+        if message.startswith(b"read"):
+            return False
+        taken.append(message)
+        return True
+
+    async def listen(_requests: Any, context: Any) -> None:
+        context.listen(take)
+        while (message := await context.read()) is not grpc.aio.EOF:
+            read.append(message)
+            await context.write(message)
+
+    call = await special(served, listen)
+    for message in (b"take 1", b"read 1", b"take 2", b"read 2", CHUNK * 4, b"read 3"):
+        await within(call.write(message))
+    for message in (b"read 1", b"read 2", b"read 3"):
+        assert await within(call.read()) == message
+    await within(call.done_writing())
+    assert await within(call.read()) is grpc.aio.EOF
+    # One that comes while another waits to be read stays behind it.
+    assert sorted(taken + read) == sorted([b"take 1", b"read 1", b"take 2", b"read 2", CHUNK * 4, b"read 3"])
+    assert [message for message in read if message.startswith(b"read")] == [b"read 1", b"read 2", b"read 3"]
+
+
+async def test_what_is_written_at_once_does_not_overtake(served: Served) -> None:
+    sent: list[bool] = []
+
+    async def speak(_requests: Any, context: Any) -> None:
+        sent.append(context.write_now(b"first"))
+        long = asyncio.create_task(context.write(CHUNK * 200))
+        await asyncio.sleep(0)
+        sent.append(context.write_now(b"too early"))
+        await long
+        while not context.write_now(b"last"):
+            await asyncio.sleep(0.01)
+        sent.append(context.write_now(CHUNK))
+
+    call = await special(served, speak)
+    found = [message async for message in call]
+    assert [len(message) for message in found] == [5, 200 * len(CHUNK), 4]
+    assert sent == [True, False, False]
+
+
+async def special(served: Served, handle: Any) -> Any:
+    """A call of a handler of one's own."""
+    handler = grpc.stream_stream_rpc_method_handler(handle)
+    served.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("o.O", {"Special": handler}),))
+    return (await served.channel()).stream_stream("/o.O/Special")()

@@ -124,6 +124,15 @@ async def test_connections_that_break_amid_calls(served: Served) -> None:
     await until(lambda: len(served.handlers.left) == len(served.handlers.entered) - 1)
 
 
+async def test_a_reset_along_with_garbage_ends_the_handler(served: Served) -> None:
+    client = await RawClient.connect(served)
+    await client.open(1, "Wait")
+    await until(lambda: "wait" in served.handlers.entered)
+    await client.say(number(f.RST_STREAM, 1, 8) + data(0, b"garbage"))
+    await until(lambda: served.handlers.left == ["wait"])
+    assert last_words(await client.closed()) == (1, ErrorCode.PROTOCOL_ERROR)
+
+
 def streams() -> Iterator[int]:
     return iter(range(1, f.LAST_STREAM_ID, 2))
 

@@ -48,6 +48,7 @@ class Connection(asyncio.Protocol):
         self._http2 = ServerConnection(host.limits)
         self._patience = RateLimit(NOISE_PER_S, NOISE_BURST)
         self._is_open = False
+        self._is_receiving = False
         self._transport: asyncio.Transport
 
     @property
@@ -86,24 +87,33 @@ class Connection(asyncio.Protocol):
         self._is_open = True
         self.peer = peer_name(transport.get_extra_info("peername"))
         self._host.joined(self)
-        self._flush()
+        # Our SETTINGS go out with the answer to the client's, which it sends without waiting (RFC 9113 3.4).
 
     def data_received(self, data: bytes) -> None:
         if not self._is_open:
             return  # TLS hands over what came before its end
         self.is_heard = True
+        self._is_receiving = True
         try:
             for event in self._http2.receive(data):
                 _HANDLERS[type(event)](self, event)
             if self._http2.noise:
                 self._bear_noise()
         except Http2Error as error:
-            _log.info("rpc.connection_failed", peer=self.peer, error_message=str(error))
-            self._http2.go_away(error.code, error.message)
-            self._flush()
-            self._close()
+            self._is_receiving = False
+            self._fail(error)
             return
+        self._is_receiving = False
         self._flush()
+
+    def _fail(self, error: Http2Error) -> None:
+        _log.info("rpc.connection_failed", peer=self.peer, error_message=str(error))
+        for event in error.events:
+            if type(event) is Closed:
+                self._closed(event)  # it is in no list of streams any more
+        self._http2.go_away(error.code, error.message)
+        self._flush()
+        self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_open = False
@@ -152,6 +162,8 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def _flush(self) -> None:
+        if self._is_receiving:
+            return  # one write for all that comes of what was received
         out = self._http2.outgoing()
         if out and self._is_open:
             if len(out) == 1:
