@@ -22,6 +22,7 @@ BENCHES = {
         ["--resources", "20", "--streams", "2", "--rate", "20", "--seconds", "0.5"],
         ("all-new", "assignments-changed", "single"),
     ),
+    "bench.assignment_live": (["--phase-s", "3"], ("low", "high", "low-again", "killed")),
     "bench.assignment": (["--proxies", "20", "--only", "jump,zone_loss"], ("jump", "zone_loss")),
 }
 
@@ -42,7 +43,7 @@ def test_bench_runs_and_prints_its_rows(module: str) -> None:
     _title, header, *lines = done.stdout.splitlines()
     assert {line.split()[0] for line in lines} == set(rows)
     # A column's name may hold a space; no row has a cell more or less than the others.
-    assert header.split()[0] in {"variant", "step", "scenario"}
+    assert header.split()[0] in {"variant", "step", "scenario", "phase"}
     assert len({len(line.split()) for line in lines}) == 1, done.stdout
 
 

@@ -35,6 +35,7 @@ README: Walk = [
     ("python -m bench.codec", benched),
     ("python -m bench.pushes", benched),
     ("python -m bench.assignment", benched),
+    ("python -m bench.assignment_live", benched),
     ("make bench-quick", dry),
     ("make bench", dry),
 ]
@@ -247,6 +248,46 @@ LOAD_REPORTS: Walk = [
 ]
 
 
+# docs/load-assignment.md
+
+
+def in_background(clone: Clone, command: str) -> None:
+    """It runs until the test ends."""
+    clone.start("load", command)
+
+
+LOAD = "python examples/load.py http://127.0.0.1:10000/"
+BOTH_ZONES = (r"^ +\d+ of 200  Hello from eu-1", r"^ +\d+ of 200  Hello from eu-2")
+
+LOAD_ASSIGNMENT: Walk = [
+    ("xds serve --lrs-interval 1s", SERVE),
+    ("xds bootstrap --node-id edge-1 --region eu --zone eu-1 --lrs > envoy.yaml", bootstrap),
+    ("envoy -c envoy.yaml", envoy("edge-1")),
+    ("python examples/hello/upstream.py 18001 eu-1", starts("eu-1", "18001")),
+    ("python examples/hello/upstream.py 18002 eu-2", starts("eu-2", "18002")),
+    ("xds apply -g default -f examples/two-zones/snapshot.yaml --wait", says("1 of 1 nodes")),
+    (f"{LOAD} --requests 200", says(*BOTH_ZONES)),
+    (
+        "xds validate -f examples/two-zones/snapshot.yaml --policy examples/two-zones/policy.yaml",
+        says("0 errors, 0 warnings"),
+    ),
+    ("xds assignment set -f examples/two-zones/policy.yaml --dry-run", says("dry run: nothing is changed")),
+    ("xds assignment set -f examples/two-zones/policy.yaml", says("^web +eu/eu-1 ")),
+    ("xds assignment show", soon("^web +eu/eu-1 +settled .* 100% eu/eu-1")),
+    (f"{LOAD} --requests 100", says("^ +100 of 100  Hello from eu-1")),
+    (f"{LOAD} --rate 80", in_background),
+    ("xds assignment show web", soon(r"\d+% eu/eu-1, \d+% eu/eu-2")),
+    ("xds load web", soon("^eu/eu-1 +eu/eu-2 +[1-9]")),
+    ("xds config edge-1 endpoints", says(r"^endpoints +web .* 1\+[0-9a-f]{8} .* assignment$")),
+    ("xds explain edge-1 endpoints web", says("^overlay: +the assignment of traffic for eu/eu-1")),
+    ("xds get endpoint web -o yaml", says("load_balancing_weight: 1$")),
+    (f"curl -sf {API}/groups/default/assignments/web", answers(cluster="web", endpoints="web", waits_for="")),
+    ("xds watch --kinds assignment --since 0 --limit 1", says("configured")),
+    ("xds assignment delete web", says("its policy is deleted")),
+    (f"{LOAD} --requests 200", soon(*BOTH_ZONES)),
+]
+
+
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
     "configuration.md": (nothing, CONFIGURATION),
@@ -254,4 +295,5 @@ WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "command-line.md": (running_hello, COMMAND_LINE),
     "operations.md": (running_hello, OPERATIONS),
     "load-reports.md": (nothing, LOAD_REPORTS),
+    "load-assignment.md": (nothing, LOAD_ASSIGNMENT),
 }
