@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import time
 from typing import Any
 
@@ -295,6 +296,22 @@ async def test_a_client_that_invents_clusters_uses_up_its_own_share(start: Start
     assert server.server.load.of("n1")[0].left_out > 0
     assert server.server.load.of("n2")[0].left_out == 0
     assert len(server.server.load.book.clusters(time(), 60.0)) < 50
+
+
+async def test_discovery_waits_for_no_more_than_a_piece_of_a_report(server: Harness) -> None:
+    """However many streams report: together they have one place in the queue."""
+    load, order = server.server.load, list[str]()
+
+    async def count(number: int) -> None:
+        async with load.turn(0.002):
+            order.append(f"piece {number}")
+
+    reporting = [asyncio.create_task(count(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    load.turns.take(lambda: order.append("discovery"))
+    await within(asyncio.gather(*reporting))
+    assert order.index("discovery") <= 1
+    assert len(order) == 6
 
 
 async def test_one_clusters_report_beyond_all_measure_is_not_read(server: Harness) -> None:

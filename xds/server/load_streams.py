@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
@@ -86,6 +87,7 @@ class LoadStreams:
         self.pacer = pacer
         self.settings = options.load
         self.turns = turns
+        self._line = asyncio.Lock()
         self._cache = cache
         self._events = events
         self._streams: dict[Reporting, None] = {}
@@ -123,6 +125,13 @@ class LoadStreams:
     def tell(self, action: str, node_id: str, group: str, details: Mapping[str, str | int], now: float) -> None:
         """People who follow events: a stream came or went."""
         self._events.record(Kind.STREAM, action, now, group=group, node=node_id, details=details)
+
+    @asynccontextmanager
+    async def turn(self, takes_s: float) -> AsyncIterator[None]:
+        """A turn for a piece of a report, which takes so long. All report streams have one place in the queue."""
+        async with self._line:
+            await self.turns.come(takes_s)
+            yield
 
     # What is asked of them
 

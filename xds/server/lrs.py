@@ -2,8 +2,8 @@
 
 As a discovery stream, it has a reader and, with the gRPC handler itself, a writer, and works in turns with all other
 streams (`xds.server.turns`). A report is taken piece by piece, a turn each: one of thousands of clusters takes longer
-than others should wait. The reader takes one message at a time, so what a client sends too fast waits in the transport,
-and costs nobody but itself.
+than others should wait; and one stream after the other, so that discovery waits for no more than a piece. The reader
+takes one message at a time, so what a client sends too fast waits in the transport, and costs nobody but itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from xds.server.services import LOAD_LABEL, LoadService
 from xds.server.wakeup import Wakeup
 
 READ_S_PER_BYTE = 2e-8
-COUNT_S = 0.001  # what `LoadBook.adding` does between two pauses
+COUNT_S = 0.002  # what `LoadBook.adding` does between two pauses
 CLUSTER_BYTES = 512 * 1024  # one cluster's report that is longer is not read: it would be of some 10,000 endpoints
 
 # How much of the processor's time the reports of one stream may take, on average and at once. A report of 1,000
@@ -222,14 +222,14 @@ class LoadShell:
 
     async def _take(self, piece: bytes) -> None:
         """A turn, and one more for each pause of the book."""
-        await self._shared.turns.come(len(piece) * READ_S_PER_BYTE)
         if len(piece) > CLUSTER_BYTES and piece[0] == CLUSTER_STATS:
             self._shared.metrics.limit_hits["load_cluster_bytes"] += 1
             self._counted(Taken(refused=1), len(piece), time())
             return
-        began_at = monotonic()
-        events = self._engine.receive(decode_load_request(piece))
-        self._work_s += monotonic() - began_at
+        async with self._shared.turn(len(piece) * READ_S_PER_BYTE):
+            began_at = monotonic()
+            events = self._engine.receive(decode_load_request(piece))
+            self._work_s += monotonic() - began_at
         for event in events:  # at once: what is asked meanwhile is newer
             self._act(event)
         for event in events:
@@ -237,10 +237,11 @@ class LoadShell:
                 await self._count(event.report, len(piece))
 
     async def _count(self, report: LoadRequest, size: int) -> None:
-        now = time()
+        now, taken = time(), None
         adding = self._shared.book.adding(self.id, report, now)
-        while (taken := self._step(adding)) is None:
-            await self._shared.turns.come(COUNT_S)
+        while taken is None:
+            async with self._shared.turn(COUNT_S):
+                taken = self._step(adding)
         self._counted(taken, size, now)
 
     def _step(self, adding: Generator[None, None, Taken]) -> Taken | None:
