@@ -10,6 +10,7 @@ from xds.model.resource_type import V3_TYPES, ResourceType, alias_of
 TESTS = Path(__file__).parent.parent
 DOCUMENT = TESTS.parent / "docs" / "protocol.md"
 RULES = range(1, 84)
+LRS_RULES = range(1, 23)
 
 
 def rows() -> dict[int, list[str]]:
@@ -57,6 +58,15 @@ def test_every_test_named_after_a_rule_is_in_its_row() -> None:
     for path in (TESTS / "spec").glob("test_*.py"):
         for name, number in re.findall(r"def (test_rule_(\d+)_\w+)", path.read_text()):
             assert f"`{name}`" in rows()[int(number)][2], f"{name} is missing in the row of rule {number}"
+
+
+def test_every_rule_of_load_reports_has_a_row_with_all_its_tests() -> None:
+    found = dict(re.findall(r"^\| LRS (\d+) \|(.*)\|$", DOCUMENT.read_text(), re.MULTILINE))
+    assert list(map(int, found)) == list(LRS_RULES)
+    assert all("`test_" in row for row in found.values())
+    for path in TESTS.rglob("test_*.py"):
+        for name, number in re.findall(r"def (test_lrs_rule_(\d+)_\w+)", path.read_text()):
+            assert f"`{name}`" in found[number], f"{name} is missing in the row of LRS {number}"
 
 
 def test_the_type_table_is_that_of_the_code() -> None:
