@@ -262,3 +262,4 @@ def test_a_fetch_is_answered_for_the_locality_of_its_node(server: Server) -> Non
     for zone, body in (("za", b"web=1+a"), ("zb", b"web=1")):
         found = fetch(served(server, zone), SotwRequest(ENDPOINT, frozenset({"web"})))
         assert [resource.body for resource in found.resources] == [body]
+        assert found.version_info.startswith("1+") and found.version_info.count("+") == 1

@@ -36,6 +36,7 @@ from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
 from xds.protocol.load_stream import LoadSettings
 from xds.protocol.order import OrderRules
+from xds.server.assignment_metrics import AssignmentMetrics
 from xds.server.https import follow
 from xds.server.logs import configure_logging
 from xds.server.loop import Loop
@@ -117,6 +118,7 @@ class Server:
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector))
+        self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.watched = self._watched()
         self._http = HttpServer(http_config(settings, self._application()))
         self._http_port = 0
@@ -180,6 +182,7 @@ class Server:
         """NOT_SERVING, no new streams, existing ones closed spread over ``drain_s``."""
         _log.info("server.draining", drain_s=self.settings.server.drain_s)
         self.phase = Phase.DRAINING
+        await self.assignments.close()  # reports that cease now mean nothing
         self.fleet.events.close()
         await self.grpc.drain(self.settings.server.drain_s)
 

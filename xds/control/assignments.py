@@ -30,7 +30,7 @@ from xds.control.traffic import observe
 from xds.fleet.fleet import Fleet
 from xds.load import figures
 from xds.load.assign import assign
-from xds.load.assignment import Assignment
+from xds.load.assignment import Assignment, Standing
 from xds.load.policy import Policy
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
@@ -119,8 +119,10 @@ class Assignments:
             self._take_up()
             due = [self._at_work[key] for key in sorted(self._at_work) if self._is_due(self._at_work[key], now)]
             for group, members in groupby(due, lambda steering: steering.key[0]):
+                connected = self._fleet.localities(group)
                 for steering in members:
-                    await self._decide(steering, now)
+                    await self._decide(steering, connected, now)
+                    await asyncio.sleep(0)  # others have their turn
                 self._lay(group)
             await self._save(list(self._at_work.values()), now)
 
@@ -158,7 +160,7 @@ class Assignments:
         """What a policy would decide now, from where the cluster stands. Nothing is changed."""
         held = self._at_work.get(key)
         steering = Steering(key, policy, held.assignment if held is not None else None)
-        outcome = await self._outcome(steering, self._clock())
+        outcome = await self._outcome(steering, self._fleet.localities(key[0]), self._clock())
         if outcome is not None:
             steering.follow(outcome)
         return steering
@@ -174,6 +176,18 @@ class Assignments:
         snapshot = self._cache.get(key[0])
         names = snapshot.get(CLUSTER).resources if snapshot is not None else ()
         return review_policy(policy, finder(snapshot), names, self._policies.of(key[0]))
+
+    @property
+    def policies_n(self) -> int:
+        """How many policies are at work."""
+        return len(self._at_work)
+
+    def census(self) -> tuple[int, Counter[Standing]]:
+        """How many policies wait for something, and the sources by how they stand; may run in another thread."""
+        at_work = list(self._at_work.values())
+        assignments = [one.assignment for one in at_work if one.assignment is not None]
+        standings = Counter(own.standing for one in assignments for own in one.sources.values())
+        return sum(bool(one.waits_for) for one in at_work), standings
 
     # Deciding
 
@@ -197,10 +211,10 @@ class Assignments:
         pushed = self._pushed(steering)
         return pushed is not None and steering.is_news(pushed)
 
-    async def _decide(self, steering: Steering, now: float) -> None:
+    async def _decide(self, steering: Steering, connected: Collection[Locality], now: float) -> None:
         steering.due_at = now + steering.policy.interval_s
         before = steering.assignment
-        outcome = await self._outcome(steering, now)
+        outcome = await self._outcome(steering, connected, now)
         if outcome is None or self._policies.find(steering.key) is not steering.policy:
             return
         steering.follow(outcome)
@@ -209,7 +223,7 @@ class Assignments:
         self.counts.update(told)
         steering.is_unsaved = steering.is_unsaved or bool(told)
 
-    async def _outcome(self, steering: Steering, now: float) -> Outcome | None:
+    async def _outcome(self, steering: Steering, connected: Collection[Locality], now: float) -> Outcome | None:
         """What is to be decided; None when there is nothing to decide about, which ``waits_for`` then says."""
         policy, previous, pushed = steering.policy, steering.assignment, self._pushed(steering)
         if pushed is None:
@@ -217,7 +231,6 @@ class Assignments:
         if steering.is_news(pushed):
             await asyncio.to_thread(steering.look, pushed)
         reported = self._load.demand(policy.cluster, now, max(policy.interval_s, self._load.interval_s))
-        connected = self._fleet.localities(steering.key[0])
         since = now - policy.fallback_after_s
         observed = observe(reported, connected, steering.look(pushed), previous, since)
         pairs = len(observed.demand) * len(observed.targets)

@@ -10,7 +10,7 @@ from xds.fleet.event_log import EventLog, Kind
 from xds.load.assignment import Assignment, SourceAssignment, SourceDecision, Standing
 from xds.load.telling import named, split
 
-CHANGED, HELD, FALLBACK = "changed", "held", "fallback"
+ACTIONS = CHANGED, HELD, FALLBACK = "changed", "held", "fallback"
 
 
 def tell_policy(log: EventLog, key: Key, action: str, now: float) -> None:

@@ -44,5 +44,6 @@ def fetch(view: View, request: SotwRequest) -> Fetched:
     released = view.snapshot.get(request.type_url)
     resources = tuple(released.resources[name] for name in subscription.interest.select(released))
     digest = content_digest((resource.name, resource.version) for resource in resources)
-    version_info = f"{released.version_info}+{digest.hex()[:_DIGEST_CHARS]}"
+    pushed_info = released.version_info.rpartition("+")[0] if released.overlaid else released.version_info
+    version_info = f"{pushed_info}+{digest.hex()[:_DIGEST_CHARS]}"
     return Fetched(request.type_url, version_info, resources, version_info != request.version_info)
