@@ -9,10 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 
 from tests.e2e.test_grpc_clients import GROUP, TARGET, backend, service
+from tests.server.load_client import V3, report, reporter, told
 from tests.support import resources as r
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
@@ -270,6 +272,37 @@ def test_a_restarted_server_invents_nothing(
     wait_more(server, ["envoy-z1"])
     requests(port, 5)
     wait_counts(server, "c1", successes=20)
+
+
+def test_a_flood_of_reports_that_cannot_be_harms_nobody(
+    server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream
+) -> None:
+    web = upstream("a")
+    server.push(GROUP, zoned("c1", {"z1": [web.port]}))
+    port = envoy("z1").wait_listener("web")
+    wait_reporting(server, "c1", ["envoy-z1"])
+    wrong = (
+        told("overflowing", total_error_requests=1 << 63),
+        told("negative", total_successful_requests=(1 << 64) - 5),
+        told("instant", interval_s=0.0, total_successful_requests=5),
+        told("c1", interval_s=0.0, total_successful_requests=1_000),
+    )
+    messages = [report(node=reporter("flooding")), *[report(*wrong, told("nobody-pushed-it"))] * 3_000]
+    with grpc.insecure_channel(f"{LOOPBACK}:{server.grpc_port}") as channel:
+        flood = channel.stream_stream(V3)(iter(messages))
+        assert set(requests(port, 40)) == {200}
+        wait_until(
+            lambda: server.metrics().get('xds_server_limit_hits_total{limit="requests_per_second"}'),
+            "the flood is held back",
+            detail=server.process.log_tail,
+        )
+        server.push(GROUP, [*zoned("c1", {"z1": [web.port]}), r.static_cluster("c2", 80)])
+        server.wait_synced(GROUP, "envoy-z1")
+        wait_counts(server, "c1", successes=40, errors=0)
+        flood.cancel()
+    assert server.metrics()["xds_server_lrs_refused_total"] >= 4
+    known = {item["cluster"] for item in server.get("/load")["items"]}
+    assert known - {"c2"} == {"c1", "xds_cluster", "nobody-pushed-it"}
 
 
 # gRPC
