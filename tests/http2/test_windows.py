@@ -24,7 +24,7 @@ from tests.http2.talk import (
 )
 from xds.http2 import frames as f
 from xds.http2.connection import CONNECTION_WINDOW, DEFAULT_LIMITS, LENT_LIMIT, Limits, ServerConnection
-from xds.http2.events import STREAM_WINDOW, Broken, Event, Stream, Written
+from xds.http2.events import STREAM_WINDOW, Broken, Event, Message, Stream, Written
 from xds.http2.frames import ErrorCode
 
 
@@ -134,21 +134,56 @@ def test_messages_that_nobody_takes_are_bounded_over_all_streams() -> None:
     """Whole or not: the window moved on for them."""
     limit = 1 << 20
     server = greeted(Limits(message_bytes=limit))
-    opened(server, 1, 3, 5, 7, 9, 11)
+    ids = range(1, 2 * LENT_LIMIT + 4, 2)
+    opened(server, *ids)
     body = message(b"m" * (limit - 5))
     events: list[Event] = []
-    for stream_id in (1, 3, 5, 7, 9, 11):
+    for stream_id in ids:
         for frame in in_frames(stream_id, body):
             if stream_id not in server.streams:
                 break
             events += server.receive(frame)
     assert len(bodies(events)) == 1
-    assert len([event for event in events if type(event).__name__ == "Message"]) == LENT_LIMIT
-    assert closed(events) == [(9, ErrorCode.ENHANCE_YOUR_CALM), (11, ErrorCode.ENHANCE_YOUR_CALM)]
+    assert len([event for event in events if isinstance(event, Message)]) == LENT_LIMIT
+    assert closed(events) == [(stream_id, ErrorCode.ENHANCE_YOUR_CALM) for stream_id in ids[-2:]]
     for stream in list(server.streams.values()):
         server.taken(stream)
-    opened(server, 13)
-    assert bodies(fill(server, 13, body), 13) == [b"m" * (limit - 5)]
+    opened(server, 99)
+    assert bodies(fill(server, 99, body), 99) == [b"m" * (limit - 5)]
+
+
+@pytest.mark.parametrize("size", [20_000, 60_000])
+def test_many_messages_that_come_in_turns_do_not_lock_each_other_out(size: int) -> None:
+    """As from an Envoy with split streams: a frame of each in turns. None is whole when the connection's window is
+    used up by all of them."""
+    talk = Talk(Limits(message_bytes=16 << 20))
+    left = {stream_id: message(bytes(size)) for stream_id in range(1, 801, 2)}
+    for stream_id in left:
+        talk.open(stream_id)
+    while left:
+        sent = 0
+        for stream_id in list(left):
+            room = min(talk.client.local_flow_control_window(stream_id), 4_000)
+            if room:
+                talk.send(stream_id, left[stream_id][:room])
+                left[stream_id] = left[stream_id][room:]
+                sent += room
+            if not left[stream_id]:
+                del left[stream_id]
+        if not sent:
+            unread = [stream for stream in talk.server.streams.values() if stream.unread]
+            assert unread, "all are stuck"
+            for stream in unread:
+                talk.server.taken(stream)
+            talk.exchange()
+    assert len([event for event in talk.heard if isinstance(event, Message)]) == 400
+
+
+def test_a_message_that_the_window_holds_is_lent_nothing() -> None:
+    server = greeted()
+    opened(server, 1)
+    fill(server, 1, message(b"m" * 65_530))
+    assert grown(server) == {}
 
 
 def test_a_message_that_is_too_large_is_told_before_it_comes() -> None:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hpack import Decoder, HPACKError, OversizedHeaderListError
+from hpack import Decoder
 
 from xds.http2 import frames, headers
 from xds.http2.events import STREAM_WINDOW, Broken, Closed, Event, HalfClosed, Message, Opened, Stream
@@ -39,7 +39,7 @@ from xds.http2.sender import Sender
 
 CONNECTION_WINDOW = 1 << 20  # what waits to be read, over all its streams
 HEADER_BLOCK_LIMIT = 16 << 10  # what gRPC's C core takes at most; it takes some 10 ms to read as it is
-LENT_LIMIT = 4  # messages of the largest size that nobody has taken yet, over all streams
+LENT_LIMIT = 8  # messages of the largest size that nobody has taken yet, over all streams
 _WINDOW_UPDATE_HEAD = 4 << 8 | WINDOW_UPDATE
 _PRIORITY_BYTES = 5
 _BUSY = frozenset({DATA, HEADERS, CONTINUATION, WINDOW_UPDATE})
@@ -170,7 +170,7 @@ class ServerConnection:
 
     def _return_to_connection(self, size: int) -> None:
         self._owed += size
-        if self._owed * 2 >= CONNECTION_WINDOW:
+        if self._owed and (self._owed * 2 >= CONNECTION_WINDOW or self._window * 4 <= CONNECTION_WINDOW):
             self._sender.out.append(frame(WINDOW_UPDATE, 0, 0, NUMBER.pack(self._owed)))
             self._window += self._owed
             self._owed = 0
@@ -264,7 +264,7 @@ class ServerConnection:
             self._half_close(events, stream)
         elif start == end:
             self.noise += 1
-        elif not stream.unread and stream.window * 2 <= STREAM_WINDOW:
+        elif not stream.unread and (stream.window * 2 <= STREAM_WINDOW or self._window * 2 <= CONNECTION_WINDOW):
             self._make_room(events, stream)
 
     def _drop_data(self, events: list[Event], stream: Stream, flags: int) -> None:
@@ -281,13 +281,20 @@ class ServerConnection:
         self._data(events, stream_id, flags, len(payload), body, 0, len(body))
 
     def _make_room(self, events: list[Event], stream: Stream) -> None:
-        """A message longer than the window comes in only if the window moves on while nobody can read it yet."""
+        """Let a message come in that nobody can read before it is whole: one that is longer than its stream's window,
+        or one of so many that have begun that the connection's window might do for none of them."""
+        is_long = stream.assembler.missing > stream.window
+        if not is_long and self._window * 2 > CONNECTION_WINDOW:
+            return
         stream.lent += stream.owed
         self._lent += stream.owed
         if self._lent > LENT_LIMIT * self._limits.message_bytes:
             self._break(events, stream, ErrorCode.ENHANCE_YOUR_CALM)
-        else:
+        elif is_long:
             self._give_back(stream)
+        else:
+            owed, stream.owed = stream.owed, 0
+            self._return_to_connection(owed)
 
     def _half_close(self, events: list[Event], stream: Stream) -> None:
         stream.half_closed = True
@@ -335,7 +342,7 @@ class ServerConnection:
     def _end_block(self, events: list[Event]) -> None:
         block, self._block = self._block, None
         assert block is not None
-        fields = self._decode(bytes(block))
+        fields = headers.decode(self._decoder, bytes(block))
         stream_id, ends = self._block_stream, bool(self._block_flags & END_STREAM)
         if stream_id in self.streams:
             self._end_request(events, self.streams[stream_id], fields, ends)
@@ -344,17 +351,6 @@ class ServerConnection:
         else:
             # It has ended here, and the client could not know.
             self._reset_unknown(stream_id, ErrorCode.STREAM_CLOSED)
-
-    def _decode(self, block: bytes) -> list[tuple[str, str]]:
-        headers.check_updates(block)
-        try:
-            decoded = self._decoder.decode(block, raw=True)
-        except OversizedHeaderListError as error:
-            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too long a list of headers") from error
-        except HPACKError as error:
-            # Its text may hold all that was sent.
-            raise Http2Error(ErrorCode.COMPRESSION_ERROR, type(error).__name__) from error
-        return [(str(name, "latin-1"), str(value, "latin-1")) for name, value in decoded]
 
     def _open(self, events: list[Event], stream_id: int, fields: list[tuple[str, str]], ends: bool) -> None:
         self._seen_id = stream_id

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
+from hpack import Decoder, HPACKError, OversizedHeaderListError
+
 from xds.http2.frames import ErrorCode, Http2Error, StreamError
 
 Fields = Sequence[tuple[str, str]]
@@ -110,7 +112,20 @@ def trailers(status: int, message: str, metadata: Fields = (), *, only: bool) ->
     return (RESPONSE_HEAD if only else b"") + encode(fields)
 
 
-def check_updates(block: bytes) -> None:
+def decode(decoder: Decoder, block: bytes) -> list[tuple[str, str]]:
+    """The fields of a header block. Raises ``Http2Error``."""
+    _check_updates(block)
+    try:
+        decoded = decoder.decode(block, raw=True)
+    except OversizedHeaderListError as error:
+        raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too long a list of headers") from error
+    except HPACKError as error:
+        # Its text may hold all that was sent.
+        raise Http2Error(ErrorCode.COMPRESSION_ERROR, type(error).__name__) from error
+    return [(str(name, "latin-1"), str(value, "latin-1")) for name, value in decoded]
+
+
+def _check_updates(block: bytes) -> None:
     """A header block begins with at most two updates of the table's size (RFC 7541 4.2); reading more of them would
     only cost time. Raises ``Http2Error``."""
     at = updates = 0

@@ -48,6 +48,16 @@ class Assembler:
         """Bytes of a message that is not whole yet."""
         return len(self._held) if self._held is not None else 0
 
+    @property
+    def missing(self) -> int:
+        """Bytes that a message which has begun still wants, as far as is known."""
+        held = self._held
+        if held is None:
+            return 0
+        if len(held) < PREFIX_BYTES:
+            return PREFIX_BYTES - len(held)
+        return PREFIX_BYTES + int(_PREFIX.unpack_from(held)[1]) - len(held)
+
     def feed(self, data: bytes, start: int, end: int) -> list[Piece]:
         """The messages that ``data[start:end]`` completes. Raises ``MessageError``."""
         if self._held is None and end - start >= PREFIX_BYTES:
