@@ -40,7 +40,7 @@ from xds.server.services import DiscoveryService
 from xds.server.wakeup import Wakeup
 
 OUTBOX_LIMIT = 64  # responses not yet written; above it the stream is not read
-COPY_S_PER_BYTE = 1e-9  # what handing a large body to gRPC takes of the loop
+COPY_S_PER_BYTE = 1e-9  # what handing a large body to grpcio, which copies it, takes of the loop
 INBOX_LIMIT = 2  # requests read that wait for their turn
 TIMER_RESOLUTION_S = 0.001
 
@@ -341,7 +341,8 @@ class StreamShell:
                 if len(body) <= SMALL_BYTES:
                     await write(body)
                 else:
-                    await self._shared.registry.turns.come(len(body) * COPY_S_PER_BYTE)
+                    if self._write_now is _never:
+                        await self._shared.registry.turns.come(len(body) * COPY_S_PER_BYTE)
                     await self._shared.pacer.write(body, write, self._client_name(), self._peer)
                 del outbox[0]
                 self._drained.set()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from functools import partial
 from time import monotonic
 
 from xds.server.in_flight import InFlight, Write
 from xds.server.logs import get_logger
+from xds.server.wakeup import Wakeup
 
 # Smaller bodies are not counted: not more than what a stream takes at any rate.
 SMALL_BYTES = 16 * 1024
@@ -27,14 +27,14 @@ class Pacer:
 
     async def write(self, body: bytes, write: Callable[[bytes], Awaitable[None]], client: str, peer: str) -> None:
         """Write a large body when it is its turn; ``client`` and ``peer`` as in `Write`."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = Write(client, peer, len(body), partial(_resolve, turn))
+        turn = Wakeup()
+        entry = Write(client, peer, len(body), turn.set)
         done = False
         may_start = self.in_flight.enter(entry, monotonic())
         try:
             if not may_start:
                 self._look_soon()
-                await turn
+                await turn.wait()
             await write(body)
             done = True
         finally:
@@ -52,8 +52,3 @@ class Pacer:
                 for write in found:
                     _log.warning("stream.cut", node_id=write.client, peer=write.peer, bytes=write.size)
                 await self._cut({write.peer for write in found})
-
-
-def _resolve(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
