@@ -16,10 +16,12 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.e2e.test_grpc_clients import TARGET, backend, service
 from tests.support import resources as r
 from tests.support.background import Background
-from tests.support.bootstrap import EnvoyBootstrap, Variant
+from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
 from tests.support.envoy import EnvoyProcess
+from tests.support.grpc_client import GrpcClient, old_grpc_python
 from tests.support.load import HttpLoad
 from tests.support.process import DEADLINE_S, LOOPBACK, wait_until
 from tests.support.server import ServerProcess
@@ -169,6 +171,51 @@ def test_a_restart_of_the_server_moves_no_traffic(zones: Zones) -> None:
     assert endpoints_version(zones.server, f"envoy-{NEAR}") == version, "the same version_info as before"
     assert zones.decided(NEAR) == before
     assert zones.split(NEAR)[FAR] > 0.1
+    assert zones.lost() == []
+
+
+@pytest.mark.parametrize("api", ["v3", "v2"])
+def test_grpc_clients_are_assigned_too(tmp_path: Path, running: ExitStack, api: str) -> None:
+    """C core reports over its ADS connection and takes weights and priorities; 1.49.1 speaks the v2 transport."""
+    server = running.enter_context(ServerProcess(tmp_path, ["--lrs-interval", "1s"]))
+    near, far = backend(running, tmp_path, NEAR), backend(running, tmp_path, FAR)
+    routed = service("web", near.port, lrs_server={"self": {}}, common_lb_config={"locality_weighted_lb_config": {}})
+    server.push(GROUP, [*routed[:-1], r.zoned_load_assignment("web", {"z": [near.port], FAR: [far.port]})])
+    features, python = (("xds_v3",), None) if api == "v3" else ((), old_grpc_python())
+    bootstrap = grpc_bootstrap(server.grpc_port, features=features)
+    client = running.enter_context(GrpcClient(tmp_path, bootstrap, python=python))
+    ample = {**POLICY, "capacity": {"rates": [{"per_endpoint_rps": 100_000}]}}
+    answer = server.request("PUT", f"/api/v1/groups/{GROUP}/assignments/web", json=ample)
+    assert answer.status_code == 200, answer.text
+
+    def bodies() -> set[str]:
+        return {client.call(TARGET).body for _ in range(SAMPLE)}
+
+    wait_until(lambda: bodies() == {NEAR}, "all calls in the zone of the client", SETTLED_S)
+    assert "+" in endpoints_version(server, "grpc-1")
+    near.stop()  # the other zone stands below
+    client.wait_body(TARGET, FAR)
+    assert bodies() == {FAR}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_no_request_is_lost_while_weights_and_pushes_change(zones: Zones) -> None:
+    """Load that rises and falls, zones that come and go, pushes of new clusters: for minutes, without a failure."""
+    zones.steer(dwell_s=1)
+    zones.wait_decided(NEAR, near=(1.0, 1.0))
+    for cycle in range(6):
+        zones.loads[NEAR].rps = HIGH_RPS
+        zones.wait_decided(NEAR, near=(0.45, 0.75), far=(0.25, 0.55))
+        zones.push(connect_timeout=f"{cycle + 2}s")  # a changed cluster warms, with its assignment overlaid
+        assert zones.split(NEAR)[FAR] > 0.1
+        zones.loads[NEAR].rps = LOW_RPS
+        zones.wait_decided(NEAR, near=(1.0, 1.0))
+        zones.push(gone=(NEAR, FAR)[cycle % 2])
+        zones.wait_all(NEAR, (FAR, NEAR)[cycle % 2])
+        zones.push()
+        zones.wait_all(NEAR, NEAR)
+        zones.wait_all(FAR, FAR)
     assert zones.lost() == []
 
 
