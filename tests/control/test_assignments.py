@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.control.assigned import GROUP, KEY, A, B, Reports, Steered, cluster, connect, endpoints, policy
 from tests.control.conftest import Plane
+from tests.support.resources import zoned_load_assignment
+from xds.codec import schema
+from xds.codec.resources import decode_resource
 from xds.control.assignments import SAVE_EVERY_S
 from xds.control.policies import DECIDED_KIND, KIND, document_id
+from xds.control.translation import V2
 from xds.load.assignment import Standing
 from xds.load.figures import Flow
 from xds.model.errors import NotFoundError
 from xds.model.load_report import Metric
 from xds.model.node import Locality, Node
-from xds.model.resource_type import ENDPOINT
+from xds.model.resource_type import CLUSTER, ENDPOINT, V2_URLS
 from xds.store.base import UnavailableError
 
 PUSHED = {"za": (0, 1), "zb": (0, 1)}
@@ -299,3 +304,36 @@ def _version(plane: Plane, locality: Locality) -> str:
     view = plane.cache.resolve(Node("n", GROUP, locality))
     assert view is not None
     return view.snapshot.get(ENDPOINT).version_info
+
+
+# Clients of the v2 transport
+
+
+async def test_clients_of_v2_are_overlaid_in_their_own_type(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    cache, url = steered.plane.cache, V2_URLS[ENDPOINT]
+    plain, laid = (cache.view(GROUP, V2, locality) for locality in (None, A))
+    assert plain is not None and laid is not None
+    before, after = plain.snapshot.get(url), laid.snapshot.get(url)
+    assert after.resources["web"].type_url == url
+    assert after.version_info == f"1+{after.digest.hex()[:8]}"
+    assert after.origin_id == before.origin_id, "a push under it has arrived when it has"
+    assert set(after.overlaid) == {"web"}
+    message: Any = schema.require(url).FromString(after.resources["web"].body)
+    weights = [(each.priority, each.load_balancing_weight.value) for each in message.endpoints]
+    assert weights == [(0, 10_000), (1, 10_000)]
+    assert laid.snapshot.get(V2_URLS[CLUSTER]) is plain.snapshot.get(V2_URLS[CLUSTER])
+    recalled = cache.recall(GROUP, url, after.version_info, V2)
+    assert recalled is after
+
+
+async def test_endpoints_that_are_pushed_in_the_v2_type_are_served_as_pushed(steered: Steered) -> None:
+    own = decode_resource({**zoned_load_assignment("web", {"za": [9]}), "@type": V2_URLS[ENDPOINT]})
+    await steered.plane.publisher.push(GROUP, [cluster(), endpoints(), own])
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    view = steered.plane.cache.view(GROUP, V2, A)
+    assert view is not None
+    assert view.snapshot.get(V2_URLS[ENDPOINT]).resources["web"] == own
+    assert steered.shares(A) == {"za": 1.0}, "v3 clients are overlaid"
