@@ -34,7 +34,7 @@ WAITING = "SimpleQueue_get"
 # A sample belongs to the innermost of its frames that is named here: what the C library or the interpreter do, they do
 # for whoever called them.
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "grpc_us": ("cygrpc", "grpc/aio/", "grpc/_"),
+    "grpc_us": ("xds/http2/", "xds/server/rpc/", "UVStream", "UVTCP", "uv__read", "uv__stream", "hpack/", "grpc"),
     "loop_us": ("uvloop", "asyncio/", "xds/server/loop.py"),
     "engine_us": ("xds/protocol/", "xds/model/", "xds/proto/"),
     "observed_us": ("xds/fleet/", "xds/server/metrics.py", "xds/server/observation.py", "xds/control/waiting.py"),
@@ -45,14 +45,14 @@ REST = "rest_us"
 
 
 async def profiled(stage: Stage) -> None:
-    """What a push and its ACK cost a stream, by part of our server, and what the transport alone takes of the same.
+    """What a push and its ACK cost a stream, by part of our server, and what bare gRPC takes of the same.
 
     Our server's CPU is measured as in (a); then its stacks are looked at 100 times a second while it is pushed to, and
-    the CPU is divided as the samples are. *gRPC* is its C core, its threads and its Python; *event loop*: uvloop and
-    asyncio's tasks and events; *engine*: `xds/protocol`; *streams*: turns, queues and tasks of `xds/server`; *told*:
-    metrics, and what the fleet view keeps; *the push*: the admin call, its checks, the new snapshot, divided by the
-    streams; *rest*: the interpreter itself. *Transport alone* is all that bare gRPC takes to send the same bytes and to
-    drop the answers.
+    the CPU is divided as the samples are. *Transport*: HTTP/2, calls, and reading and writing sockets; *event loop*:
+    the rest of uvloop, and asyncio's tasks; *engine*: `xds/protocol`; *streams*: turns, queues and tasks of
+    `xds/server`; *told*: metrics, and what the fleet view keeps; *the push*: the admin call, its checks, the new
+    snapshot, divided by the streams; *rest*: the interpreter itself. *Bare gRPC* is all that bare `grpc.aio` takes to
+    send the same bytes and to drop the answers.
     """
     for variant, change in SITUATIONS[: stage.scale.profiled]:
         async with stage.sides((OURS, BROADCASTER), change) as sides:

@@ -44,7 +44,7 @@ microseconds of different runs: the same run again differs by a fifth.
 * **Ours** is `xds serve` with its memory store, pushed to in protobuf; (g) has JSON and the store on disk.
 * **Peers**: go-control-plane with its snapshot cache and with its linear cache, the same resources; and a broadcaster
   over bare `grpc.aio` that sends one ready message to each stream and drops what comes back, with no protocol at all,
-  as what the transport alone takes. The programs are in `bench/peers`.
+  as what gRPC's own transport takes. The programs are in `bench/peers`.
 * **Load**: raw HTTP/2 from processes of their own (`bench/load`), one per 2,500 streams, each stream on a connection of
   its own. The generator's CPU per ACK stands in the tables: it shares the cores with the servers.
 """
