@@ -256,6 +256,26 @@ def test_two_views_of_one_connection_do_not_take_turns(server: Server, connect: 
     assert other.texts(ENDPOINT)["web"] == "1+b"
 
 
+def test_streams_that_name_one_node_in_two_ways_do_not_take_turns(server: Server, connect: Connect) -> None:
+    """On one connection, with one id, and yet of two groups: each is in step with its own."""
+    for group, text in (("blue", "1"), ("green", "2")):
+        server.push({CLUSTER: {"web": text}}, group)
+    server.select(("blue", "node.metadata.role == blue"), ("green", "node.metadata.role == green"))
+    clients = [connect(metadata={"role": group}) for group in ("blue", "green")]
+    for client in clients:
+        client.subscribe(CLUSTER)
+        client.settle()
+    server.push({CLUSTER: {"web": "3"}}, "blue")
+    for client in clients:
+        client.settle()
+    assert [client.texts(CLUSTER)["web"] for client in clients] == ["3", "2"]
+
+
+def test_streams_of_one_client_share_a_transition_however_its_metadata_is_ordered(server: Server) -> None:
+    first, again = (Node("n", metadata=dict(pairs)) for pairs in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)]))
+    assert first.fingerprint == again.fingerprint != Node("n", metadata={"a": 1}).fingerprint
+
+
 def test_a_fetch_is_answered_for_the_locality_of_its_node(server: Server) -> None:
     server.push(SITE)
     server.lay_over({"za": {"web": "+a"}})

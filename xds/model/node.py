@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from hashlib import blake2b
 from typing import Any
+
+_FINGERPRINT_BYTES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +39,10 @@ class Node:
     client_features: frozenset[str] = frozenset()
     user_agent_name: str = ""
     user_agent_version: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all by which a node is told from others of its id, and that may decide what it is served."""
+        told = (self.cluster, astuple(self.locality), self.metadata, self.user_agent_name, self.user_agent_version)
+        text = json.dumps(told, sort_keys=True, default=str)
+        return blake2b(text.encode(), digest_size=_FINGERPRINT_BYTES).hexdigest()

@@ -99,7 +99,8 @@ class DiscoveryStream:
         self.api = api
         self.node: Node | None = None
         self.view: View | None = None
-        # Identifies the client, once it named itself: (peer address, node id). Its streams share a transition.
+        # Identifies the client, once it named itself: (peer address and what it says of itself, node id). Its streams
+        # share a transition.
         self.client_key: tuple[str, str] | None = None
         self._cache = cache
         self._clients = clients
@@ -243,8 +244,8 @@ class DiscoveryStream:
         self._node_prefix = wire.node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
-        # A locality of its own is a view of its own: two views in one transition would take turns without end.
-        self.client_key = (f"{self._peer}{self.api}{node.locality}", node.id)
+        # Streams that name one node in two ways may have two views, which would take turns in one transition for ever.
+        self.client_key = (f"{self._peer}{self.api}{node.fingerprint}", node.id)
         self._gate = self._clients.enter(self.client_key)
         self._former = self._cache.former(node.id)
         if view is not None:
