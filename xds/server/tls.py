@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from time import time
 from typing import Any
 
 import grpc
@@ -72,39 +71,27 @@ class GrpcTls:
 
 
 class TlsContexts:
-    """The same PEM files for Python's ``ssl``: ``listening`` is given to the socket, and each handshake is led to a
-    context made of the files as they are by then.
+    """The same PEM files for Python's ``ssl``: each connection gets a context made of the files as they are by then.
 
-    A rotation that is half done keeps the last context that could be made.
-
-    Sessions belong to the listening context, whatever the files are by then: with a client that resumes one, nobody
-    looks at certificates again. There are none in TLS 1.3; whether one of TLS 1.2 still counts, `trusts` says.
+    A rotation that is half done keeps the last context that could be made. A session of one context is of no use to
+    another: who has lost a certificate's authority cannot go on with one of before.
     """
 
     def __init__(self, files: PemFiles) -> None:
         self._files = files
         self._seen = files.stamp()
         self._current = _context(files)
-        self._loaded_at = 0.0
-        self.listening = _context(files)
-        self.listening.sni_callback = self._lead
 
-    def trusts(self, connection: ssl.SSLObject) -> bool:
-        """Whether a client, if it had to show a certificate, has shown it to the files as they are."""
-        session = connection.session if connection.session_reused else None
-        return session is None or self._files.client_ca is None or session.time > self._loaded_at
-
-    def _lead(self, connection: ssl.SSLObject, name: str | None, listening: ssl.SSLContext) -> None:
-        """OpenSSL calls this in every handshake, with a name or without."""
+    def current(self) -> ssl.SSLContext:
+        """The context of a connection that begins now."""
         try:
             stamp = self._files.stamp()
             if stamp != self._seen:
                 self._current, self._seen = _context(self._files), stamp
-                self._loaded_at = time()
                 _log.info("tls.reloaded", certificate=str(self._files.certificate))
         except OSError as error:  # of which ssl.SSLError is one
             _log.warning("tls.reload_failed", error_message=str(error))
-        connection.context = self._current
+        return self._current
 
 
 def _context(files: PemFiles) -> ssl.SSLContext:

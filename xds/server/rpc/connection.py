@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -29,7 +28,6 @@ class Host(Protocol):
 
     @property
     def limits(self) -> Limits: ...
-    def trusts(self, secured: ssl.SSLObject) -> bool: ...
     def joined(self, connection: Connection) -> None: ...
     def left(self, connection: Connection) -> None: ...
     def start(self, call: Call) -> asyncio.Task[None]: ...
@@ -80,10 +78,6 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
-        secured = transport.get_extra_info("ssl_object")
-        if secured is not None and not self._host.trusts(secured):
-            self._transport.abort()  # without a word, which makes an end of the session, too
-            return
         self._is_open = True
         self.peer = peer_name(transport.get_extra_info("peername"))
         self._host.joined(self)
@@ -91,7 +85,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._is_open:
-            return  # TLS hands over what came before its end
+            return  # TLS hands over what came before the end
         self.is_heard = True
         self._is_receiving = True
         try:

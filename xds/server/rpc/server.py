@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
@@ -17,11 +16,11 @@ from xds.server.logs import get_logger
 from xds.server.rpc.call import Call
 from xds.server.rpc.channelz import ChannelzServicer
 from xds.server.rpc.connection import Connection
+from xds.server.rpc.secured import Secured
 from xds.server.tls import PemFiles, TlsContexts
 from xds.server.turns import Turns
 
 BACKLOG = 4096  # a fleet connects at once; the system's own limit (somaxconn) may be lower
-HANDSHAKE_S = 20.0  # for TLS
 LAST_WORDS_S = 0.5  # for what is written when the last call has ended
 LOOKS = 3  # at the connections, in the time that a client has to answer a ping
 _log = get_logger("xds.server.rpc")
@@ -91,14 +90,7 @@ class RpcServer:
         self._tls = TlsContexts(files) if files is not None else None
         try:
             # Two servers on one port would share a fleet at random: no SO_REUSEPORT.
-            self._listening = await loop.create_server(
-                lambda: Connection(self),
-                host.strip("[]"),
-                port,
-                ssl=self._tls.listening if self._tls is not None else None,
-                ssl_handshake_timeout=HANDSHAKE_S if files is not None else None,
-                backlog=BACKLOG,
-            )
+            self._listening = await loop.create_server(self._connection, host.strip("[]"), port, backlog=BACKLOG)
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error}") from error
         self._looking = loop.create_task(self._look())
@@ -146,8 +138,8 @@ class RpcServer:
         """The connections by their numbers."""
         return {connection.number: connection for connection in self._connections}
 
-    def trusts(self, secured: ssl.SSLObject) -> bool:
-        return self._tls is None or self._tls.trusts(secured)
+    def _connection(self) -> asyncio.Protocol:
+        return Connection(self) if self._tls is None else Secured(Connection(self), self._tls.current())
 
     def joined(self, connection: Connection) -> None:
         connection.number = next(self._ids)
