@@ -237,11 +237,10 @@ class Assignments:
         return Outcome(observed, await off_loop(pairs, assign, policy, observed, previous, now), now)
 
     async def _prepare(self, steering: Steering) -> None:
-        """Make what is to be laid over the push, beside the event loop where that takes long."""
-        pushed, outcome = self._pushed(steering), steering.outcome
-        if pushed is not None and outcome is not None:
-            endpoints_n = sum(target.endpoints for target in outcome.observed.targets.values())
-            await off_loop(endpoints_n * len(steering.stand_ins), steering.prepare, pushed)
+        """Make what is to be laid over the push, beside the event loop."""
+        pushed = self._pushed(steering)
+        if pushed is not None and steering.stand_ins:
+            await asyncio.to_thread(steering.prepare, pushed)
 
     def _pushed(self, steering: Steering) -> Resource | None:
         """The pushed assignment of the cluster."""

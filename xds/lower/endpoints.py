@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -15,6 +16,7 @@ from xds.model.resource_type import ENDPOINT
 
 # envoy.config.core.v3.HealthStatus: UNKNOWN is what nobody checks, and is sent requests like HEALTHY.
 _HEALTHY = frozenset({0, 1})
+_REMEMBERED = 1024  # assignments
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ def locality_of(entry: Any) -> Locality:
     return Locality(entry.locality.region, entry.locality.zone, entry.locality.sub_zone)
 
 
+@lru_cache(_REMEMBERED)
 def pushed_localities(pushed: Resource) -> Mapping[Locality, PushedLocality]:
-    """The localities of a pushed assignment. Costs as much as it has endpoints."""
+    """The localities of a pushed assignment. The first time this costs as much as it has endpoints."""
     entries: dict[Locality, list[Any]] = {}
     for entry in read_assignment(pushed).endpoints:
         entries.setdefault(locality_of(entry), []).append(entry)
