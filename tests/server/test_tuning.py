@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 from xds.server.tuning import Tide, release_memory, tune_gc
 
@@ -28,3 +30,15 @@ def test_memory_is_released_while_streams_move_and_once_behind_it() -> None:
     assert [tide.turns(moved) for moved in (0, 5, 9, 9, 9, 9, 10, 10, 10)] == [
         False, True, True, True, False, False, True, True, False,
     ]  # fmt: skip
+
+
+def test_a_process_may_open_as_many_files_as_the_system_grants() -> None:
+    program = """
+import resource
+from xds.server.tuning import raise_file_limit
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+print(raise_file_limit() == hard)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.strip() == "True"

@@ -46,7 +46,7 @@ from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.store_metrics import StoreMetrics
 from xds.server.tls import PemFiles
-from xds.server.tuning import collect_young, tune_gc, tune_threads
+from xds.server.tuning import collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.store.base import Store
 from xds.store.engines import open_store
 
@@ -142,6 +142,7 @@ class Server:
             await self.watched.start()
         tune_gc()
         tune_threads()
+        raise_file_limit()
         self._chores.append(asyncio.create_task(collect_young()))
         await self.grpc.start()
         await self.grpc.set_ready()

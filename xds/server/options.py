@@ -46,7 +46,7 @@ class ServerOptions:
     requests_per_s: float = 100.0
     requests_burst: int = 1000
     in_flight_bytes: int = 256 * MIB
-    max_streams_per_connection: int = 100_000
+    max_streams_per_connection: int = 20_000
     keepalive_s: float = 30.0
     keepalive_timeout_s: float = 10.0
     nodes_shown: int = 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import resource
 import sys
+from contextlib import suppress
 
 # A pass over the young holds up the loop by some 0.5 us for each: 50,000 of them took 25 ms, in pushes of thousands of
 # resources. The older are looked at as rarely as with thresholds of 50,000 and 50.
@@ -20,6 +22,18 @@ _SWITCH_INTERVAL_S = 0.0005
 def tune_threads() -> None:
     """Let the event loop have its turn soon while threads are at work."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+
+def raise_file_limit() -> int:
+    """Let the process have as many connections as it may, each is an open file: how many open files that makes.
+
+    Shells start programs with 1,024 of them, for programs of another age.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # some systems name a limit that they do not grant
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def tune_gc() -> None:
