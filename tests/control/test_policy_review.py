@@ -8,7 +8,7 @@ import pytest
 
 from tests.control.assigned import cluster, endpoints, policy
 from xds.codec.schema import require
-from xds.control.policy_review import review_policy, weighs_localities
+from xds.control.policy_review import review_policy, review_times, weighs_localities
 from xds.load.policy import Policy
 from xds.model.errors import WARNING, Violation
 from xds.model.resource import Resource
@@ -116,3 +116,9 @@ def test_clusters_that_share_their_endpoints() -> None:
     other = cluster("api", eds_cluster_config=source)
     assert codes(cluster(), other, endpoints(), others=("api", "web")) == ["shared_endpoints"]
     assert codes(cluster(), other, endpoints(), others=("web",)) == []
+
+
+@pytest.mark.parametrize(("every_s", "warned"), [(1.0, False), (1.5, False), (10.0, True)])
+def test_a_policy_that_has_no_patience_with_reports(every_s: float, warned: bool) -> None:
+    """With reports every ten seconds, a policy that calls them stale after three would hold nearly always."""
+    assert [one.code for one in review_times(policy(), every_s)] == ["stale_too_soon"] * warned

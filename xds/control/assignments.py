@@ -23,7 +23,7 @@ import structlog
 
 from xds.control.off_loop import off_loop
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
-from xds.control.policy_review import assignment_name, finder, review_policy
+from xds.control.policy_review import assignment_name, finder, review_policy, review_times
 from xds.control.steering import Outcome, Steering, resumed
 from xds.control.telling import tell_decision, tell_policy
 from xds.control.traffic import observe
@@ -175,7 +175,8 @@ class Assignments:
         """What stands in the way of a policy in its group as it is now."""
         snapshot = self._cache.get(key[0])
         names = snapshot.get(CLUSTER).resources if snapshot is not None else ()
-        return review_policy(policy, finder(snapshot), names, self._policies.of(key[0]))
+        found = review_policy(policy, finder(snapshot), names, self._policies.of(key[0]))
+        return [*found, *review_times(policy, self._load.interval_s)]
 
     @property
     def policies_n(self) -> int:

@@ -50,6 +50,15 @@ def review_policy(policy: Policy, find: Find, names: Iterable[str] = (), others:
     return found
 
 
+def review_times(policy: Policy, reported_every_s: float) -> list[Violation]:
+    """Warnings about a policy that has no patience with its clients, who report so often and may be late once."""
+    if policy.stale_after_s >= 2 * reported_every_s:
+        return []
+    detail = f"clients report every {reported_every_s:g} s: after {policy.stale_after_s:g} s without a report it holds"
+    hint = f"stale_after_s of at least {3 * reported_every_s:g}, or a shorter load.interval_s of the server"
+    return [_warning(policy, "stale_too_soon", detail, hint)]
+
+
 def finder(snapshot: Snapshot | None) -> Find:
     """Finds in what a group is served; nothing before the first push."""
     return lambda type_url, name: snapshot.get(type_url).resources.get(name) if snapshot is not None else None
