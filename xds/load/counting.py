@@ -14,7 +14,7 @@ from xds.model.load_report import ClusterLoad, LocalityLoad, Metric, Traffic
 from xds.model.node import Locality
 from xds.protocol.load_wire import ClusterTally, LoadRequest
 
-CLUSTERS_AT_ONCE = 256  # a millisecond or so
+CLUSTERS_AT_ONCE = 64  # a millisecond, when each is counted into windows that nobody has touched for long
 METRIC_LIMIT = 1e100  # sums of thousands of these are still numbers
 
 

@@ -13,11 +13,13 @@ from xds.server.connections import cut
 from xds.server.loop import Loop
 from xds.server.options import ServerOptions, channel_arguments
 from xds.server.tls import GrpcTls, PemFiles
-from xds.server.turns import Turns
+from xds.server.turns import PIECES_OF_TASKS, Turns
 
 
 class GrpcioTransport:
     """A `xds.server.transport.Transport`."""
+
+    pieces = PIECES_OF_TASKS
 
     def __init__(self, options: ServerOptions, interceptors: Iterable[Any]) -> None:
         self._options = options

@@ -119,6 +119,7 @@ class XdsServer:
             self._ids,
         )
         self._transport = transport = open_transport(self._options, (self._gate,))
+        self.registry.turns.pieces = transport.pieces
         for service in SERVICES:
             transport.add_generic_rpc_handlers((self._handlers(service),))
         for load_service in LOAD_SERVICES:

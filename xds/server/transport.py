@@ -14,7 +14,13 @@ from xds.server.turns import Turns
 
 
 class Transport(Protocol):
-    """A gRPC server as `XdsServer` uses it. Handlers are those that grpc's own functions make."""
+    """A gRPC server as `XdsServer` uses it. Handlers are those that grpc's own functions make.
+
+    ``pieces``: how much stream work an iteration of the loop may take (`Turns`).
+    """
+
+    @property
+    def pieces(self) -> int: ...
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None: ...
 

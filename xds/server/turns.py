@@ -14,7 +14,8 @@ from functools import partial
 from time import monotonic
 
 SHARE_S = 0.0015
-PIECES = 8  # of an iteration: each leads to work of its stream's tasks, a write or the next read
+PIECES = 32  # of an iteration
+PIECES_OF_TASKS = 8  # ... where each leads to work of its stream's tasks, a write or the next read
 
 # gRPC takes in one call at a time, in some four iterations of the loop: fifty a second, were all of them full of work.
 # While calls arrive, so many iterations without stream work come behind each share.
@@ -29,9 +30,10 @@ Work = Callable[[], None]
 class Turns:
     """The queue of one loop's stream work, first come, first served."""
 
-    __slots__ = ("_arriving_until", "_bare", "_ends_at", "_queue", "_running")
+    __slots__ = ("_arriving_until", "_bare", "_ends_at", "_queue", "_running", "pieces")
 
-    def __init__(self) -> None:
+    def __init__(self, pieces: int = PIECES) -> None:
+        self.pieces = pieces
         self._arriving_until = 0.0
         self._bare = 0
         self._ends_at = 0.0
@@ -74,7 +76,7 @@ class Turns:
         queue = self._queue
         self._ends_at = ends_at = monotonic() + SHARE_S
         try:
-            for _ in range(min(len(queue), PIECES)):
+            for _ in range(min(len(queue), self.pieces)):
                 queue.popleft()()
                 if monotonic() > self._ends_at:
                     break

@@ -18,7 +18,7 @@ from xds.server.rpc.channelz import ChannelzServicer
 from xds.server.rpc.connection import Connection
 from xds.server.rpc.secured import Secured
 from xds.server.tls import PemFiles, TlsContexts
-from xds.server.turns import Turns
+from xds.server.turns import PIECES, Turns
 
 BACKLOG = 4096  # a fleet connects at once; the system's own limit (somaxconn) may be lower
 LAST_WORDS_S = 0.5  # for what is written when the last call has ended
@@ -48,6 +48,8 @@ class RpcServer:
 
     ``interceptors`` as those of ``grpc.aio.server``.
     """
+
+    pieces = PIECES
 
     def __init__(
         self,
