@@ -24,11 +24,24 @@ REBUILDS = r"^(cluster_manager\.cluster_|listener_manager\.listener_)(added|modi
 Connect = Callable[..., EnvoyProcess]
 StartUpstream = Callable[[str], Upstream]
 
-streamed_variants = pytest.mark.parametrize("variant", [variant for variant in Variant if variant is not Variant.REST])
+# Split streams are drained as aggregated ones are: the long tests look at them again.
+restarts = pytest.mark.parametrize(
+    ("variant", "end"),
+    [
+        pytest.param(
+            variant,
+            end,
+            id=f"{variant.value}-{name}",
+            marks=[] if variant.is_ads or name == "kill" else pytest.mark.soak,
+        )
+        for variant in Variant
+        if variant is not Variant.REST
+        for name, end in (("sigterm", ServerProcess.stop), ("kill", ServerProcess.kill))
+    ],
+)
 
 
-@streamed_variants
-@pytest.mark.parametrize("end", [ServerProcess.stop, ServerProcess.kill], ids=["sigterm", "kill"])
+@restarts
 def test_restart_disturbs_nobody(
     server: ServerProcess,
     connect: Connect,

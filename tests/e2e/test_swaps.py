@@ -35,7 +35,6 @@ UNORDERED = {"XDS_SERVER__ORDER": "off"}
 StartUpstream = Callable[[str], Upstream]
 
 ads_variants = pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
-cluster_kinds = pytest.mark.parametrize("health_checked", [False, True], ids=["plain", "health-checked"])
 
 
 @dataclass(slots=True)
@@ -136,11 +135,20 @@ soak_kinds = pytest.mark.parametrize(("variant", "health_checked"), SOAK_KINDS)
 
 WAYS = {"connected": Site.swap, "away": Site.swap_while_away, "restart": Site.swap_across_restart}
 ways = pytest.mark.parametrize("swap", WAYS.values(), ids=WAYS.keys())
+# A health check makes each start a slow one: those are left to the long test.
+quick_ways = pytest.mark.parametrize(
+    ("health_checked", "swap"),
+    [
+        pytest.param(checked, swap, id=f"{'health-checked' if checked else 'plain'}-{name}")
+        for checked in (False, True)
+        for name, swap in WAYS.items()
+        if not (checked and name == "restart")
+    ],
+)
 
 
 @ads_variants
-@cluster_kinds
-@ways
+@quick_ways
 def test_swaps_lose_no_request(
     open_site: OpenSite, variant: Variant, health_checked: bool, swap: Callable[[Site], None]
 ) -> None:
@@ -165,7 +173,7 @@ def test_many_swaps_lose_no_request(
     _assert_nothing_lost(report)
 
 
-@ads_variants
+@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, pytest.param(Variant.ADS_DELTA, marks=pytest.mark.soak)])
 def test_without_the_order_requests_are_lost(open_site: OpenSite, variant: Variant) -> None:
     """The test bites: with everything sent at once the same swaps lose some."""
     site = open_site(variant, False, UNORDERED)
