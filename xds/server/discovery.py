@@ -262,6 +262,7 @@ class StreamShell:
                 if delay_s > 0 or len(self._outbox) >= OUTBOX_LIMIT:
                     await self._hold_back(delay_s)
                 self._put(data)
+                del data  # the first has Envoy's node of 61 kB, and what comes next may not come this way
                 while len(inbox) >= INBOX_LIMIT:
                     await self._until_consumed()
                 self._is_listening = True

@@ -186,6 +186,7 @@ class LoadShell:
                     self._place.hear()
                 await self._hold_back()
                 await self._receive(data)
+                del data  # as long as until the next report
                 self._leave_admission()
             self.finish()
         except RemoteProtocolError as error:
