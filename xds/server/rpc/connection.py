@@ -14,6 +14,7 @@ from xds.server.connections import peer_name
 from xds.server.logs import get_logger
 from xds.server.rate import RateLimit
 from xds.server.rpc.call import Call
+from xds.server.rpc.doorway import Doorway
 
 CONTENT_TYPE = "application/grpc"
 UNSUPPORTED_MEDIA_TYPE, METHOD_NOT_ALLOWED = 415, 405
@@ -28,6 +29,8 @@ class Host(Protocol):
 
     @property
     def limits(self) -> Limits: ...
+    @property
+    def doorway(self) -> Doorway: ...
     def joined(self, connection: Connection) -> None: ...
     def left(self, connection: Connection) -> None: ...
     def start(self, call: Call) -> asyncio.Task[None]: ...
@@ -46,6 +49,7 @@ class Connection(asyncio.Protocol):
         self._http2 = ServerConnection(host.limits)
         self._patience = RateLimit(NOISE_PER_S, NOISE_BURST)
         self._is_open = False
+        self._is_greeted = False
         self._is_receiving = False
         self._transport: asyncio.Transport
 
@@ -74,6 +78,22 @@ class Connection(asyncio.Protocol):
         """Close at once."""
         self._transport.abort()
 
+    def wait_outside(self) -> None:
+        """Read nothing yet."""
+        self._transport.pause_reading()
+
+    def come_in(self) -> None:
+        """Read."""
+        self.is_heard = True
+        if self._is_open and not self.is_paused:
+            self._transport.resume_reading()
+
+    def _be_greeted(self) -> None:
+        """A call of it was taken up, or has ended."""
+        if not self._is_greeted:
+            self._is_greeted = True
+            self._host.doorway.leave(self)
+
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -81,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._is_open = True
         self.peer = peer_name(transport.get_extra_info("peername"))
         self._host.joined(self)
+        self._host.doorway.enter(self)
         # Our SETTINGS go out with the answer to the client's, which it sends without waiting (RFC 9113 3.4).
 
     def data_received(self, data: bytes) -> None:
@@ -111,6 +132,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_open = False
+        self._be_greeted()
         self._host.left(self)
         self._leave_calls()
 
@@ -152,6 +174,7 @@ class Connection(asyncio.Protocol):
             self._flush()
 
     def taken(self, stream: Stream) -> None:
+        self._be_greeted()
         self._http2.taken(stream)
         self._flush()
 

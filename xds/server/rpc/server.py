@@ -16,6 +16,7 @@ from xds.server.logs import get_logger
 from xds.server.rpc.call import Call
 from xds.server.rpc.channelz import ChannelzServicer
 from xds.server.rpc.connection import Connection
+from xds.server.rpc.doorway import Doorway
 from xds.server.rpc.secured import Secured
 from xds.server.tls import PemFiles, TlsContexts
 from xds.server.turns import PIECES, Turns
@@ -65,6 +66,7 @@ class RpcServer:
         self._generic: list[Any] = []
         self._registered: dict[str, Any] = {}
         self.calls_started = self.calls_failed = self.calls_succeeded = 0
+        self.doorway = Doorway()
         self._ids = count(1)
         self._connections: dict[Connection, int] = {}  # how many looks brought nothing of it
         self._listening: asyncio.Server | None = None
