@@ -134,7 +134,6 @@ class Connection(asyncio.Protocol):
         self._is_open = False
         self._be_greeted()
         self._host.left(self)
-        self._leave_calls()
 
     def pause_writing(self) -> None:
         # A client that does not read is not read either: answers to its pings would pile up without end.
@@ -195,9 +194,10 @@ class Connection(asyncio.Protocol):
         if self._is_open:
             self._is_open = False
             self._transport.close()
-            self._leave_calls()
+            self.leave_calls()
 
-    def _leave_calls(self) -> None:
+    def leave_calls(self) -> None:
+        """End its calls: the client is gone."""
         for stream in list(self._http2.streams.values()):
             self._closed(Closed(stream, ErrorCode.CANCEL))
         self._http2.streams.clear()
