@@ -267,6 +267,14 @@ def test_nothing_is_invented_at_the_start() -> None:
     assert (figures.window_s, figures.rps) == (10, 10.0)
 
 
+def test_a_window_begins_where_the_longest_of_the_first_reports_does(book: Books) -> None:
+    """Who connected first may report later than others: what it measured before them is in the window."""
+    book.open(2, 40)
+    book.tell(2, 47, stats("web", row(issued=1), interval_s=1))
+    book.tell(1, 47, stats("web", row(issued=47), interval_s=47))
+    assert found(book, 47).figures.issued == 48
+
+
 def test_series_sum_up_to_the_window(book: Books) -> None:
     for at in range(10, 700, 10):
         book.tell(1, at, stats("web", row(issued=at, successes=1), row(THERE, issued=3)))

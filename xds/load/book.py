@@ -133,8 +133,9 @@ class LoadBook:
         reporter.left_out += counting.left_out
         self._reports += 1
         self._refused += counting.refused
-        if counting.order and self._began is None:
-            self._began = edge_of(now) - max(1, round(counting.longest_s))
+        if counting.order:
+            began = edge_of(now) - max(1, round(counting.longest_s))
+            self._began = began if self._began is None else min(self._began, began)
 
     def _keep_bytes(self, page: Page, report: LoadRequest) -> None:
         self._latest_bytes -= len(page.data)

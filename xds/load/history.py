@@ -27,10 +27,11 @@ class History:
     (``_odd``), so many of them; beyond that they are taken for as long as the others.
     """
 
-    __slots__ = ("_counts", "_lengths", "_minutes", "_odd", "head")
+    __slots__ = ("_counts", "_first", "_lengths", "_minutes", "_odd", "head")
 
     def __init__(self, lanes: int) -> None:
         self.head = 0
+        self._first = 0  # where the earliest report began
         self._lengths = array("i", _LENGTHS_ROOM)  # by end; 0 where none ended
         self._counts = [array("d", _SECONDS_ROOM) for _ in range(lanes)]  # likewise
         self._minutes = [array("d", _MINUTES_ROOM) for _ in range(lanes)]
@@ -38,6 +39,8 @@ class History:
 
     def add(self, end: int, length: int, counts: Sequence[float]) -> None:
         """Count what came in the ``length`` seconds before ``end``."""
+        if end - length < self._first or not self.head:
+            self._first = end - length
         if end > self.head:
             self._advance(end)
         elif end <= self.head - SECONDS:
@@ -121,8 +124,9 @@ class History:
     def _sum_minutes(self, begin: int, end: int) -> list[float]:
         found = [0.0] * len(self._minutes)
         known = self.head - SECONDS  # where the minutes end, and reports begin
-        for minute, overlap_s in self._overlaps(begin, min(end, known)):
-            part = overlap_s / min(60, known - 60 * minute)
+        for minute, overlap_s in self._overlaps(max(begin, self._first), min(end, known)):
+            # A minute that is told in part is spread over that part, or a window that begins with us would lose of it.
+            part = overlap_s / (min(60 * minute + 60, known) - max(60 * minute, self._first))
             for lane, minutes in enumerate(self._minutes):
                 found[lane] += minutes[minute % MINUTES] * part
         return found
