@@ -1,9 +1,8 @@
 """The shell of a discovery stream: bytes in, engine, bytes out. Both variants, all services.
 
-A stream has two tasks: a reader, and the gRPC handler itself as the writer. What the engine does, it does in turns with
-all other streams: take a request from the inbox, or offer what pushes, moves and deadlines brought. Nothing is offered
-before all that came earlier is written, and nothing is read while the outbox is full, so a client that does not read
-costs nobody but itself.
+It lives as every stream does (`xds.server.shell`). What the engine does, it does in turns with all others: take a
+request from the inbox, or offer what pushes, moves and deadlines brought. Nothing is offered before all that came
+earlier is written, and nothing is read while the outbox is full, so a client that does not read costs itself alone.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from time import monotonic
-from typing import Any, Protocol, cast
-from urllib.parse import unquote
+from typing import Any
 
 import grpc
 
@@ -37,40 +34,14 @@ from xds.server.pacing import SMALL_BYTES, Pacer
 from xds.server.rate import RateLimit
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
+from xds.server.shell import BROKEN, COPY_S_PER_BYTE, GONE, Context, Shell, never, status_of
 from xds.server.wakeup import Wakeup
 
 OUTBOX_LIMIT = 64  # responses not yet written; above it the stream is not read
-COPY_S_PER_BYTE = 1e-9  # what handing a large body to grpcio, which copies it, takes of the loop
 INBOX_LIMIT = 2  # requests read that wait for their turn
 TIMER_RESOLUTION_S = 0.001
 
-Status = tuple[grpc.StatusCode, str]
 _DECODE: Mapping[Variant, Callable[[bytes], Request]] = {Variant.SOTW: decode_sotw, Variant.DELTA: decode_delta}
-CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
-BROKEN = (grpc.RpcError, grpc.aio.BaseError)  # what reading and writing raise when the call is over
-FINE: Status = (grpc.StatusCode.OK, "")
-GONE: Status = (grpc.StatusCode.CANCELLED, "the client is gone")
-
-
-class Context(Protocol):
-    """What is used of gRPC's ServicerContext."""
-
-    async def read(self) -> Any: ...
-    async def write(self, message: bytes) -> None: ...
-    async def abort(self, code: grpc.StatusCode, details: str) -> None: ...
-    def peer(self) -> str: ...
-
-
-class PromptContext(Context, Protocol):
-    """What our own transport offers beyond gRPC's: an ACK, and an answer to it, without a task in between."""
-
-    def listen(self, take: Callable[[bytes], bool]) -> None: ...
-    def write_now(self, message: bytes) -> bool: ...
-
-
-def _never(_message: bytes) -> bool:
-    """grpcio's transport does nothing at once."""
-    return False
 
 
 @dataclass(slots=True)
@@ -87,16 +58,14 @@ class Discovery:
     ids: count[int] = field(default_factory=lambda: count(1))
 
 
-class StreamShell:
-    """One gRPC stream. It holds ``place`` until its first request is taken up."""
+class StreamShell(Shell):
+    """One gRPC stream."""
 
     __slots__ = (
         "_consumed",
-        "_context",
         "_decode",
         "_delay_s",
         "_drained",
-        "_ending",
         "_engine",
         "_inbox",
         "_is_listening",
@@ -105,47 +74,34 @@ class StreamShell:
         "_notified_at",
         "_observer",
         "_outbox",
-        "_peer",
-        "_place",
         "_queued",
         "_rate",
         "_service",
         "_shared",
-        "_status",
         "_timer",
         "_timer_at",
-        "_wake",
-        "_write_now",
     )
 
     def __init__(
         self, shared: Discovery, service: DiscoveryService, variant: Variant, context: Context, place: Place
     ) -> None:
-        peer = unquote(context.peer())
-        self._peer = peer
-        self._place: Place | None = place
+        super().__init__(context, place, shared.registry.turns, self._take_request)
         self._shared = shared
         self._service = service
-        self._context = context
-        self._write_now: Callable[[bytes], bool] = _never
-        if hasattr(context, "listen"):
-            prompt = cast(PromptContext, context)
-            self._write_now = prompt.write_now
-            prompt.listen(self._take_request)
         self._decode = _DECODE[variant]
         self._rate = RateLimit(shared.options.requests_per_s, shared.options.requests_burst)
         self._engine = DiscoveryStream(
             cache=shared.cache,
             clients=shared.clients,
             variant=variant,
-            peer=peer,
+            peer=self._peer,
             type_url=service.type_url,
             limits=shared.options.limits,
             api=service.api,
         )
         self._observer = StreamObserver(
             next(shared.ids),
-            peer,
+            self._peer,
             service.label,
             variant,
             engine=self._engine,
@@ -154,7 +110,6 @@ class StreamShell:
         )
         self._outbox: list[bytes] = []  # both short: an empty list has a tenth of the size of an empty deque
         self._inbox: list[bytes] = []
-        self._wake = Wakeup()
         self._drained = Wakeup()
         self._consumed = Wakeup()
         self._is_listening = False  # the reader waits for a request, and none before it waits for anything
@@ -165,8 +120,6 @@ class StreamShell:
         self._late = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._ending = False
-        self._status = FINE
 
     # As the registry sees it
 
@@ -195,40 +148,13 @@ class StreamShell:
             self._notified_at = monotonic()
             self._ask_for_turn()
 
-    def finish(self, status: Status = FINE) -> None:
-        """End the stream when what is in its outbox is written."""
-        if not self._ending:
-            self._ending = True
-            self._status = status
-        self._wake.set()
-
     # Life
 
-    async def run(self) -> None:
-        """The whole stream, until either side ends it."""
-        started = monotonic()
+    def _enter(self) -> None:
         self._shared.registry.add(self)
         self._observer.opened()
-        reader = asyncio.create_task(self._read())
-        try:
-            await self._write()
-        except (asyncio.CancelledError, *BROKEN):
-            self._status = GONE
-        except Exception:
-            self._fail()
-        finally:
-            reader.cancel()
-            self._ending = True  # turns that are asked for come to nothing
-            self._leave_admission()
-            # Some 100 us, by the thousand when a network breaks.
-            self._shared.registry.turns.take(partial(self._close, monotonic() - started))
-        if self._status is GONE:
-            raise asyncio.CancelledError  # nobody is there to be told a status
-        if self._status[0] is not grpc.StatusCode.OK:
-            await self._context.abort(*self._status)
 
     def _close(self, lasted_s: float) -> None:
-        """A turn, the last one: take the stream out of everything."""
         if self._timer is not None:
             self._timer.cancel()
         registry, client_key = self._shared.registry, self.client_key
@@ -239,15 +165,8 @@ class StreamShell:
         code, message = self._status
         self._observer.closed(lasted_s, code.name, message)
 
-    def _fail(self) -> None:
-        """A bug of ours costs one stream."""
+    def _log_failure(self) -> None:
         self._observer.failed()
-        self.finish((grpc.StatusCode.INTERNAL, "internal error"))
-
-    def _leave_admission(self) -> None:
-        if self._place is not None:
-            self._place.leave()
-            self._place = None
 
     # Reading
 
@@ -289,7 +208,7 @@ class StreamShell:
         if self._place is not None:
             self._place.hear()
         self._inbox.append(data)
-        self._shared.registry.turns.take(self._consume)
+        self._turns.take(self._consume)
 
     async def _hold_back(self, delay_s: float) -> None:
         """Do not read meanwhile: HTTP/2 flow control passes it on to the client."""
@@ -315,7 +234,7 @@ class StreamShell:
             self._receive(data)
         except RemoteProtocolError as error:
             limits.count(error, self._shared.metrics)
-            self.finish((CODES[error.code.value], error.message))
+            self.finish(status_of(error))
         except Exception:
             self._fail()
         if self._place is not None:
@@ -342,8 +261,8 @@ class StreamShell:
                 if len(body) <= SMALL_BYTES:
                     await write(body)
                 else:
-                    if self._write_now is _never:
-                        await self._shared.registry.turns.come(len(body) * COPY_S_PER_BYTE)
+                    if self._write_now is never:
+                        await self._turns.come(len(body) * COPY_S_PER_BYTE)
                     await self._shared.pacer.write(body, write, self._client_name(), self._peer)
                 del outbox[0]
                 self._drained.set()
@@ -357,7 +276,7 @@ class StreamShell:
         """There is something to offer; the writer asks again when it has written what came before."""
         if not self._queued and not self._outbox:
             self._queued = True
-            self._shared.registry.turns.take(self._take_turn)
+            self._turns.take(self._take_turn)
 
     def _take_turn(self) -> None:
         self._queued = False

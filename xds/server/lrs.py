@@ -1,9 +1,9 @@
 """The shell of a load report stream: reports in, demands for reports out. v3 and v2 differ in nothing but the name.
 
-As a discovery stream, it has a reader and, with the gRPC handler itself, a writer, and works in turns with all other
-streams (`xds.server.turns`). A report is taken piece by piece, a turn each: one of thousands of clusters takes longer
-than others should wait; and one stream after the other, so that discovery waits for no more than a piece. The reader
-takes one message at a time, so what a client sends too fast waits in the transport, and costs nobody but itself.
+It lives as every stream does (`xds.server.shell`), and works in turns with all others. A report is taken piece by
+piece, a turn each: one of thousands of clusters takes longer than others should wait; and one stream after the other,
+so that discovery waits for no more than a piece. The reader takes one message at a time, so what a client sends too
+fast waits in the transport, and costs nobody but itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator, Mapping
 from logging import DEBUG
 from time import monotonic, thread_time, time
 from typing import Any, cast
-from urllib.parse import unquote
 
 import grpc
 
@@ -34,13 +33,12 @@ from xds.protocol.load_stream import (
 from xds.protocol.load_wire import LoadRequest, decode_load_request
 from xds.server import limits
 from xds.server.admission import Place
-from xds.server.discovery import BROKEN, CODES, COPY_S_PER_BYTE, FINE, GONE, Context, Status
 from xds.server.load_streams import LoadCounts, LoadStreams
 from xds.server.logs import get_logger, shorten
 from xds.server.pacing import SMALL_BYTES
 from xds.server.rate import RateLimit
 from xds.server.services import LOAD_LABEL, LoadService
-from xds.server.wakeup import Wakeup
+from xds.server.shell import BROKEN, COPY_S_PER_BYTE, GONE, Context, Shell, never, status_of
 
 READ_S_PER_BYTE = 2e-8
 COUNT_S = 0.002  # what `LoadBook.adding` does between two pauses
@@ -54,41 +52,33 @@ WORK_BURST_S = 1.0
 _log = get_logger("xds.server.lrs")
 
 
-class LoadShell:
-    """One stream. It holds ``place`` until its first message is taken up."""
+class LoadShell(Shell):
+    """One stream."""
 
     __slots__ = (
         "_body",
-        "_context",
-        "_ending",
         "_engine",
         "_group",
         "_held_back",
         "_notified",
         "_opened",
-        "_peer",
-        "_place",
         "_queued",
         "_rate",
         "_reported",
         "_service",
         "_shared",
-        "_status",
         "_totals",
-        "_wake",
         "_work",
         "_work_s",
         "id",
     )
 
     def __init__(self, shared: LoadStreams, service: LoadService, context: Context, place: Place) -> None:
+        super().__init__(context, place, shared.turns)
         options = shared.options
         self.id = next(shared.ids)
         self._shared = shared
         self._service = service
-        self._context = context
-        self._place: Place | None = place
-        self._peer = unquote(context.peer())
         self._opened = time()
         self._group = ""
         self._engine = LoadReportStream(shared.clusters_of, shared.settings)
@@ -96,14 +86,11 @@ class LoadShell:
         self._work = RateLimit(WORK_SHARE, WORK_BURST_S)
         self._work_s = 0.0  # of the message before
         self._body: bytes | None = None  # not yet written; nothing is asked anew before
-        self._wake = Wakeup()
         self._notified = False
         self._queued = False
-        self._ending = False
         self._held_back = False
         self._reported = 0.0
         self._totals = LoadCounts()
-        self._status = FINE
 
     @property
     def node(self) -> Node | None:
@@ -124,40 +111,15 @@ class LoadShell:
         self._notified = True
         self._ask_for_turn()
 
-    def finish(self, status: Status = FINE) -> None:
-        """End the stream when what is to be written is."""
-        if not self._ending:
-            self._ending = True
-            self._status = status
-        self._wake.set()
-
     # Life
 
-    async def run(self) -> None:
-        """The whole stream, until either side ends it."""
+    def _enter(self) -> None:
         self._shared.enter(self)
-        reader = asyncio.create_task(self._read())
-        try:
-            await self._write()
-        except (asyncio.CancelledError, *BROKEN):
-            self._status = GONE
-        except Exception:
-            self._fail()
-        finally:
-            reader.cancel()
-            self._ending = True  # turns that are asked for come to nothing
-            self._leave_admission()
-            self._shared.turns.take(self._close)
-        if self._status is GONE:
-            raise asyncio.CancelledError  # nobody is there to be told a status
-        if self._status[0] is not grpc.StatusCode.OK:
-            await self._context.abort(*self._status)
 
-    def _close(self) -> None:
-        """A turn, the last one: what was in progress is no longer known to be."""
+    def _close(self, lasted_s: float) -> None:
+        """What was in progress is no longer known to be."""
         now = time()
         code, message = self._status
-        lasted_s = now - self._opened
         self._shared.leave(self, code.name, lasted_s)
         if self.node is not None:
             self._shared.book.closed(self.id, now)
@@ -165,15 +127,8 @@ class LoadShell:
         status = {"duration_ms": round(lasted_s * 1000), "error_code": code.name, "error_message": message}
         _log.info("stream.closed", **self._address(), **status, **self._identity())
 
-    def _fail(self) -> None:
-        """A bug of ours costs one stream."""
+    def _log_failure(self) -> None:
         _log.exception("stream.failed", **self._identity())
-        self.finish((grpc.StatusCode.INTERNAL, "internal error"))
-
-    def _leave_admission(self) -> None:
-        if self._place is not None:
-            self._place.leave()
-            self._place = None
 
     # Reading
 
@@ -191,7 +146,7 @@ class LoadShell:
             self.finish()
         except RemoteProtocolError as error:
             limits.count(error, self._shared.metrics)
-            self.finish((CODES[error.code.value], error.message))
+            self.finish(status_of(error))
         except BROKEN:
             self.finish(GONE)
         except Exception:
@@ -285,14 +240,15 @@ class LoadShell:
         if len(body) <= SMALL_BYTES:
             await write(body)
             return
-        await self._shared.turns.come(len(body) * COPY_S_PER_BYTE)
+        if self._write_now is never:
+            await self._turns.come(len(body) * COPY_S_PER_BYTE)
         await self._shared.pacer.write(body, write, self.node.id if self.node is not None else "", self._peer)
 
     def _ask_for_turn(self) -> None:
         """The writer asks again when it has written what came before."""
         if not self._queued and self._body is None:
             self._queued = True
-            self._shared.turns.take(self._take_turn)
+            self._turns.take(self._take_turn)
 
     def _take_turn(self) -> None:
         self._queued = False

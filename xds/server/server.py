@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from itertools import count
 from time import monotonic, time
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
@@ -16,7 +16,6 @@ from xds.control.phase import Phase
 from xds.fleet.fleet import Fleet
 from xds.load.book import LoadBook
 from xds.model.errors import RemoteProtocolError
-from xds.model.node import Node
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.draft import Variant
@@ -35,6 +34,7 @@ from xds.server.options import ServerOptions
 from xds.server.pacing import Pacer
 from xds.server.registry import StreamRegistry
 from xds.server.services import LOAD_METHOD, LOAD_SERVICES, SERVICES, DiscoveryService, LoadService
+from xds.server.shell import Shell, status_of
 from xds.server.tls import pem_files
 from xds.server.transport import Transport, open_transport
 from xds.server.tuning import Tide, release_memory
@@ -46,15 +46,6 @@ CONVERGENCE_LIMIT_S = 600.0
 STOP_GRACE_S = 0.5
 
 _log = get_logger("xds.server")
-
-
-class Shell(Protocol):
-    """A stream as the server sees it."""
-
-    @property
-    def node(self) -> Node | None: ...
-    async def run(self) -> None: ...
-    def finish(self) -> None: ...
 
 
 class XdsServer:
@@ -236,8 +227,7 @@ class XdsServer:
                 return self._fetch(service, data)
             except RemoteProtocolError as error:
                 limits.count(error, self._metrics)
-                code = next(code for code in grpc.StatusCode if code.value[0] == error.code.value)
-                await context.abort(code, error.message)
+                await context.abort(*status_of(error))
                 raise
 
         return grpc.unary_unary_rpc_method_handler(handle)
