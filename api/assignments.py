@@ -11,18 +11,17 @@ from fastapi.responses import JSONResponse, Response
 
 from api.answers import answer_json, etag_header
 from api.assignment_shapes import AssignmentItem, AssignmentPage, PolicyDeleted, assignment_item
-from api.body import Body
-from api.content_types import ContentType, media_of
+from api.body import Body, parse_one
+from api.content_types import ContentType
 from api.paging import Paging
 from api.problem import RequestError
 from api.push import Strict, check_stated
 from api.scope import Segment
 from api.services import Here, Services
-from xds.codec.document import parse_values
 from xds.control.policies import ANY_ETAG, NO_ETAG, Key
 from xds.control.push import PushOptions
 from xds.load.policy import Policy
-from xds.model.errors import NotFoundError, ValidationError, Violation
+from xds.model.errors import NotFoundError
 
 router = APIRouter(tags=["assignments"])
 
@@ -82,7 +81,7 @@ async def put_assignment(
 ) -> Response:
     """Put a policy in force, as JSON or YAML; it decides at once. It makes no revision: nothing pushed is changed."""
     _check_group(here, group)
-    policy = _policy(body, content_type, cluster)
+    policy = Policy.parse(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
     key = (group, cluster)
     PushOptions(strict=strict).heed(here.assignments.warnings(key, policy))
     if dry_run:
@@ -118,16 +117,3 @@ def _check_group(here: Services, group: str) -> None:
     """Raises ``NotFoundError``: a policy for a group that is not there would wait for a typo."""
     if here.publisher.held(group) is None and group not in here.publisher.settings:
         raise NotFoundError(f"no such group: {group!r}")
-
-
-def _policy(body: bytes, content_type: str, cluster: str) -> Policy:
-    """Raises ``ValidationError``, ``RequestError``."""
-    if len(body) > POLICY_BYTES:
-        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a policy has at most {POLICY_BYTES} bytes")
-    media = media_of(content_type)
-    if media == "protobuf":
-        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a policy is sent as JSON or YAML")
-    values = parse_values(body, media)
-    if len(values) != 1:
-        raise ValidationError([Violation("wrong_type", "a policy is one object")])
-    return Policy.parse(values[0], cluster)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from api.content_types import media_of, off_loop
 from api.problem import RETRY_AFTER_S, RequestError
 from api.services import Here, Services
+from xds.codec.document import parse_values
+from xds.model.errors import ValidationError, Violation
 
 
 async def read_body(request: Request, here: Here) -> AsyncIterator[bytes]:
@@ -45,3 +48,19 @@ def _check_size(size: int, here: Services) -> None:
 
 
 Body = Annotated[bytes, Depends(read_body)]
+
+
+async def parse_one(body: bytes, content_type: str, noun: str, limit_bytes: int) -> Any:
+    """The one JSON or YAML document of a small body, whatever value it is; ``noun`` says in errors what it should hold.
+
+    Raises ``RequestError``, ``ValidationError``.
+    """
+    if len(body) > limit_bytes:
+        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body with {noun} has at most {limit_bytes} bytes")
+    media = media_of(content_type)
+    if media == "protobuf":
+        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {noun} as JSON or YAML")
+    values = await off_loop(len(body), lambda: parse_values(body, media))
+    if len(values) != 1:
+        raise ValidationError([Violation("wrong_type", f"expected {noun} as one object, not {len(values)} documents")])
+    return values[0]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, NotRequired
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
 from api.assignment_shapes import locality_item
-from api.body import Body
-from api.content_types import ContentType, media_of, off_loop
+from api.body import Body, parse_one
+from api.content_types import ContentType
 from api.grants import needs
 from api.problem import RequestError
 from api.scope import Segment
 from api.services import Here
 from api.shapes import LocalityItem
-from xds.codec.document import parse_values
 from xds.codec.node import as_object, decode_node
 from xds.control.explain import Asked, Explanation, ResourceAnswer
 from xds.control.tokens import READ
@@ -156,16 +155,9 @@ def _asked(type: str, name: str) -> Asked:
 
 async def _node(body: bytes, content_type: str) -> Node:
     """Raises ``ValidationError``, ``RequestError``."""
-    if len(body) > NODE_BYTES:
-        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a node has at most {NODE_BYTES} bytes")
-    media = media_of(content_type)
-    if media == "protobuf":
-        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a node is sent as JSON or YAML")
-    values: list[Any] = await off_loop(len(body), lambda: parse_values(body, media))
+    value = await parse_one(body, content_type, "a node", NODE_BYTES)
     try:
-        if len(values) != 1:
-            raise ValueError(f"expected one node, not {len(values)} documents")
-        document = as_object(values[0], "the node")
+        document = as_object(value, "the node")
         return decode_node(as_object(document["node"], "node") if "node" in document else document)
     except ValueError as error:
         raise ValidationError([Violation("invalid_node", str(error))]) from None

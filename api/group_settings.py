@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
 from api.answers import etag_header
-from api.body import Body
-from api.content_types import ContentType, media_of
+from api.body import Body, parse_one
+from api.content_types import ContentType
 from api.grants import needs
-from api.problem import RequestError
 from api.scope import Segment
 from api.services import Here, Services
 from api.shapes import GroupItem, GroupSettingsItem, group_item
-from xds.codec.document import parse_values
 from xds.control.groups import GroupSettings, read_settings
 from xds.control.tokens import ADMIN
-from xds.model.errors import NotFoundError, ValidationError, Violation
+from xds.model.errors import NotFoundError
 
 router = APIRouter(tags=["groups"])
 
@@ -40,7 +37,7 @@ async def put_group(
 
     They make no revision. A group without a snapshot takes no nodes. 422 with the column for a selector that is none.
     """
-    settings = await _settings(body, content_type)
+    settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
     await here.publisher.configure(group, settings, dry_run=dry_run, allow_empty=allow_empty)
     item = item_of(here, group, settings)
     return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
@@ -60,16 +57,3 @@ def item_of(here: Services, group: str, settings: GroupSettings | None = None, n
         "selector_failures": table.failures(group),
     }
     return group_item(group, content, len(here.fleet.connected(group)) if nodes is None else nodes, own)
-
-
-async def _settings(body: bytes, content_type: str) -> GroupSettings:
-    """Raises ``ValidationError``, ``RequestError``."""
-    if len(body) > SETTINGS_BYTES:
-        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"settings have at most {SETTINGS_BYTES} bytes")
-    media = media_of(content_type)
-    if media == "protobuf":
-        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "settings are sent as JSON or YAML")
-    values = parse_values(body, media)
-    if len(values) != 1:
-        raise ValidationError([Violation("wrong_type", "the settings of a group are one object")])
-    return read_settings(values[0])
