@@ -38,6 +38,7 @@ _FIELDS = tuple(field.name for field in fields(Policy))
 
 Path = tuple[str | int, ...]
 Item = TypeVar("Item")
+Default = TypeVar("Default", float, None)
 
 
 def read_policy(document: object, cluster: str = "") -> Policy:
@@ -144,8 +145,8 @@ def _drain(value: object, found: Findings) -> Drain:
     if value is None:
         return Drain()
     given = _object(value, ("drain",), ("below", "restore"), found)
-    below = _number(given, ("drain", "below"), 0.0, 1.0, found, default=Drain().below) or 0.0
-    restore = _number(given, ("drain", "restore"), 0.0, 1.0, found, default=max(below, Drain().restore)) or 0.0
+    below = _number(given, ("drain", "below"), 0.0, 1.0, found, default=Drain().below)
+    restore = _number(given, ("drain", "restore"), 0.0, 1.0, found, default=max(below, Drain().restore))
     if restore < below:
         found.add("out_of_range", f"restore ({restore:g}) is less than below ({below:g})", ("drain", "restore"))
     return Drain(below, restore)
@@ -200,12 +201,12 @@ def _list(
 
 
 def _number(
-    given: Mapping[str, Any], path: Path, least: float, most: float, found: Findings, *, default: Any
-) -> float | None:
+    given: Mapping[str, Any], path: Path, least: float, most: float, found: Findings, *, default: Default
+) -> float | Default:
     """The number under the last name of ``path``; the default where there is none or it is wrong."""
     name = str(path[-1])
     if name not in given:
-        return default  # type: ignore[no-any-return]
+        return default
     value = given[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         found.add("wrong_type", f"{name} must be a number, not {shown(value)}", path)
@@ -213,7 +214,7 @@ def _number(
         found.add("out_of_range", f"{name} must be between {least:g} and {most:g}", path)
     else:
         return float(value)
-    return default  # type: ignore[no-any-return]
+    return default
 
 
 def _rate_document(rate: Rate) -> dict[str, Any]:
