@@ -70,10 +70,7 @@ def show_again(client: Client, query: Mapping[str, str], render: Callable[[], st
     Thread(target=_watch, args=(client, query, happened), daemon=True).start()
     shown = ""
     while True:
-        text = _rendered(render, shown)
-        if text != shown:
-            _show(text, is_first=not shown)
-            shown = text
+        shown = _show_change(render, shown)
         time.sleep(RENDER_S)
         try:
             failure = happened.get(timeout=REFRESH_S)
@@ -87,11 +84,16 @@ def show_regularly(render: Callable[[], str]) -> None:
     """Write what ``render`` gives, again and again where it has changed, until interrupted; else as `show_again`."""
     shown = ""
     while True:
-        text = _rendered(render, shown)
-        if text != shown:
-            _show(text, is_first=not shown)
-            shown = text
+        shown = _show_change(render, shown)
         time.sleep(REGULARLY_S)
+
+
+def _show_change(render: Callable[[], str], shown: str) -> str:
+    """Write what it gives now where that is not what was shown; what is shown then."""
+    text = _rendered(render, shown)
+    if text != shown:
+        _show(text, is_first=not shown)
+    return text
 
 
 def _rendered(render: Callable[[], str], shown: str) -> str:
