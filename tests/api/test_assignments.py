@@ -11,7 +11,7 @@ from api.policy_schema import POLICY_SCHEMA
 from tests.api.conftest import Api
 from tests.control.assigned import A, B
 from tests.control.connected import Client
-from tests.support.resources import CLUSTER_TYPE, zoned_load_assignment
+from tests.support.resources import steered_cluster, zoned_load_assignment
 from xds.load.policy import Policy, Strategy
 from xds.load.policy_document import policy_document
 from xds.model.node import Node
@@ -19,14 +19,7 @@ from xds.model.resource_type import ENDPOINT
 
 PATH = "/api/v1/groups/edge/assignments/web"
 POLICY: dict[str, Any] = {"capacity": {"rates": [{"per_locality_rps": 100}]}, "maximum_step": 1.0}
-CLUSTER = {
-    "@type": CLUSTER_TYPE,
-    "name": "web",
-    "type": "EDS",
-    "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
-    "lrs_server": {"self": {}},
-    "common_lb_config": {"locality_weighted_lb_config": {}},
-}
+CLUSTER = steered_cluster("web")
 ENDPOINTS = zoned_load_assignment("web", {"za": [1, 2], "zb": [3]})
 NEAR, FAR = ({"region": "r", "zone": zone, "sub_zone": ""} for zone in ("za", "zb"))
 

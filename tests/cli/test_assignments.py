@@ -10,17 +10,10 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Remote
-from tests.support.resources import CLUSTER_TYPE, zoned_load_assignment
+from tests.support.resources import steered_cluster, zoned_load_assignment
 
 POLICY = {"cluster": "web", "capacity": {"rates": [{"per_endpoint_rps": 50}]}}
-CLUSTER = {
-    "@type": CLUSTER_TYPE,
-    "name": "web",
-    "type": "EDS",
-    "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
-    "lrs_server": {"self": {}},
-    "common_lb_config": {"locality_weighted_lb_config": {}},
-}
+CLUSTER = steered_cluster("web")
 ENDPOINTS = zoned_load_assignment("web", {"za": [1, 2], "zb": [3]})
 
 

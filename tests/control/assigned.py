@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from tests.control.conftest import Plane
-from tests.support.resources import CLUSTER_TYPE, zoned_load_assignment
+from tests.support.resources import steered_cluster, zoned_load_assignment
 from xds.codec.resources import decode_resource
 from xds.control.assignments import Assignments
 from xds.fleet.fleet import Fleet
@@ -43,17 +43,7 @@ def policy(per_locality_rps: float = 100.0, **fields: Any) -> Policy:
 
 def cluster(name: str = "web", **fields: Any) -> Resource:
     """An EDS cluster that lacks nothing that a policy needs."""
-    return decode_resource(
-        {
-            "@type": CLUSTER_TYPE,
-            "name": name,
-            "type": "EDS",
-            "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
-            "lrs_server": {"self": {}},
-            "common_lb_config": {"locality_weighted_lb_config": {}},
-            **fields,
-        }
-    )
+    return decode_resource(steered_cluster(name, **fields))
 
 
 def endpoints(zones: Mapping[str, tuple[int, ...]] = ZONES, name: str = "web") -> Resource:

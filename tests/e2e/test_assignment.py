@@ -59,9 +59,8 @@ class Zones:
         for locality in assignment["endpoints"]:
             if locality["locality"]["zone"] == gone:
                 locality["lb_endpoints"] = [{**one, "health_status": "UNHEALTHY"} for one in locality["lb_endpoints"]]
-        weighted: dict[str, Any] = {"common_lb_config": {"locality_weighted_lb_config": {}}, "lrs_server": {"self": {}}}
         resources = [
-            r.eds_cluster("web", **weighted, **r.http_health_check(), **cluster),
+            r.steered_cluster("web", **r.http_health_check(), **cluster),
             assignment,
             r.listener("web", r.rds("web")),
             r.route_config("web", r.route("web")),
@@ -179,7 +178,7 @@ def test_grpc_clients_are_assigned_too(tmp_path: Path, running: ExitStack, api: 
     """C core reports over its ADS connection and takes weights and priorities; 1.49.1 speaks the v2 transport."""
     server = running.enter_context(ServerProcess(tmp_path, ["--lrs-interval", "1s"]))
     near, far = backend(running, tmp_path, NEAR), backend(running, tmp_path, FAR)
-    routed = service("web", near.port, lrs_server={"self": {}}, common_lb_config={"locality_weighted_lb_config": {}})
+    routed = service("web", near.port, **r.STEERED)
     server.push(GROUP, [*routed[:-1], r.zoned_load_assignment("web", {"z": [near.port], FAR: [far.port]})])
     features, python = (("xds_v3",), None) if api == "v3" else ((), old_grpc_python())
     bootstrap = grpc_bootstrap(server.grpc_port, features=features)

@@ -31,6 +31,8 @@ UPSTREAM_TLS_TYPE = TYPE + "envoy.extensions.transport_sockets.tls.v3.UpstreamTl
 DOWNSTREAM_TLS_TYPE = TYPE + "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"
 
 ADS: Json = {"ads": {}, "resource_api_version": "V3"}
+# What a policy of traffic assignment needs of a cluster: its clients report, and weigh localities.
+STEERED: Json = {"lrs_server": {"self": {}}, "common_lb_config": {"locality_weighted_lb_config": {}}}
 
 
 def address(port: int) -> Json:
@@ -78,6 +80,11 @@ def eds_cluster(name: str, source: Json = ADS, service_name: str | None = None, 
         "connect_timeout": "1s",
         **fields,
     }
+
+
+def steered_cluster(name: str, **fields: object) -> Json:
+    """An EDS cluster that lacks nothing that a policy of traffic assignment needs."""
+    return eds_cluster(name, **{**STEERED, **fields})
 
 
 def static_cluster(name: str, *ports: int, **fields: object) -> Json:
