@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import httpx
@@ -32,6 +32,15 @@ WINDOW = "5m"
 AWAY_S = 10.0
 # Envoy comes back to report after 5 s; a loaded machine takes its time besides.
 REPORTED_S = 60.0
+BEFORE = 20  # requests that are reported before `Severable.between` is cut
+
+
+class Severable(NamedTuple):
+    """An Envoy, listening on ``port`` for the one upstream ``web``, that reaches the server through ``between``."""
+
+    between: TcpProxy
+    port: int
+    web: Upstream
 
 
 @pytest.fixture
@@ -52,6 +61,26 @@ def envoy(tmp_path: Path, server: ServerProcess, running: ExitStack) -> Callable
         return running.enter_context(EnvoyProcess(tmp_path, bootstrap, f"envoy-{zone}"))
 
     return start
+
+
+@pytest.fixture
+def severable(
+    server: ServerProcess,
+    envoy: Callable[..., EnvoyProcess],
+    upstream: StartUpstream,
+    background: Background,
+    running: ExitStack,
+) -> Severable:
+    """`BEFORE` requests through it are reported."""
+    web = upstream("a")
+    between = TcpProxy(background, server.grpc_port)
+    running.callback(between.close)
+    server.push(GROUP, zoned("c1", {"z1": [web.port]}))
+    port = envoy("z1", between.port).wait_listener("web")
+    wait_reporting(server, "c1", ["envoy-z1"])
+    requests(port, BEFORE)
+    wait_counts(server, "c1", successes=BEFORE)
+    return Severable(between, port, web)
 
 
 def zoned(cluster: str, zones: dict[str, list[int]], assignment: Json | None = None, **fields: Any) -> list[Json]:
@@ -220,20 +249,9 @@ def test_requests_in_progress_are_those_of_now(
 
 
 def test_an_envoy_that_lost_the_server_reports_what_it_gathered_meanwhile_once(
-    server: ServerProcess,
-    envoy: Callable[..., EnvoyProcess],
-    upstream: StartUpstream,
-    background: Background,
-    running: ExitStack,
+    server: ServerProcess, severable: Severable
 ) -> None:
-    web = upstream("a")
-    between = TcpProxy(background, server.grpc_port)
-    running.callback(between.close)
-    server.push(GROUP, zoned("c1", {"z1": [web.port]}))
-    port = envoy("z1", between.port).wait_listener("web")
-    wait_reporting(server, "c1", ["envoy-z1"])
-    requests(port, 20)
-    wait_counts(server, "c1", successes=20)
+    between, port, web = severable
     between.cut()
     wait_until(lambda: server.metrics()["xds_server_lrs_streams"] == 0, "the stream is gone")
     came_back_at = time.monotonic() + AWAY_S
@@ -242,27 +260,14 @@ def test_an_envoy_that_lost_the_server_reports_what_it_gathered_meanwhile_once(
         sent += len(requests(port, 3))
         time.sleep(0.2)
     between.restore()
-    wait_counts(server, "c1", successes=20 + sent, issued=20 + sent)
+    wait_counts(server, "c1", successes=BEFORE + sent, issued=BEFORE + sent)
     wait_more(server, ["envoy-z1"], 3)
-    assert load(server, "c1")["successes"] == 20 + sent == web.requests
+    assert load(server, "c1")["successes"] == BEFORE + sent == web.requests
 
 
-def test_a_restarted_server_invents_nothing(
-    server: ServerProcess,
-    envoy: Callable[..., EnvoyProcess],
-    upstream: StartUpstream,
-    background: Background,
-    running: ExitStack,
-) -> None:
+def test_a_restarted_server_invents_nothing(server: ServerProcess, severable: Severable) -> None:
     """It knows what is reported to it. (Connections are held meanwhile: what an attempt says that fails is lost.)"""
-    web = upstream("a")
-    between = TcpProxy(background, server.grpc_port)
-    running.callback(between.close)
-    server.push(GROUP, zoned("c1", {"z1": [web.port]}))
-    port = envoy("z1", between.port).wait_listener("web")
-    wait_reporting(server, "c1", ["envoy-z1"])
-    requests(port, 20)
-    wait_counts(server, "c1", successes=20)
+    between, port, _ = severable
     between.cut()
     server.kill()
     requests(port, 15)
