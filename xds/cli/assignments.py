@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.parse import quote
 from xds.cli.client import Client, group_path
 from xds.cli.failure import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
+from xds.cli.paths import read_object
 from xds.cli.table import Column, Style, View, rendered
 
 Json = dict[str, Any]
@@ -69,19 +69,7 @@ def put(
 
 def read_policy(file: Path) -> Json:
     """A policy from a file, not checked yet. Raises ``CommandError``."""
-    from xds.codec.document import parse_values
-    from xds.model.errors import ValidationError
-
-    try:
-        text = sys.stdin.buffer.read(POLICY_LIMIT_BYTES + 1) if str(file) == "-" else file.read_bytes()
-        values = parse_values(text, source=str(file))
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
-    except ValidationError as error:
-        raise CommandError(Exit.INVALID, str(error)) from None
-    if len(values) != 1 or not isinstance(values[0], dict):
-        raise CommandError(Exit.INVALID, f"{file}: one policy is expected, an object")
-    return values[0]
+    return read_object(file, "one policy", POLICY_LIMIT_BYTES)
 
 
 def _rows(item: Json) -> Iterator[Json]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xds.cli.failure import CommandError, Exit
 from xds.cli.output import Format, say, to_yaml, write_document
+from xds.cli.paths import read_object
 
 if TYPE_CHECKING:
     from xds.control.bootstrap import BootstrapOptions
@@ -31,7 +31,7 @@ def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Ou
     from xds.control.conversion import convert
     from xds.model.errors import ValidationError
 
-    document = _read(file)
+    document = read_object(file, "one Envoy configuration")
     try:
         found = convert(document, options=options, split=split)
     except ValidationError as error:
@@ -44,24 +44,6 @@ def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Ou
         _write(outputs.snapshot, found.snapshot, outputs.format)
     else:
         write_document(found.snapshot, outputs.format)
-
-
-def _read(file: Path) -> Json:
-    from xds.codec.document import parse_values
-    from xds.model.errors import ValidationError
-
-    name = "standard input" if str(file) == "-" else str(file)
-    try:
-        text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-        values = parse_values(text, source=name)
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
-    except ValidationError as error:
-        raise CommandError(Exit.INVALID, "\n".join(map(str, error.violations))) from None
-    found = values[0] if len(values) == 1 else None
-    if not isinstance(found, dict):
-        raise CommandError(Exit.INVALID, f"{name}: one Envoy configuration is expected")
-    return found
 
 
 def _write(file: Path, document: Json, format: Format) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from xds.cli.client import Client
-from xds.cli.failure import CommandError, Exit
 from xds.cli.kinds import known_type
+from xds.cli.paths import read_object
 from xds.cli.table import Column, Style, View, rendered
 from xds.cli.values import given
 
@@ -68,19 +67,6 @@ def explanation_text(found: Json, style: Style) -> str:
 
 def read_node(file: Path) -> Json:
     """A node from a file: the message itself, or a bootstrap that has one. Raises ``CommandError``."""
-    from xds.codec.document import parse_values
-    from xds.model.errors import ValidationError
-
-    try:
-        text = sys.stdin.buffer.read(NODE_LIMIT_BYTES + 1) if str(file) == "-" else file.read_bytes()
-        values = parse_values(text, source=str(file))
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
-    except ValidationError as error:
-        raise CommandError(Exit.INVALID, str(error)) from None
-    found = values[0] if len(values) == 1 else None
-    if isinstance(found, dict) and isinstance(found.get("node"), dict):
-        found = found["node"]
-    if not isinstance(found, dict):
-        raise CommandError(Exit.INVALID, f"{file}: one node is expected, as in a bootstrap")
-    return found
+    found = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
+    node = found.get("node")
+    return node if isinstance(node, dict) else found

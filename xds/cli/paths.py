@@ -1,10 +1,11 @@
-"""Which files are meant, and which group they are for."""
+"""Which files are meant, which group they are for, and what they hold."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from xds.cli.failure import CommandError, Exit
 from xds.model.group import DEFAULT_GROUP
@@ -49,6 +50,24 @@ def read_bytes(file: Path) -> bytes:
         return sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()
     except OSError as error:
         raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
+
+
+def read_object(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> dict[str, Any]:
+    """The one object of a JSON or YAML file; ``wanted`` is what errors say was expected. Raises ``CommandError``."""
+    from xds.codec.document import parse_values
+    from xds.model.errors import ValidationError
+
+    name, text = shown_name(file), read_bytes(file)
+    if len(text) > limit_bytes:
+        raise CommandError(Exit.INVALID, f"{name}: larger than {limit_bytes} bytes")
+    try:
+        values = parse_values(text, source=name)
+    except ValidationError as error:
+        raise CommandError(Exit.INVALID, "\n".join(map(str, error.violations))) from None
+    found = values[0] if len(values) == 1 else None
+    if not isinstance(found, dict):
+        raise CommandError(Exit.INVALID, f"{name}: {wanted} is expected")
+    return found
 
 
 def shown_name(file: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from xds.cli.client import RefusedError, finding_line
 from xds.cli.failure import CommandError, Exit
-from xds.cli.paths import STANDARD_INPUT, files_of, group_of
+from xds.cli.paths import files_of, group_of, read_bytes, shown_name
 from xds.codec.document import Document, parse_document
 from xds.codec.places import locate
 from xds.model.errors import ValidationError, Violation
@@ -108,10 +107,7 @@ def read_sources(paths: Iterable[Path], group: str = "") -> list[Source]:
 
 def _read(file: Path) -> Document:
     try:
-        text = sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()
-        return parse_document(text, source="standard input" if file == STANDARD_INPUT else str(file))
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
+        return parse_document(read_bytes(file), source=shown_name(file))
     except ValidationError as error:
         found = [replace(violation, source=violation.source or str(file)) for violation in error.violations]
         raise CommandError(Exit.INVALID, "\n".join(finding_line(asdict(violation)) for violation in found)) from None
