@@ -9,12 +9,12 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 
 import xds as ours
 from tests.cli.proxy import Proxy
 from tests.support.commands import xds
+from tests.support.http import plain_client
 from tests.support.process import LOOPBACK, ChildProcess, free_port
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
@@ -58,7 +58,7 @@ def test_bodies_beyond_the_limit_are_refused(tmp_path: Path, running: ExitStack,
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment=limits))
     url = f"http://{LOOPBACK}:{server.http_port}/api/v1/groups/edge/snapshot"
     content = b"x" * 20_000 if body == "json" else (b"x" * 5_000 for _ in range(10))
-    with httpx.Client(trust_env=False) as client:
+    with plain_client() as client:
         assert client.put(url, content=content, headers={"content-type": "application/json"}).status_code == 413
     server.push("edge", [A])
 

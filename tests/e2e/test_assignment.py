@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.e2e.test_grpc_clients import TARGET, backend, service
@@ -22,6 +21,7 @@ from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
 from tests.support.envoy import EnvoyProcess
 from tests.support.grpc_client import GrpcClient, old_grpc_python
+from tests.support.http import plain_client
 from tests.support.load import HttpLoad
 from tests.support.process import DEADLINE_S, LOOPBACK, wait_until
 from tests.support.server import ServerProcess
@@ -223,7 +223,7 @@ def told(server: ServerProcess) -> Iterator[str]:
     url = f"http://{LOOPBACK}:{server.http_port}/api/v1/events"
     headers = {"Accept": "application/x-ndjson", "Last-Event-ID": "0"}
     with (
-        httpx.Client(timeout=DEADLINE_S, trust_env=False) as client,
+        plain_client(timeout=DEADLINE_S) as client,
         client.stream("GET", url, params={"kinds": "assignment"}, headers=headers) as answer,
     ):
         for line in answer.iter_lines():

@@ -25,6 +25,7 @@ from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import EnvoyProcess
 from tests.support.grpc_stream import DELTA, SOTW, GrpcStream, delta, open_channel, sotw, sotw_ack
+from tests.support.http import plain_client
 from tests.support.load import HttpLoad
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
@@ -139,7 +140,7 @@ class Site:
 
     def http(self, method: str, path: str, content: bytes | Iterable[bytes], media: str = JSON) -> httpx.Response:
         """One request on a connection of its own."""
-        with httpx.Client(trust_env=False, timeout=HTTP_TIMEOUT_S) as client:
+        with plain_client(timeout=HTTP_TIMEOUT_S) as client:
             url = f"http://{LOOPBACK}:{self.server.http_port}{path}"
             return client.request(method, url, content=content, headers={"content-type": media})
 

@@ -19,6 +19,7 @@ from tests.support import resources as r
 from tests.support.background import Background
 from tests.support.bootstrap import Variant
 from tests.support.envoy import EnvoyProcess
+from tests.support.http import plain_client
 from tests.support.load import HttpLoad
 from tests.support.process import LOOPBACK, REPOSITORY, child_environment, free_port, wait_until
 from tests.support.server import SERVE, ServerProcess
@@ -74,7 +75,7 @@ class Pushes:
         wait_until(self._ended.is_set, "the pushes have come to their end")
 
     def _run(self) -> None:
-        with httpx.Client(trust_env=False, timeout=REQUEST_TIMEOUT_S) as client:
+        with plain_client(timeout=REQUEST_TIMEOUT_S) as client:
             number = self.first
             while self._push(client, number):
                 number += 1
@@ -120,7 +121,7 @@ def check_all_there(server: ServerProcess, pushes: Pushes) -> None:
 
 def check_retries(server: ServerProcess, pushes: Pushes, content: Callable[[int], list[Json]] = numbered) -> None:
     """The key of an acknowledged push brings its first answer and changes nothing; that of the one under way works."""
-    with httpx.Client(trust_env=False, timeout=REQUEST_TIMEOUT_S) as client:
+    with plain_client(timeout=REQUEST_TIMEOUT_S) as client:
         for number in list(pushes.answers)[-RETRIED:]:
             before = server.get(f"/groups/{GROUP}/snapshot")
             assert push(client, pushes.url, number, content(number)).json() == pushes.answers[number]

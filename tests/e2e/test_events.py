@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
+from tests.support.http import plain_client
 from tests.support.process import DEADLINE_S
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
@@ -39,7 +39,7 @@ def blocks(lines: Iterator[str]) -> Iterator[dict[str, str]]:
 def test_events_come_live_resume_and_end_with_the_server(server: ServerProcess) -> None:
     url = f"http://127.0.0.1:{server.http_port}/api/v1/events"
     with (
-        httpx.Client(timeout=DEADLINE_S, trust_env=False) as client,
+        plain_client(timeout=DEADLINE_S) as client,
         client.stream("GET", url, params={"kinds": "push"}) as answer,
     ):
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -55,7 +55,7 @@ def test_events_come_live_resume_and_end_with_the_server(server: ServerProcess) 
         assert list(found) == []
     server.start()
     with (
-        httpx.Client(timeout=DEADLINE_S, trust_env=False) as client,
+        plain_client(timeout=DEADLINE_S) as client,
         client.stream("GET", url, headers={"last-event-id": second["id"]}) as answer,
     ):
         lagged = next(blocks(answer.iter_lines()))

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from tests.support import resources as r
+from tests.support.http import plain_client
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
 
@@ -143,7 +144,7 @@ def stamped(name: str) -> list[Json]:
 
 
 def client_of(port: int) -> httpx.Client:
-    return httpx.Client(base_url=f"http://{LOOPBACK}:{port}", trust_env=False, timeout=REQUEST_TIMEOUT_S)
+    return plain_client(base_url=f"http://{LOOPBACK}:{port}", timeout=REQUEST_TIMEOUT_S)
 
 
 def history(client: httpx.Client, group: str) -> list[Json]:

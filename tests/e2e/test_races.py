@@ -9,6 +9,7 @@ from threading import Barrier
 import httpx
 
 from tests.support import resources as r
+from tests.support.http import plain_client
 from tests.support.process import LOOPBACK
 from tests.support.server import ServerProcess
 
@@ -24,7 +25,7 @@ def race(server: ServerProcess, send: Callable[[httpx.Client, int], httpx.Respon
 
     def run(number: int) -> httpx.Response:
         url = f"http://{LOOPBACK}:{server.http_port}/api/v1/groups/{GROUP}/"
-        with httpx.Client(base_url=url, trust_env=False, timeout=TIMEOUT_S) as client:
+        with plain_client(base_url=url, timeout=TIMEOUT_S) as client:
             client.get("revisions")  # connected before the start
             start.wait(TIMEOUT_S)
             return send(client, number)

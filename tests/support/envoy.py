@@ -14,6 +14,7 @@ from typing import Any, Self
 import httpx
 
 from tests.support.bootstrap import EnvoyBootstrap
+from tests.support.http import plain_client
 from tests.support.process import LOOPBACK, ChildProcess, accepts_connections, child_environment, wait_until
 
 Json = dict[str, Any]
@@ -75,7 +76,7 @@ class EnvoyProcess:
         argv: list[str | Path] = [envoy_binary(), "-c", path, "--admin-address-path", self._admin_path, "-l", "warning"]
         self._process = ChildProcess(self.name, [*argv, *FLAGS, *self._flags], self._directory)
         admin = self._process.wait_until(self._admin_address, "admin address written")
-        self._client = httpx.Client(base_url=f"http://{admin}", trust_env=False, timeout=ADMIN_TIMEOUT_S)
+        self._client = plain_client(base_url=f"http://{admin}", timeout=ADMIN_TIMEOUT_S)
         return self
 
     def stop(self) -> None:
@@ -183,7 +184,7 @@ class EnvoyProcess:
 def get(port: int, host: str = "svc.test", path: str = "/", **headers: str) -> httpx.Response:
     """One GET through a listener on a connection of its own; underscores in header names become hyphens."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    with httpx.Client(trust_env=False, timeout=ADMIN_TIMEOUT_S) as client:
+    with plain_client(timeout=ADMIN_TIMEOUT_S) as client:
         return client.get(f"http://{LOOPBACK}:{port}{path}", headers={"host": host, **named})
 
 

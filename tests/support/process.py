@@ -25,7 +25,8 @@ T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOOPBACK = "127.0.0.1"
 DEADLINE_S = 40.0
-POLL_INTERVAL_S = 0.01
+POLL_INTERVAL_S = 0.01  # at first; what takes longer is looked at less often
+LONGEST_POLL_INTERVAL_S = 0.05
 STOP_TIMEOUT_S = 10.0
 LOG_TAIL_BYTES = 4_000
 FIRST_FREE_PORT = 10_000
@@ -42,6 +43,7 @@ def wait_until(
     """
     end = time.monotonic() + deadline_s
     last: object = None
+    interval_s = POLL_INTERVAL_S
     while time.monotonic() < end:
         try:
             value = condition()
@@ -51,7 +53,8 @@ def wait_until(
             if value:
                 return value
             last = value
-        time.sleep(POLL_INTERVAL_S)
+        time.sleep(interval_s)
+        interval_s = min(interval_s * 1.25, LONGEST_POLL_INTERVAL_S)
     extra = "" if detail is None else f"\n{detail()}"
     raise AssertionError(f"not within {deadline_s:g} s: {what}; last: {last!r}{extra}")
 

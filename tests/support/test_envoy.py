@@ -14,6 +14,7 @@ from tests.support import resources as r
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant, XdsTls, static_bootstrap
 from tests.support.envoy import EnvoyProcess, get, validate, wait_body
+from tests.support.http import plain_client
 from tests.support.load import HttpLoad
 from tests.support.pki import CertificateAuthority, served_serial
 from tests.support.process import free_port, wait_until
@@ -142,7 +143,7 @@ def test_tls_upstream_and_certificates(tmp_path: Path, background: Background, r
 def test_proxy_cuts_and_restores(upstream: StartUpstream, background: Background, running: ExitStack) -> None:
     proxy = TcpProxy(background, upstream("a").port)
     running.callback(proxy.close)
-    with httpx.Client(trust_env=False, base_url=f"http://127.0.0.1:{proxy.port}", timeout=0.5) as client:
+    with plain_client(base_url=f"http://127.0.0.1:{proxy.port}", timeout=0.5) as client:
         assert client.get("/").text == "a"
         proxy.cut()
         with pytest.raises(httpx.TransportError):
