@@ -7,13 +7,14 @@ import platform
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
 import xds
 from api.answers import answer_json
 from api.grants import ANY, grant_of, needs
+from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
@@ -22,7 +23,7 @@ from xds.model.resource_type import type_url_of
 
 SCHEMA_TYPE = "application/schema+json"
 
-router = APIRouter(tags=["about"])
+router = api_router("about")
 
 
 class VersionItem(TypedDict):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from fastapi import Depends, FastAPI
-from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from api import (
@@ -28,10 +27,10 @@ from api import (
 from api.description import describe
 from api.grants import authorize
 from api.queue import Queue
+from api.routing import API_PREFIX, operation_id
 from api.scope import Door, RawPath, RequestId
 from api.services import Services
 
-API_PREFIX = "/api/v1"
 OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
 
 
@@ -43,14 +42,14 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         openapi_url=OPENAPI_PATH,
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=operation_id,
     )
     app.state.services = services
     problem.install(app)
+    for router in (group_settings.router, assignments.router):
+        app.include_router(router, prefix=API_PREFIX, dependencies=[Depends(authorize)])
     for router in (
         groups.router,
-        group_settings.router,
-        assignments.router,
         transactions.router,
         revisions.router,
         comparison.router,
@@ -61,7 +60,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         events.router,
         about.router,
     ):
-        app.include_router(router, prefix=API_PREFIX, dependencies=[Depends(authorize)])
+        app.router.routes.extend(router.routes)
     app.include_router(health.router)
     app.router.routes.extend(extra_routes)
     describe(app, API_PREFIX)
@@ -70,7 +69,3 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
     return app
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name

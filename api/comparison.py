@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NotRequired
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from typing_extensions import TypedDict
 
@@ -14,6 +14,7 @@ from api.grants import ShowSecrets
 from api.groups import shown
 from api.paging import Page, Paging
 from api.revisions import REVISION_LIMIT, Revision
+from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from api.shapes import ChangeItem, change_items
@@ -25,7 +26,7 @@ Json = dict[str, Any]
 
 _SIZE_GUESS_BYTES = 100  # of a key: sorting more than some hundred is not for the event loop
 
-router = APIRouter(prefix="/groups/{group}", tags=["revisions"])
+router = api_router("revisions", "/groups/{group}")
 
 
 class DifferenceItem(TypedDict):

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from api.problem import RETRY_AFTER_S, RequestError
+from api.routing import api_router
 from api.services import Here, Services
 from api.shapes import EventItem, event_item
 from xds.control.following import follow
@@ -31,7 +32,7 @@ _KINDS = frozenset(kind.value for kind in Kind)
 
 Encode = Callable[[Page | None], str]
 
-router = APIRouter(tags=["events"])
+router = api_router("events")
 
 _STREAMS: dict[int | str, dict[str, Any]] = {
     200: {

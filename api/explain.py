@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, NotRequired
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
@@ -14,6 +14,7 @@ from api.body import Body, parse_one
 from api.content_types import ContentType
 from api.grants import needs
 from api.problem import RequestError
+from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from api.shapes import LocalityItem
@@ -25,7 +26,7 @@ from xds.model.node import Node
 from xds.model.resource_type import type_url_of
 from xds.protocol.membership import SELECTOR, Candidate
 
-router = APIRouter(tags=["fleet"])
+router = api_router("fleet")
 
 NODE_BYTES = 1 << 20
 

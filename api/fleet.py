@@ -12,7 +12,7 @@ from itertools import dropwhile
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.answers import answer_yaml
@@ -20,6 +20,7 @@ from api.content_types import accepts_yaml
 from api.load_shapes import report_stream_item
 from api.paging import Paging
 from api.problem import RequestError
+from api.routing import api_router
 from api.scope import Segment
 from api.selection import Selector
 from api.services import Here, Services
@@ -32,7 +33,7 @@ from xds.fleet.state import NackState, NodeState, Sync
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality
 
-router = APIRouter(tags=["fleet"])
+router = api_router("fleet")
 
 _log = structlog.get_logger(logger_name="api.fleet")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.answers import answer_json, answer_yaml, etag_header, not_modified, unchanged
@@ -16,6 +16,7 @@ from api.group_settings import item_of
 from api.paging import Paging
 from api.problem import finding_item
 from api.push import Pushing, Strict, answer
+from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from api.shapes import GroupItem, GroupPage, PushAnswer, ResourcePage, SnapshotItem, ValidationAnswer
@@ -31,7 +32,7 @@ from xds.model.resource_type import type_url_of
 
 Json = dict[str, Any]
 
-router = APIRouter(tags=["groups"])
+router = api_router("groups")
 
 
 @router.get("/groups", response_model=GroupPage)

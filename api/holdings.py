@@ -7,7 +7,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, NotRequired
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 from typing_extensions import TypedDict
 
@@ -15,6 +15,7 @@ from api.answers import answer_json
 from api.content_types import off_loop
 from api.grants import secrets_shown
 from api.paging import Page, Paging
+from api.routing import api_router
 from api.scope import Segment
 from api.services import Here, Services
 from xds.codec.redaction import redact
@@ -29,7 +30,7 @@ Json = dict[str, Any]
 Render = Callable[[Resource], Json]
 Chosen = tuple[Holding, ResourceSet | None]
 
-router = APIRouter(tags=["fleet"])
+router = api_router("fleet")
 
 MISSING = "missing"
 _NAME_LIMIT = 4096

@@ -9,20 +9,21 @@ from http import HTTPStatus
 from itertools import dropwhile
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
 from api.answers import answer_json
 from api.load_shapes import ROWS, LoadDetailItem, LoadPage, SeriesPage, load_item, row_item, series_item
 from api.paging import Paging
 from api.problem import RequestError
+from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from xds.load.figures import By, ClusterFigures, Row, Series
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality
 
-router = APIRouter(tags=["load"])
+router = api_router("load")
 
 DEFAULT_WINDOW = "60"
 WINDOW_S = (1.0, 3600.0)

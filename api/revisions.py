@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 import pydantic
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.body import Body
@@ -15,6 +15,7 @@ from api.groups import snapshot_response
 from api.paging import Paging
 from api.problem import RequestError
 from api.push import WAIT_LIMIT_S, Pushing, answer, settled
+from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from api.shapes import (
@@ -32,7 +33,7 @@ from xds.model.errors import NotFoundError
 REVISION_LIMIT = (1 << 63) - 2  # stores ask for what is below the next one, in 64 bits
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
 
-router = APIRouter(prefix="/groups/{group}", tags=["revisions"])
+router = api_router("revisions", "/groups/{group}")
 
 
 class RollbackRequest(pydantic.BaseModel):

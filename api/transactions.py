@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import pydantic
-from fastapi import APIRouter, Depends, Header, Request
+from fastapi import Depends, Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.body import Body
@@ -26,6 +26,7 @@ from api.push import (
     read_precondition,
     status_of,
 )
+from api.routing import api_router
 from api.services import Here
 from api.shapes import TransactionAnswer
 from xds.codec.document import parse_values
@@ -41,7 +42,7 @@ Json = dict[str, Any]
 
 CHANGES_LIMIT = 1000
 
-router = APIRouter(tags=["groups"])
+router = api_router("groups")
 
 
 class _Part(pydantic.BaseModel):
