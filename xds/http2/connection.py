@@ -28,6 +28,7 @@ from xds.http2.frames import (
     NUMBER,
     PADDED,
     SETTING,
+    UNRESERVED,
     WINDOW_UPDATE,
     ErrorCode,
     Http2Error,
@@ -40,9 +41,8 @@ from xds.http2.sender import Sender
 CONNECTION_WINDOW = 1 << 20  # what waits to be read, over all its streams
 HEADER_BLOCK_LIMIT = 16 << 10  # what gRPC's C core takes at most; it takes some 10 ms to read as it is
 LENT_LIMIT = 8  # messages of the largest size that nobody has taken yet, over all streams
-_WINDOW_UPDATE_HEAD = 4 << 8 | WINDOW_UPDATE
-_PRIORITY_BYTES = 5
-_BUSY = frozenset({DATA, HEADERS, CONTINUATION, WINDOW_UPDATE})
+_WINDOW_UPDATE_HEAD = NUMBER.size << 8 | WINDOW_UPDATE  # length and type, as `HEADER` has them
+_BUSY = frozenset({DATA, HEADERS, CONTINUATION, WINDOW_UPDATE})  # what calls are made of: is noise for cause only
 _STREAMS_PER_NOISE = 64  # that a change of the initial window goes through in the time of another frame
 
 
@@ -194,10 +194,10 @@ class ServerConnection:
                 if behind > end:
                     break
                 at = behind
-                stream_id &= MAX_WINDOW
+                stream_id &= UNRESERVED
                 if length_and_kind == _WINDOW_UPDATE_HEAD and self._settled and self._block is None:
                     # Two of these come with every message.
-                    self._window_update(events, stream_id, NUMBER.unpack_from(data, start)[0] & MAX_WINDOW)
+                    self._window_update(events, stream_id, NUMBER.unpack_from(data, start)[0] & UNRESERVED)
                 elif length_and_kind & 0xFF == DATA and not flags & PADDED and self._settled and self._block is None:
                     self._data(events, stream_id, flags, behind - start, data, start, behind)
                 else:
@@ -277,7 +277,8 @@ class ServerConnection:
             stream.half_closed = bool(flags & END_STREAM)
 
     def _padded_data(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        body = frames.unpadded(payload) if flags & PADDED else payload
+        """DATA without padding does not come here: `receive` cuts no payload out of it."""
+        body = frames.unpadded(payload)
         self._data(events, stream_id, flags, len(payload), body, 0, len(body))
 
     def _make_room(self, events: list[Event], stream: Stream) -> None:
@@ -318,18 +319,19 @@ class ServerConnection:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"headers on stream {stream_id}")
         payload = frames.unpadded(payload) if flags & PADDED else payload
         if flags & frames.PRIORITY_GIVEN:
-            if len(payload) < _PRIORITY_BYTES:
+            if len(payload) < frames.PRIORITY_BYTES:
                 raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "headers without the priority that they announce")
-            if NUMBER.unpack_from(payload)[0] & MAX_WINDOW == stream_id:
+            if frames.parent_of(payload) == stream_id:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} depends on itself")
-            payload = payload[_PRIORITY_BYTES:]
+            payload = payload[frames.PRIORITY_BYTES :]
         self._block = bytearray(payload)
         self._block_stream, self._block_flags = stream_id, flags
         if flags & frames.END_HEADERS:
             self._end_block(events)
 
     def _continue_block(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        if self._block is None or stream_id != self._block_stream:
+        assert self._block is not None  # `_handle` has seen to it
+        if stream_id != self._block_stream:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"CONTINUATION on stream {stream_id}")
         if not payload and not flags & frames.END_HEADERS:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "an empty CONTINUATION")
@@ -388,8 +390,8 @@ class ServerConnection:
     def _priority(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         """RFC 9113 5.3.2: priorities mean nothing any more; what cannot be is still refused."""
         frames.check_stream(stream_id)
-        frames.check_size(payload, _PRIORITY_BYTES)
-        if NUMBER.unpack_from(payload)[0] & MAX_WINDOW == stream_id:
+        frames.check_size(payload, frames.PRIORITY_BYTES)
+        if frames.parent_of(payload) == stream_id:
             self._stream_error(events, stream_id, ErrorCode.PROTOCOL_ERROR)
 
     def _rst_stream(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
@@ -441,11 +443,11 @@ class ServerConnection:
     def _goaway(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         """The peer opens no more streams, and closes the connection when it needs it no more."""
         frames.check_connection(stream_id)
-        frames.LAST_AND_CODE.unpack_from(payload)
+        frames.LAST_AND_CODE.unpack_from(payload)  # or `_handle` tells that it is too short
 
     def _odd_window_update(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
+        """One of the right size does not come here: `receive` reads it in place."""
         frames.check_size(payload, NUMBER.size)
-        self._window_update(events, stream_id, NUMBER.unpack(payload)[0] & MAX_WINDOW)
 
     def _window_update(self, events: list[Event], stream_id: int, size: int) -> None:
         if not stream_id:

@@ -14,7 +14,8 @@ DEFAULT_MAX_FRAME = 16_384
 DEFAULT_HEADER_TABLE = 4_096
 LARGEST_MAX_FRAME = 2**24 - 1
 MAX_WINDOW = 2**31 - 1
-LAST_STREAM_ID = 2**31 - 1
+UNRESERVED = 2**31 - 1  # the bits of a stream's number, or of what a window grows by: the first one is reserved
+PRIORITY_BYTES = 5
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY_GIVEN = 0x1, 0x1, 0x4, 0x8, 0x20
@@ -85,6 +86,11 @@ def check_size(payload: bytes, size: int) -> None:
     """Of frames that have one size."""
     if len(payload) != size:
         raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"{len(payload)} bytes where {size} must be")
+
+
+def parent_of(priority: bytes) -> int:
+    """The stream that one is said to depend on, by the payload of PRIORITY or what HEADERS have of it."""
+    return int(NUMBER.unpack_from(priority)[0]) & UNRESERVED
 
 
 def unpadded(payload: bytes) -> bytes:

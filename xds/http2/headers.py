@@ -13,9 +13,12 @@ from xds.http2.frames import ErrorCode, Http2Error, StreamError
 
 Fields = Sequence[tuple[str, str]]
 
+CONTENT_TYPE = "application/grpc"
 _PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
 # RFC 9113 8.2.2: "connection-specific header fields".
 _FORBIDDEN = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
+# What gRPC says to the other side's transport, not to its handler.
+_OWN = frozenset({"content-type", "te", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"})
 # RFC 9113 8.2.1.
 _NAME = re.compile(r"[!-9;-@\[-~]+")
 _NOT_IN_VALUES = re.compile(r"[\0\r\n]")
@@ -51,8 +54,6 @@ def read_request(fields: Iterable[tuple[str, str]]) -> RequestHead:
     if not (pseudo.get(":method") and pseudo.get(":scheme") and pseudo.get(":path")):
         raise _malformed("a pseudo header is wanting")
     found = dict(regular)
-    own = ("content-type", "te", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding", "user-agent")
-    metadata = tuple(field for field in regular if field[0] not in own or field[0] == "user-agent")
     timeout = found.get("grpc-timeout")
     return RequestHead(
         pseudo[":method"],
@@ -60,7 +61,7 @@ def read_request(fields: Iterable[tuple[str, str]]) -> RequestHead:
         found.get("content-type", ""),
         read_timeout(timeout) if timeout is not None else None,
         found.get("grpc-encoding", "identity"),
-        metadata,
+        tuple(field for field in regular if field[0] not in _OWN),
     )
 
 
@@ -97,7 +98,7 @@ def encode(fields: Iterable[tuple[str, str]]) -> bytes:
     """Header fields as literals that enter no table: the same bytes serve every connection."""
     block = bytearray()
     for pair in fields:
-        block.append(0)
+        block.append(0)  # RFC 7541 6.2.2: "Literal Header Field without Indexing", its name a literal too
         for part in pair:
             block += _string(part.encode())
     return bytes(block)
@@ -129,7 +130,7 @@ def _check_updates(block: bytes) -> None:
     """A header block begins with at most two updates of the table's size (RFC 7541 4.2); reading more of them would
     only cost time. Raises ``Http2Error``."""
     at = updates = 0
-    while at < len(block) and block[at] & 0xE0 == 0x20:
+    while at < len(block) and block[at] & 0xE0 == 0x20:  # 001, and five bits of the size
         updates += 1
         if updates > 2:
             raise Http2Error(ErrorCode.COMPRESSION_ERROR, "a header block of table sizes")
@@ -141,6 +142,7 @@ def _check_updates(block: bytes) -> None:
 
 
 def _string(data: bytes) -> bytes:
+    """RFC 7541 5.2: not Huffman-coded, behind its length in seven bits and as many bytes more as it takes (5.1)."""
     size = len(data)
     if size < 127:
         return bytes((size,)) + data
@@ -153,6 +155,6 @@ def _string(data: bytes) -> bytes:
 
 
 RESPONSE_HEAD = encode(
-    ((":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", "identity,deflate,gzip"))
+    ((":status", "200"), ("content-type", CONTENT_TYPE), ("grpc-accept-encoding", "identity,deflate,gzip"))
 )
 """The header block of a gRPC response, but for its metadata."""
