@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 from urllib.parse import quote
@@ -15,14 +13,11 @@ import grpc
 from xds.http2.events import Stream
 from xds.http2.headers import Fields, RequestHead
 from xds.http2.messages import MessageError, Piece, decompress
+from xds.server.rpc.metadata import Metadata, metadata_fields, read_metadata
 from xds.server.wakeup import Wakeup
 
 FIRST_MESSAGE_S = 0.1  # real clients send it along with the call
-_BINARY = "-bin"
-_TEXT = re.compile(r"[ -~]*")
-_KEY = re.compile(r"[a-z0-9_.-]+")
 _DECOMPRESSED_AT_ONCE = 1 << 10  # a longer message may become a thousand times as long: not on the loop
-Metadata = Iterable[tuple[str, str | bytes]]
 
 
 class CallEndedError(grpc.RpcError):  # type: ignore[misc]
@@ -60,12 +55,12 @@ class Call:
         self._stream = stream
         self._encoding = head.encoding
         self._metadata = head.metadata
-        self._inbox: list[Piece] = []
-        self._heard = Wakeup()
-        self._written = Wakeup()
+        self._inbox: list[Piece] = []  # what nobody has read yet
+        self._heard = Wakeup()  # a message has come, or the last one had
+        self._written = Wakeup()  # what was held up may be through
         self._half_closed = False
-        self._ended = False
-        self._was_heard = False
+        self._ended = False  # the status is told, or nobody is there to be told
+        self._was_heard = False  # a message has come, whoever took it
         self._code = grpc.StatusCode.OK
         self._details = ""
         self._trailing: Fields = ()
@@ -195,7 +190,7 @@ class Call:
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
         """End the call with this status."""
-        trailing = _fields(trailing_metadata)
+        trailing = metadata_fields(trailing_metadata)
         if not self._was_heard and not self._half_closed:
             await self._first_message()
         self._trailing = trailing or self._trailing
@@ -210,12 +205,12 @@ class Call:
     async def send_initial_metadata(self, metadata: Metadata) -> None:
         """Send the head of the response before its first message. Raises ``ValueError`` for what gRPC does not
         allow."""
-        fields = _fields(metadata)
+        fields = metadata_fields(metadata)
         if not self._ended and not self._stream.head_sent:
             self._wire.send_head(self._stream, fields)
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
-        self._trailing = _fields(metadata)
+        self._trailing = metadata_fields(metadata)
 
     def set_code(self, code: grpc.StatusCode) -> None:
         self._code = code
@@ -235,7 +230,7 @@ class Call:
 
     def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         """The request's metadata, that of ``-bin`` keys as bytes."""
-        return tuple(_read(self._metadata))
+        return tuple(read_metadata(self._metadata))
 
     def cancelled(self) -> bool:
         return self.task is not None and self.task.cancelled()
@@ -248,37 +243,3 @@ def _code_of(error: MessageError) -> grpc.StatusCode:
     if error.too_large:
         return grpc.StatusCode.RESOURCE_EXHAUSTED
     return grpc.StatusCode.UNIMPLEMENTED if error.unsupported else grpc.StatusCode.INTERNAL
-
-
-def _read(metadata: Fields) -> Iterator[tuple[str, str | bytes]]:
-    for key, value in metadata:
-        if key.endswith(_BINARY):
-            # What a client sends under one key twice may arrive as one value with a comma.
-            yield from ((key, _binary(each.strip(" "))) for each in value.split(","))
-        else:
-            yield (key, value)
-
-
-def _fields(metadata: Metadata) -> Fields:
-    """Metadata of a response as header fields. Raises ``ValueError``."""
-    return tuple(_field(key, value) for key, value in metadata)
-
-
-def _field(key: str, value: str | bytes) -> tuple[str, str]:
-    if not _KEY.fullmatch(key):
-        raise ValueError(f"metadata cannot have the key {key!r}")
-    if key.endswith(_BINARY):
-        data = value if isinstance(value, bytes) else value.encode()
-        return key, base64.b64encode(data).decode().rstrip("=")
-    text = value if isinstance(value, str) else value.decode("latin-1")
-    if not _TEXT.fullmatch(text):
-        raise ValueError(f"metadata of {key} has characters beyond printable ASCII; use a key that ends in {_BINARY}")
-    return key, text
-
-
-def _binary(value: str) -> bytes:
-    """Binary metadata, whose base64 may lack its padding."""
-    try:
-        return base64.b64decode(value + "=" * (-len(value) % 4))
-    except ValueError:
-        return b""

@@ -51,13 +51,11 @@ class ChannelzServicer(channelz_pb2_grpc.ChannelzServicer):  # type: ignore[misc
         return channelz_pb2.GetServersResponse(server=servers, end=True)
 
     async def GetServer(self, request: Any, context: Any) -> Any:  # noqa: N802
-        if request.server_id != SERVER_ID:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no server {request.server_id}")
+        await _check_server(request.server_id, context)
         return channelz_pb2.GetServerResponse(server=self._server())
 
     async def GetServerSockets(self, request: Any, context: Any) -> Any:  # noqa: N802
-        if request.server_id != SERVER_ID:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no server {request.server_id}")
+        await _check_server(request.server_id, context)
         wanted = min(request.max_results or PAGE, PAGE)
         ids = sorted(each for each in self._counted.sockets if each >= request.start_socket_id)
         references = [channelz_pb2.SocketRef(socket_id=each) for each in ids[:wanted]]
@@ -86,6 +84,11 @@ class ChannelzServicer(channelz_pb2_grpc.ChannelzServicer):  # type: ignore[misc
                 calls_failed=counted.calls_failed,
             ),
         )
+
+
+async def _check_server(server_id: int, context: Any) -> None:
+    if server_id != SERVER_ID:
+        await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no server {server_id}")
 
 
 def _socket(number: int, connection: Told) -> Any:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 from xds.http2.connection import Limits, ServerConnection
 from xds.http2.events import Broken, Closed, HalfClosed, Message, Opened, Stream, Written
 from xds.http2.frames import ErrorCode, Http2Error
-from xds.http2.headers import Fields
+from xds.http2.headers import CONTENT_TYPE, Fields
 from xds.server.connections import peer_name
 from xds.server.logs import get_logger
 from xds.server.rate import RateLimit
 from xds.server.rpc.call import Call
 from xds.server.rpc.doorway import Doorway
 
-CONTENT_TYPE = "application/grpc"
-UNSUPPORTED_MEDIA_TYPE, METHOD_NOT_ALLOWED = 415, 405
 # Pings, resets and the like of one client. Thousands of streams may come and go at once, a client that measures the
 # line pings with each round trip; one that opens and resets streams without end (CVE-2023-44487) is sent away.
 NOISE_PER_S, NOISE_BURST = 1_000.0, 20_000.0
@@ -89,7 +88,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _be_greeted(self) -> None:
-        """A call of it was taken up, or has ended."""
+        """Its first request is taken up, or it is gone: somebody else may come in."""
         if not self._is_greeted:
             self._is_greeted = True
             self._host.doorway.leave(self)
@@ -212,9 +211,9 @@ class Connection(asyncio.Protocol):
     def _opened(self, event: Opened) -> None:
         stream, head = event
         if head.method != "POST":
-            self._http2.refuse(stream, METHOD_NOT_ALLOWED)
+            self._http2.refuse(stream, HTTPStatus.METHOD_NOT_ALLOWED.value)
         elif not _is_grpc(head.content_type):
-            self._http2.refuse(stream, UNSUPPORTED_MEDIA_TYPE)
+            self._http2.refuse(stream, HTTPStatus.UNSUPPORTED_MEDIA_TYPE.value)
         else:
             self.calls_started += 1
             stream.call = call = Call(self, stream, head)

@@ -220,10 +220,10 @@ class RpcServer:
         return await interceptors[0].intercept_service(go_on, details)
 
     def _handler(self, details: CallDetails) -> Any:
-        found = self._registered.get(details.method)
-        for generic in self._generic:
-            found = found if found is not None else generic.service(details)
-        return found
+        if details.method in self._registered:
+            return self._registered[details.method]
+        found = (generic.service(details) for generic in self._generic)
+        return next((handler for handler in found if handler is not None), None)
 
     # Keepalive
 
@@ -234,16 +234,17 @@ class RpcServer:
         while True:
             await asyncio.sleep(every_s)
             for connection in list(self._connections):
-                if connection.is_heard:
-                    connection.is_heard = False
-                    self._connections[connection] = 0
-                    continue
-                self._connections[connection] += 1
-                looks = self._connections[connection]
-                if looks == asked_after:
-                    connection.ping()
-                elif looks > asked_after + LOOKS:
-                    connection.abort()
+                self._look_at(connection, asked_after)
+
+    def _look_at(self, connection: Connection, asked_after: int) -> None:
+        """``asked_after`` so many looks that brought nothing it is asked."""
+        looks = 0 if connection.is_heard else self._connections[connection] + 1
+        connection.is_heard = False
+        self._connections[connection] = looks
+        if looks == asked_after:
+            connection.ping()
+        elif looks > asked_after + LOOKS:
+            connection.abort()
 
 
 async def _run(handler: Any, call: Call) -> None:
