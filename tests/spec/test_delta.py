@@ -34,15 +34,6 @@ def version(name: str, text: str) -> str:
     return make_resource(CLUSTER, name, text).version
 
 
-def read(client: Client, url: str) -> wire_pb2.DeltaDiscoveryResponse:
-    """The next response of a type, ACKed."""
-    send, message = client.read(url)
-    client.hold(message)
-    client.reply(send)
-    assert isinstance(message, wire_pb2.DeltaDiscoveryResponse)
-    return message
-
-
 def test_rule_50_a_spontaneous_request_needs_no_nonce(server: Server, delta: Client) -> None:
     """Rule 50: "request nonce set only for ACK/NACK; a spontaneous subscribe must have none"."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
@@ -193,13 +184,13 @@ def test_rule_55_versions_are_content_hashes(server: Server, delta: Client) -> N
     """Rule 55: "Per-resource versions must be stable across replicas and restarts: use a content hash"."""
     server.push({CLUSTER: {"a": "1"}}, label="one")
     delta.subscribe(CLUSTER)
-    message = read(delta, CLUSTER)
+    message = delta.ack_delta(CLUSTER)
     elsewhere = Server()
     elsewhere.push({CLUSTER: {"b": "0"}}, label="other")
     elsewhere.push({CLUSTER: {"a": "1"}}, label="another")
     other = Client(elsewhere, delta.variant)
     other.subscribe(CLUSTER)
-    assert message.resources[0].version == read(other, CLUSTER).resources[0].version == content_version(b"a=1")
+    assert message.resources[0].version == other.ack_delta(CLUSTER).resources[0].version == content_version(b"a=1")
 
 
 def test_rule_56_subscribed_names_at_their_current_version_are_skipped(server: Server, delta: Client) -> None:
@@ -245,7 +236,7 @@ def test_rule_57_a_missing_virtual_host_is_told_by_its_alias(server: Server, del
     """real_clients 2: "Unknown host: Resource{name, aliases:[name], no resource} gives 404 in 3 ms"."""
     server.push({ROUTE: {"r": "1"}, VIRTUAL_HOST: {"r/a.com": "1"}})
     delta.subscribe(VIRTUAL_HOST, "r/nowhere.com")
-    message = read(delta, VIRTUAL_HOST)
+    message = delta.ack_delta(VIRTUAL_HOST)
     [told] = message.resources
     assert (told.name, list(told.aliases), told.HasField("resource")) == ("r/nowhere.com", ["r/nowhere.com"], False)
     assert not message.removed_resources
@@ -356,7 +347,7 @@ def test_rule_65_resources_carry_name_and_version(server: Server, delta: Client)
     """Rule 65: "Each Resource carries name + version; system_version_info is debug only - but the harness compares"."""
     server.push({CLUSTER: {"a": "1"}}, label="v9")
     delta.subscribe(CLUSTER)
-    message = read(delta, CLUSTER)
+    message = delta.ack_delta(CLUSTER)
     assert message.system_version_info == "v9"
     assert [(r.name, r.version) for r in message.resources] == [("a", version("a", "1"))]
 
@@ -366,7 +357,7 @@ def test_rule_66_a_resource_is_found_by_its_alias(server: Server, delta: Client)
     host = make_resource(VIRTUAL_HOST, "r/site", "1", aliases=("r/a.com", "r/b.com"))
     server.push_resources([make_resource(ROUTE, "r", "1"), host])
     delta.subscribe(VIRTUAL_HOST, "r/a.com")
-    message = read(delta, VIRTUAL_HOST)
+    message = delta.ack_delta(VIRTUAL_HOST)
     assert [(r.name, list(r.aliases)) for r in message.resources] == [("r/site", ["r/a.com", "r/b.com"])]
     server.push_resources(
         [make_resource(ROUTE, "r", "1"), make_resource(VIRTUAL_HOST, "r/site", "2", aliases=("r/a.com",))]

@@ -15,21 +15,11 @@ from xds.model.resource_type import (
     SCOPED_ROUTE,
     SECRET,
 )
-from xds.proto import wire_pb2
 
 CUSTOM = "type.googleapis.com/example.Custom"
 FULL = (CLUSTER, LISTENER)
 PARTIAL = (ENDPOINT, ROUTE, SECRET, RUNTIME, EXTENSION_CONFIG, CUSTOM)
 RESOURCE_WRAPPER = "type.googleapis.com/envoy.service.discovery.v3.Resource"
-
-
-def read(client: Client, url: str) -> wire_pb2.DiscoveryResponse:
-    """The next response of a type, ACKed."""
-    send, message = client.read(url)
-    client.hold(message)
-    client.reply(send)
-    assert isinstance(message, wire_pb2.DiscoveryResponse)
-    return message
 
 
 @pytest.mark.parametrize("url", [*FULL, SCOPED_ROUTE])
@@ -143,7 +133,7 @@ def test_rule_38_a_missing_assignment_is_told_by_an_empty_one(server: Server, so
     """Rule 38: "SotW has no "does not exist" ... the server must answer well within 15 s" (real_clients 0.2)."""
     server.push({ENDPOINT: {"a": "1"}})
     sotw.subscribe(ENDPOINT, "missing")
-    message = read(sotw, ENDPOINT)
+    message = sotw.ack_sotw(ENDPOINT)
     assert [resource.value for resource in message.resources] == [b"\n\x07missing"]
 
 
@@ -179,7 +169,7 @@ def test_rule_39_missing_names_are_told_as_resource_errors(server: Server, sotw:
     """Rule 39: "a name must not be in both lists; LDS/CDS must still carry the full valid set; not for wildcard"."""
     server.push({url: {"a": "1", "b": "1"}})
     sotw.subscribe(url, "a", "missing")
-    message = read(sotw, url)
+    message = sotw.ack_sotw(url)
     errors = [(e.resource_name.name, e.error_detail.code) for e in message.resource_errors]
     assert errors == [("missing", 5)]
     assert len(message.resources) == 1
@@ -189,7 +179,7 @@ def test_rule_39_a_wildcard_has_no_resource_errors(server: Server, sotw: Client)
     """Rule 39: "not for wildcard"."""
     server.push({CLUSTER: {}})
     sotw.subscribe(CLUSTER)
-    assert not read(sotw, CLUSTER).resource_errors
+    assert not sotw.ack_sotw(CLUSTER).resource_errors
 
 
 def test_rule_40_a_change_of_one_type_says_nothing_about_another(server: Server, sotw: Client) -> None:
@@ -207,4 +197,4 @@ def test_rule_41_resources_are_never_wrapped(server: Server, sotw: Client) -> No
     """Rule 41: a wrapped Resource "only if the client advertised" it; no client needs it, so it is never sent."""
     server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=9.0)])
     sotw.subscribe(CLUSTER)
-    assert [resource.type_url for resource in read(sotw, CLUSTER).resources] == [CLUSTER]
+    assert [resource.type_url for resource in sotw.ack_sotw(CLUSTER).resources] == [CLUSTER]

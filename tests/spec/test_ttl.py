@@ -11,20 +11,11 @@ from xds.proto import wire_pb2
 TTL_S = 9.0
 
 
-def read(client: Client) -> wire_pb2.DeltaDiscoveryResponse:
-    """The next response, ACKed."""
-    send, message = client.read()
-    client.hold(message)
-    client.reply(send)
-    assert isinstance(message, wire_pb2.DeltaDiscoveryResponse)
-    return message
-
-
 def test_rule_71_a_ttl_is_served_in_delta(server: Server, delta: Client) -> None:
     """Rule 71: "serve a pushed TTL in Delta only"."""
     server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=TTL_S)])
     delta.subscribe(CLUSTER)
-    [resource] = read(delta).resources
+    [resource] = delta.ack_delta().resources
     assert resource.ttl.ToTimedelta().total_seconds() == TTL_S
 
 
@@ -34,7 +25,7 @@ def test_rule_71_a_ttl_that_goes_is_a_change(server: Server, delta: Client) -> N
     delta.subscribe(CLUSTER)
     delta.settle()
     server.push_resources([make_resource(CLUSTER, "a", "1")])
-    [resource] = read(delta).resources
+    [resource] = delta.ack_delta().resources
     assert not resource.HasField("ttl")
     server.elapse(3600)
     assert not delta.pending()
@@ -44,9 +35,9 @@ def test_rule_72_a_heartbeat_has_the_same_version_and_no_body(server: Server, de
     """Rule 72: "Heartbeat = Resource with name, TTL, SAME version, no body; it must not change the client's view"."""
     server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=TTL_S), make_resource(CLUSTER, "b", "1")])
     delta.subscribe(CLUSTER)
-    version = next(resource.version for resource in read(delta).resources if resource.name == "a")
+    version = next(resource.version for resource in delta.ack_delta().resources if resource.name == "a")
     server.elapse(TTL_S / 3)
-    [beat] = read(delta).resources
+    [beat] = delta.ack_delta().resources
     assert (beat.name, beat.version, beat.HasField("resource")) == ("a", version, False)
     assert beat.ttl.ToTimedelta().total_seconds() == TTL_S
     assert delta.texts(CLUSTER) == {"a": "1", "b": "1"}
@@ -62,7 +53,7 @@ def test_rule_72_heartbeats_go_on_and_are_well_below_the_ttl(server: Server, del
     delta.settle()
     for _ in range(5):
         server.elapse(TTL_S / 3)
-        assert sorted(resource.name for resource in read(delta).resources) == ["a", "b"]
+        assert sorted(resource.name for resource in delta.ack_delta().resources) == ["a", "b"]
 
 
 def test_rule_72_a_recent_update_replaces_a_heartbeat(server: Server, delta: Client) -> None:
@@ -95,7 +86,7 @@ def test_rule_72_only_subscribed_resources_beat(server: Server, delta: Client) -
     delta.settle()
     delta.unsubscribe(ENDPOINT, "b")
     server.elapse(TTL_S / 3)
-    assert [resource.name for resource in read(delta).resources] == ["a"]
+    assert [resource.name for resource in delta.ack_delta().resources] == ["a"]
 
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE])

@@ -266,10 +266,26 @@ class Client:
 
     def ack(self, url: str = "") -> Send:
         """Take the oldest response (of a type) and ACK it."""
+        send, _ = self._accept(url)
+        return send
+
+    def ack_sotw(self, url: str = "") -> wire_pb2.DiscoveryResponse:
+        """As `ack`; what was taken."""
+        _, message = self._accept(url)
+        assert isinstance(message, wire_pb2.DiscoveryResponse)
+        return message
+
+    def ack_delta(self, url: str = "") -> wire_pb2.DeltaDiscoveryResponse:
+        """As `ack`; what was taken."""
+        _, message = self._accept(url)
+        assert isinstance(message, wire_pb2.DeltaDiscoveryResponse)
+        return message
+
+    def _accept(self, url: str) -> tuple[Send, Response]:
         send, message = self.read(url)
         self.hold(message)
         self.reply(send)
-        return send
+        return send, message
 
     def nack(self, url: str = "", message: str = "refused") -> Send:
         """Refuse the oldest response (of a type)."""
