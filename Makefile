@@ -7,6 +7,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 WORKERS ?= 2
 STAMP := $(VENV)/installed.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
+# The tests start hundreds of processes: none of them is to compile what it imports anew.
+export PYTHONDONTWRITEBYTECODE :=
 SOURCES := xds api tests bench examples
 PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
@@ -17,7 +19,7 @@ help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
 	@echo "make test      run the tests"
 	@echo "make check     formatting, lint, types, import contracts, generated code"
-	@echo "make soak      run the long tests"
+	@echo "make soak      run the long tests, and the property tests with many more examples"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; hours)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make format    format the code"
@@ -40,7 +42,8 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
 soak: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m soak --timeout 3600 --durations=15
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "soak or hypothesis" --hypothesis-profile soak \
+		--timeout 3600 --durations=15
 
 bench: $(BENCH_STAMP)
 	$(BIN)/python -m bench.suite --all

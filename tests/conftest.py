@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.background import Background
+from tests.support.examples import register_profiles
 from tests.support.pki import Certificate
 from tests.support.process import LOG_TAIL_BYTES
 from tests.support.upstream import Upstream
 
 # grpc's fork handlers break the epoll of a process that starts children (read when grpc is first imported).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
+register_profiles()
 
 # A job in the background of a script ignores it, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

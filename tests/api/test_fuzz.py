@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.server.conftest import SOTW, sotw
 from tests.server.load_client import V3, report, reporter, told
+from tests.support.examples import examples
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from tests.support.server import ServerProcess
 
@@ -33,7 +34,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-# What there is: half of the requests ask for it.
+# What there is: half of the requests ask for it, and half of all without a query or headers.
 KNOWN = {"group": "default", "type": "clusters", "name": "a", "revision": 1, "id": "n1", "cluster": "a"}
 POLICY = {"capacity": {"rates": [{"per_endpoint_rps": 10}]}}
 # Valid bodies of these are not to be had by chance.
@@ -69,7 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         reports.put(None)
 
 
-def fuzz(server: ServerProcess, examples: int, *, is_random: bool) -> dict[str, set[int]]:
+def fuzz(server: ServerProcess) -> dict[str, set[int]]:
     """Fuzz all operations; the statuses that each was answered with."""
     base = f"http://127.0.0.1:{server.http_port}"
     schema = schemathesis.openapi.from_url(f"{base}/api/v1/openapi.json")
@@ -81,7 +82,7 @@ def fuzz(server: ServerProcess, examples: int, *, is_random: bool) -> dict[str, 
         if operation.path not in ENDLESS:
             prepare(server)
             seen = statuses[operation.label] = set()
-            _runner(operation, seen, base, examples, is_random)()
+            _runner(operation, seen, base)()
     return statuses
 
 
@@ -92,19 +93,21 @@ def prepare(server: ServerProcess) -> None:
         server.request("PUT", f"/api/v1/groups/{group}/assignments/a", json=POLICY)
 
 
-def _runner(operation: Any, seen: set[int], base: str, examples: int, is_random: bool) -> Callable[[], None]:
-    @hypothesis.settings(
-        max_examples=examples,
-        derandomize=not is_random,
+def _runner(operation: Any, seen: set[int], base: str) -> Callable[[], None]:
+    @examples(
+        12,
+        in_soak=500,
         database=None,
-        deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate, hypothesis.Phase.shrink],
     )
-    @hypothesis.given(case=operation.as_strategy(), is_known=strategies.booleans())
-    def run(case: Any, is_known: bool) -> None:
+    @hypothesis.given(operation.as_strategy(), strategies.booleans(), strategies.booleans())
+    def run(case: Any, is_known: bool, is_plain: bool) -> None:
         if is_known:
             case.path_parameters.update({name: KNOWN[name] for name in case.path_parameters if name in KNOWN})
+        if is_plain:
+            case.query.clear()
+            case.headers.clear()
         if operation.label == PROGRESS and case.query.get("wait"):
             case.query["wait"] = 0 if isinstance(case.query["wait"], int | float) else "soon"
         answer = case.call(base_url=base, timeout=REQUEST_TIMEOUT_S)
@@ -114,14 +117,10 @@ def _runner(operation: Any, seen: set[int], base: str, examples: int, is_random:
     return run
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.hypothesis
+@pytest.mark.timeout(3600)
 def test_the_served_description_holds(server: ServerProcess) -> None:
-    statuses = fuzz(server, 12, is_random=False)
+    statuses = fuzz(server)
     assert len(statuses) > 20
     never_found = {label for label, seen in statuses.items() if not seen & {200, 202}}
     assert never_found <= HARD_TO_GUESS
-
-
-@pytest.mark.soak
-def test_the_served_description_holds_for_long(server: ServerProcess) -> None:
-    fuzz(server, 500, is_random=True)

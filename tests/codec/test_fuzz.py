@@ -7,10 +7,11 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.codec.cases import CASES
+from tests.support.examples import examples
 from xds.codec.downgrade import downgrade
 from xds.codec.record import dump_record, load_record
 from xds.codec.render import render_resource
@@ -65,7 +66,7 @@ def _check(resource: Resource) -> None:
     downgrade(resource)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(damaged_resources())
 def test_damaged_resources(value: object) -> None:
     with suppress(ValidationError):
@@ -90,31 +91,31 @@ def _decode(body: bytes | str, media: Any) -> None:
         ), error.violations
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=60) | st.text(max_size=60), st.sampled_from(["json", "yaml", "auto", "protobuf"]))
 def test_random_documents(body: bytes | str, media: Any) -> None:
     _decode(body, media)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(JSON, st.sampled_from(["json", "yaml", "auto"]))
 def test_random_json_documents(value: object, media: Any) -> None:
     _decode(json.dumps({"resources": value}), media)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(damaged_resources(), max_size=3), st.sampled_from(["json", "yaml", "auto"]), st.sampled_from([None, 1]))
 def test_damaged_documents(values: list[object], media: Any, indent: int | None) -> None:
     _decode(json.dumps({"resources": values}, indent=indent), media)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text(alphabet=" \n:-[]{}&*!|>'\"#%@,?ab01~<=.", max_size=60))
 def test_random_yaml(text: str) -> None:
     _decode(text, "yaml")
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.sampled_from(sorted(CASES)), st.data())
 def test_damaged_text(name: str, data: st.DataObject) -> None:
     text = json.dumps([CASES[name]], indent=1)
@@ -124,14 +125,14 @@ def test_damaged_text(name: str, data: st.DataObject) -> None:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(TYPE_URLS, st.binary(max_size=60))
 def test_random_bytes_as_resources(type_url: str, body: bytes) -> None:
     with suppress(ValidationError):
         _check(resource_from_bytes(type_url, body))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.sampled_from(sorted(CASES)), st.data())
 def test_damaged_bytes_as_resources(name: str, data: st.DataObject) -> None:
     resource = decode_resource(CASES[name])

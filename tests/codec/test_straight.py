@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.codec.cases import CASES
 from tests.codec.lax_cases import LAX, PLAIN, REFUSED, STRICT
 from tests.codec.shape_files import load_shape, shape_names
 from tests.codec.test_fuzz import damaged_resources
+from tests.support.examples import examples
 from xds.codec import schema
 from xds.codec.findings import Findings
 from xds.codec.message import MessageReader
@@ -79,14 +80,14 @@ def test_what_is_plain_or_refused(inside: str) -> None:
     read_both(of_cluster(inside))
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(damaged_resources())
 def test_damaged_resources(value: Any) -> None:
     if isinstance(value, dict):
         read_both(value)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(STRUCT_VALUES)
 def test_free_forms(value: Any) -> None:
     read_both({TYPE_KEY: CLUSTER, "metadata": {"filter_metadata": {"a": {"b": value}}}})

@@ -6,11 +6,12 @@ from itertools import cycle, pairwise
 
 import h2.events
 import hpack
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.http2.talk import HEAD, REQUEST, Talk, bodies, data, frames_of, message, number, outgoing
 from tests.http2.talk import settings as settings_frame
+from tests.support.examples import examples
 from xds.http2 import frames as f
 from xds.http2.connection import ServerConnection
 from xds.http2.events import Broken, Closed, Event, HalfClosed, Message, Opened, Written
@@ -112,7 +113,7 @@ def test_what_a_client_may_say() -> None:
     assert kinds == [(f.SETTINGS, 0), (f.WINDOW_UPDATE, 0), (f.SETTINGS, f.ACK), (f.PING, f.ACK)]
 
 
-@settings(deadline=None, max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(st.lists(st.integers(0, 10_000), max_size=60))
 def test_bytes_cut_anywhere_tell_the_same(places: list[int]) -> None:
     whole = conversation()
@@ -128,7 +129,7 @@ def test_byte_by_byte_tells_the_same() -> None:
 sizes = st.one_of(st.integers(0, 300), st.integers(0, 150_000))
 
 
-@settings(deadline=None, max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(
     st.lists(sizes, max_size=5),
     st.lists(
@@ -168,7 +169,7 @@ grants = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(
     st.lists(st.tuples(st.integers(0, 2), sizes), max_size=8),
     grants,

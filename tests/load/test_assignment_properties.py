@@ -6,10 +6,11 @@ from math import ceil
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.load.assignment_world import ENDPOINT_RPS, World, policy
+from tests.support.examples import examples
 from xds.load.assignment import WEIGHT_TOTAL, Assignment, Target
 from xds.load.nearness import Nearness, nearness
 from xds.load.placement import place, raised
@@ -17,8 +18,8 @@ from xds.load.policy import Policy, Strategy
 from xds.model.node import Locality
 
 # Each example is a whole loop of decisions.
-TRIED = settings(deadline=None, max_examples=50)
-TRIED_OFTEN = settings(deadline=None)
+TRIED = examples(50)
+TRIED_OFTEN = examples(100)
 # Rounding to integer weights, and the band's own tolerance.
 NEARLY = 1.01
 TINY = 1e-6

@@ -6,13 +6,12 @@ the way no content is sent that was refused, or that the client has and did not 
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tests.support.examples import examples
 from tests.support.sansio import Client, Content, Server
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, resource_type
 from xds.protocol.ack import State
@@ -219,18 +218,9 @@ class DeltaEngine(Engine):
     variant = Variant.DELTA
 
 
-LONG = int(os.environ.get("XDS_PROPERTY_EXAMPLES", "1500"))
-SHORT = settings(max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-@pytest.mark.timeout(900)  # a failure is shrunk to its shortest form first
+@pytest.mark.hypothesis
+@pytest.mark.timeout(3600)  # a failure is shrunk to its shortest form first
 @pytest.mark.parametrize("machine", [Engine, DeltaEngine], ids=["sotw", "delta"])
 def test_clients_end_in_step(machine: type[Engine]) -> None:
-    run_state_machine_as_test(machine, settings=SHORT)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("machine", [Engine, DeltaEngine], ids=["sotw", "delta"])
-def test_clients_end_in_step_long(machine: type[Engine]) -> None:
-    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=LONG, stateful_step_count=60))
+    tried = examples(60, in_soak=1500, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(machine, settings=tried)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.support.examples import examples
 from xds.server.in_flight import PATIENCE_S, SLOW_S, InFlight, Write
 
 LIMIT = 400  # 300 in the fast lane, 100 in the slow one
@@ -230,4 +230,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestMachine.settings = examples(80)

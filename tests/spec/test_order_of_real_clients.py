@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.personas import TARGET, EnvoyLike, GrpcLike, Persona, push
 from tests.support.sansio import Server
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -238,8 +239,11 @@ def swap_at_random(client: Persona, data: st.DataObject) -> Site:
     return content
 
 
-def run_random_swaps(connect: Open, variant: Variant, examples: int) -> None:
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.hypothesis
+@pytest.mark.timeout(3600)
+@personas
+def test_random_swaps_lose_nothing(connect: Open, variant: Variant) -> None:
+    @examples(80, in_soak=10_000, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def run(data: st.DataObject) -> None:
         server = Server()
@@ -250,15 +254,3 @@ def run_random_swaps(connect: Open, variant: Variant, examples: int) -> None:
         check(client, content)
 
     run()
-
-
-@personas
-def test_random_swaps_lose_nothing(connect: Open, variant: Variant) -> None:
-    run_random_swaps(connect, variant, examples=150)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-@personas
-def test_random_swaps_lose_nothing_long(connect: Open, variant: Variant) -> None:
-    run_random_swaps(connect, variant, examples=10_000)

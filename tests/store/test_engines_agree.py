@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.store.contract import CDS, EDS, take
+from tests.support.examples import examples
 from xds.model.errors import ConflictError, NotFoundError
 from xds.store.base import (
     CorruptError,
@@ -180,17 +181,9 @@ async def compare(steps: list[Step], directory: Path) -> None:
         await sqlite.close()
 
 
-@given(steps)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_sqlite_does_what_memory_does(steps: list[Step]) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(compare(steps, Path(directory)))
-
-
-@pytest.mark.soak
 @pytest.mark.timeout(900)
 @given(steps)
-@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_sqlite_does_what_memory_does_at_length(steps: list[Step]) -> None:
+@examples(40, in_soak=2000)
+def test_sqlite_does_what_memory_does(steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(compare(steps, Path(directory)))
