@@ -48,7 +48,7 @@ MIB = 1 << 20
 HUGE_BODY_BYTES = 100 * MIB
 CHUNK = b"x" * (64 * 1024)
 HTTP_TIMEOUT_S = 60.0
-REQUESTS_AFTER_PUSH = 20
+LOAD_RPS, REQUESTS_AFTER_PUSH = 100, 5
 IDLE_CONNECTIONS = 300
 FLEETING_STREAMS = 2_000
 FLOOD = 1_500  # beyond the burst of 1,000
@@ -167,7 +167,8 @@ def _open_site(directory: Path, running: ExitStack) -> Site:
         bootstrap = EnvoyBootstrap(server.grpc_port, variant, node_id=variant.value)
         envoy = running.enter_context(EnvoyProcess(directory, bootstrap, variant.value)).wait_live()
         site.envoys.append(envoy)
-        site.loads.append(running.enter_context(HttpLoad(background, envoy.wait_listener("web"), connections=2)))
+        port = envoy.wait_listener("web")
+        site.loads.append(running.enter_context(HttpLoad(background, port, connections=2, rps=LOAD_RPS)))
     wait_until(lambda: follower.received, "the follower was answered")
     site.check_undisturbed()
     site.resident_at_start = site.resident_bytes()

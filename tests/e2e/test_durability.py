@@ -32,10 +32,11 @@ StartUpstream = Callable[[str], Upstream]
 GROUP = "test"
 NODE = "envoy-1"
 SET_SIZE = 8
-ROUNDS = 3
+ROUNDS = 2
 SOAK_ROUNDS = 40
 PUSHES_PER_ROUND = 25  # at most, before the end of a round
 RETRIED = 5
+LOAD_RPS = 300  # what is left of the machine is for the server that starts
 REQUEST_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 60
 # Counters that move when Envoy builds or drops something; cluster_updated does with each change of endpoints.
@@ -201,7 +202,7 @@ def test_kills_amid_pushes_disturb_no_envoy(
 ) -> None:
     server.push(GROUP, alternating(0))
     envoy = connect(variant).wait_live()
-    load = running.enter_context(HttpLoad(background, envoy.wait_listener("web")))
+    load = running.enter_context(HttpLoad(background, envoy.wait_listener("web"), rps=LOAD_RPS))
     load.wait_body("a", 50)
     _envoy_rounds(server, envoy, alternating, load, rounds)
     report = load.stop()
