@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,23 @@ def server(tmp_path: Path, running: ExitStack, request: pytest.FixtureRequest) -
     return running.enter_context(ServerProcess(tmp_path, environment=getattr(request, "param", None)))
 
 
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A running server for tests that change nothing in it but the groups."""
+    with ServerProcess(tmp_path_factory.mktemp("shared")) as server:
+        yield server
+
+
 @pytest.fixture
 def connect(tmp_path: Path, server: ServerProcess, running: ExitStack) -> Connect:
-    """Starts an Envoy (node ``envoy-1`` of cluster ``test``) in a variant; further arguments are `EnvoyBootstrap`'s."""
+    """Starts the server's Envoy in a variant: ``envoy-1`` of cluster ``test``, or what a shared one has for the test.
+
+    Further arguments are `EnvoyBootstrap`'s.
+    """
 
     def start(variant: Variant, **fields: Any) -> EnvoyProcess:
         port = server.http_port if variant is Variant.REST else server.grpc_port
-        return running.enter_context(EnvoyProcess(tmp_path, EnvoyBootstrap(port, variant, **fields)))
+        node = {"node_id": server.node, "node_cluster": server.group}
+        return running.enter_context(EnvoyProcess(tmp_path, EnvoyBootstrap(port, variant, **{**node, **fields})))
 
     return start

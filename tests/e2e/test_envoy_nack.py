@@ -13,13 +13,19 @@ from tests.support.process import wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
-GROUP = "test"
-NODE = "envoy-1"
 REFUSAL = "eds_cluster_config set in a non-EDS cluster"
 ENDPOINT_PUSHES = 10
 
 Connect = Callable[..., EnvoyProcess]
 StartUpstream = Callable[[str], Upstream]
+
+
+@pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    """The server that modules like this one share."""
+    shared_server.begin_anew()
+    return shared_server
+
 
 streamed_variants = pytest.mark.parametrize("variant", [variant for variant in Variant if variant is not Variant.REST])
 
@@ -29,7 +35,7 @@ def envoy(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant, a: Upstream
 ) -> EnvoyProcess:
     """An Envoy that serves upstream ``a`` through cluster ``c1``."""
-    server.push(GROUP, web(variant, "c1", a))
+    server.push(server.group, web(variant, "c1", a))
     started = connect(variant).wait_live()
     wait_body(started.wait_listener("web"), "a")
     return started
@@ -58,24 +64,24 @@ def test_refused_cluster(
 ) -> None:
     port = envoy.wait_listener("web")
     bad = r.refused_cluster("bad")
-    server.push(GROUP, [*web(variant, "c1", a), bad])
-    record = server.wait_nack(NODE, "clusters")
+    server.push(server.group, [*web(variant, "c1", a), bad])
+    record = server.wait_nack(server.node, "clusters")
     assert REFUSAL in str(record)
-    assert REFUSAL in str(server.types(NODE)["clusters"]["error"])
+    assert REFUSAL in str(server.types(server.node)["clusters"]["error"])
     refusals = envoy.stat("cluster_manager.cds.update_rejected")
     # Endpoints keep flowing meanwhile, and each such push is an occasion to send the refused clusters again.
     for turn in range(ENDPOINT_PUSHES):
-        server.push(GROUP, [*web(variant, "c1", [b, a][turn % 2]), bad])
+        server.push(server.group, [*web(variant, "c1", [b, a][turn % 2]), bad])
         wait_body(port, "ba"[turn % 2])
     assert envoy.stat("cluster_manager.cds.update_rejected") == refusals == 1
     assert envoy.cluster_names() == {"c1"}
     # The route to a cluster of the refused push is held back: the last good state stays.
-    server.push(GROUP, [*web(variant, "c2", b), bad])
+    server.push(server.group, [*web(variant, "c2", b), bad])
     wait_until(lambda: envoy.stat("cluster_manager.cds.update_rejected") == 2, "the other content is tried once")
     assert get(port).text == "a"
-    server.push(GROUP, web(variant, "c2", b))
+    server.push(server.group, web(variant, "c2", b))
     wait_body(port, "b")
-    server.wait_synced(GROUP, NODE)
+    server.wait_synced(server.group, server.node)
     wait_until(lambda: envoy.cluster_names() == {"c2"}, "the fix replaced the clusters")
 
 
@@ -85,14 +91,14 @@ def test_refused_listener(
 ) -> None:
     port = envoy.wait_listener("web")
     taken = r.listener("taken", r.inline_routes("taken", r.direct_route("hi")), port=b.port)
-    server.push(GROUP, [*web(variant, "c1", a), taken])
-    assert "taken" in str(server.wait_nack(NODE, "listeners"))
+    server.push(server.group, [*web(variant, "c1", a), taken])
+    assert "taken" in str(server.wait_nack(server.node, "listeners"))
     refusals = envoy.stat("listener_manager.lds.update_rejected")
-    server.push(GROUP, [*web(variant, "c2", b), taken])
+    server.push(server.group, [*web(variant, "c2", b), taken])
     wait_body(port, "b")
     assert envoy.stat("listener_manager.lds.update_rejected") == refusals
-    server.push(GROUP, web(variant, "c2", b))
-    server.wait_synced(GROUP, NODE)
+    server.push(server.group, web(variant, "c2", b))
+    server.wait_synced(server.group, server.node)
     assert set(envoy.listener_ports()) == {"web"}
 
 
@@ -103,23 +109,23 @@ def test_refused_endpoints(
     port = envoy.wait_listener("web")
     cluster, assignment, *rest = web(variant, "c1", a)
     drops = [{"category": name, "drop_percentage": {"numerator": 1}} for name in ("one", "two")]
-    server.push(GROUP, [cluster, {**assignment, "policy": {"drop_overloads": drops}}, *rest])
-    assert "drop_overloads" in str(server.wait_nack(NODE, "endpoints"))
+    server.push(server.group, [cluster, {**assignment, "policy": {"drop_overloads": drops}}, *rest])
+    assert "drop_overloads" in str(server.wait_nack(server.node, "endpoints"))
     assert get(port).text == "a"
-    server.push(GROUP, web(variant, "c1", b))
+    server.push(server.group, web(variant, "c1", b))
     wait_body(port, "b")
-    server.wait_synced(GROUP, NODE)
+    server.wait_synced(server.group, server.node)
 
 
 @streamed_variants
 def test_return_to_the_last_good_content_ends_the_hold(
     server: ServerProcess, envoy: EnvoyProcess, variant: Variant, a: Upstream, b: Upstream
 ) -> None:
-    server.push(GROUP, [*web(variant, "c1", a), r.refused_cluster("bad")])
-    server.wait_nack(NODE, "clusters")
-    server.push(GROUP, web(variant, "c1", a))
-    server.wait_synced(GROUP, NODE)
-    server.push(GROUP, web(variant, "c2", b))
+    server.push(server.group, [*web(variant, "c1", a), r.refused_cluster("bad")])
+    server.wait_nack(server.node, "clusters")
+    server.push(server.group, web(variant, "c1", a))
+    server.wait_synced(server.group, server.node)
+    server.push(server.group, web(variant, "c2", b))
     wait_body(envoy.wait_listener("web"), "b")
 
 
@@ -132,11 +138,11 @@ def test_cluster_that_never_warms_does_not_lock_out_the_fix(
     silent.health_delay_s = 600.0
     check = r.http_health_check(timeout="600s")
     cluster, *rest = web(variant, "stuck", silent)
-    server.push(GROUP, [*web(variant, "c1", a)[:2], {**cluster, **check}, *rest])
+    server.push(server.group, [*web(variant, "c1", a)[:2], {**cluster, **check}, *rest])
     wait_until(lambda: silent.health_requests, "Envoy checks the silent upstream")
     if variant.is_ads:  # on split streams Envoy ACKs clusters and endpoints before they are warm
         assert get(port).text == "a"
-    server.push(GROUP, web(variant, "c2", b))
+    server.push(server.group, web(variant, "c2", b))
     wait_body(port, "b")
-    server.wait_synced(GROUP, NODE)
+    server.wait_synced(server.group, server.node)
     wait_until(lambda: envoy.cluster_names("active") | envoy.cluster_names("warming") == {"c2"}, "only c2 is left")

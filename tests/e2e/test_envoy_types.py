@@ -15,13 +15,19 @@ from tests.support.process import wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
-GROUP = "test"
-NODE = "envoy-1"
 # Longer than any request here waits: an answer before it was not its doing.
 NEVER = "60s"
 
 Connect = Callable[..., EnvoyProcess]
 StartUpstream = Callable[[str], Upstream]
+
+
+@pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    """The server that modules like this one share."""
+    shared_server.begin_anew()
+    return shared_server
+
 
 both_variants = pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
 
@@ -39,16 +45,16 @@ def test_secret_rotates_and_a_bad_one_is_refused(
     first, second = ca.issue("first"), ca.issue("second")
     routes = r.inline_routes("web", r.direct_route("hi"))
     web = r.listener("web", routes, transport_socket=r.downstream_tls("s1"))
-    server.push(GROUP, [web, r.tls_secret("s1", first.pem, first.key_pem)])
+    server.push(server.group, [web, r.tls_secret("s1", first.pem, first.key_pem)])
     envoy = connect(variant).wait_live()
     port = envoy.wait_listener("web")
     assert served_serial(port, ca) == first.serial
-    server.push(GROUP, [web, r.tls_secret("s1", second.pem, second.key_pem)])
+    server.push(server.group, [web, r.tls_secret("s1", second.pem, second.key_pem)])
     wait_until(lambda: served_serial(port, ca) == second.serial, "the second certificate is served")
-    server.push(GROUP, [web, r.tls_secret("s1", "not a certificate", second.key_pem)])
-    assert "certificate" in str(server.wait_nack(NODE, "secrets"))
+    server.push(server.group, [web, r.tls_secret("s1", "not a certificate", second.key_pem)])
+    assert "certificate" in str(server.wait_nack(server.node, "secrets"))
     assert served_serial(port, ca) == second.serial
-    server.push(GROUP, [web, r.tls_secret("s1", first.pem, first.key_pem)])
+    server.push(server.group, [web, r.tls_secret("s1", first.pem, first.key_pem)])
     wait_until(lambda: served_serial(port, ca) == first.serial, "the first certificate is back")
     assert envoy.stat("listener_manager.listener_modified") == 0
     assert envoy.fetch_timeouts() == {}
@@ -61,11 +67,11 @@ def test_cluster_trusts_by_sds(
     ca, stranger = CertificateAuthority(tmp_path), CertificateAuthority(tmp_path, "stranger")
     port = secure_upstream("secure", ca.issue("web")).port
     cluster = r.static_cluster("c1", port, transport_socket=r.upstream_tls("trust", "localhost"))
-    server.push(GROUP, [cluster, inline_listener(r.route("c1")), r.trust_secret("trust", stranger.pem)])
+    server.push(server.group, [cluster, inline_listener(r.route("c1")), r.trust_secret("trust", stranger.pem)])
     envoy = connect(variant).wait_live()
     web = envoy.wait_listener("web")
     assert get(web).status_code == 503
-    server.push(GROUP, [cluster, inline_listener(r.route("c1")), r.trust_secret("trust", ca.pem)])
+    server.push(server.group, [cluster, inline_listener(r.route("c1")), r.trust_secret("trust", ca.pem)])
     wait_body(web, "secure")
     assert envoy.fetch_timeouts() == {}
 
@@ -73,11 +79,11 @@ def test_cluster_trusts_by_sds(
 @both_variants
 def test_filter_configuration_is_discovered(server: ServerProcess, connect: Connect, variant: Variant) -> None:
     web = inline_listener(r.direct_route("hi"), filters=(r.discovered_filter("ec1"),))
-    server.push(GROUP, [web, r.header_extension("ec1", "x-ecds", "one")])
+    server.push(server.group, [web, r.header_extension("ec1", "x-ecds", "one")])
     envoy = connect(variant).wait_live()
     port = envoy.wait_listener("web")
     wait_until(lambda: get(port).headers.get("x-ecds") == "one", "the filter's first configuration")
-    server.push(GROUP, [web, r.header_extension("ec1", "x-ecds", "two")])
+    server.push(server.group, [web, r.header_extension("ec1", "x-ecds", "two")])
     wait_until(lambda: get(port).headers.get("x-ecds") == "two", "the filter's second configuration")
     assert envoy.stat("listener_manager.listener_modified") == 0
     assert envoy.fetch_timeouts() == {}
@@ -89,11 +95,11 @@ def test_runtime_layer_is_followed(
 ) -> None:
     clusters = [r.static_cluster("c1", upstream("a").port), r.static_cluster("c2", upstream("b").port)]
     base = [*clusters, inline_listener(r.runtime_route("c2", "use_c2", 0), r.route("c1"))]
-    server.push(GROUP, [*base, r.runtime("rt", use_c2=0)])
+    server.push(server.group, [*base, r.runtime("rt", use_c2=0)])
     envoy = connect(variant, runtime_layers=("rt",)).wait_live()
     port = envoy.wait_listener("web")
     wait_body(port, "a")
-    server.push(GROUP, [*base, r.runtime("rt", use_c2=100)])
+    server.push(server.group, [*base, r.runtime("rt", use_c2=100)])
     wait_body(port, "b")
     assert envoy.fetch_timeouts() == {}
 
@@ -102,12 +108,12 @@ def test_runtime_layer_is_followed(
 def test_runtime_layer_that_does_not_exist_does_not_delay(
     server: ServerProcess, connect: Connect, variant: Variant
 ) -> None:
-    server.push(GROUP, [inline_listener(r.direct_route("hi"))])
+    server.push(server.group, [inline_listener(r.direct_route("hi"))])
     envoy = connect(variant, runtime_layers=("nowhere",))
     if variant is Variant.ADS_DELTA:  # SotW cannot say that a layer does not exist: Envoy's timer decides
         envoy.wait_live()
         assert envoy.fetch_timeouts() == {}
-    wait_until(lambda: NODE in server.nodes(), "the node is known")
+    wait_until(lambda: server.node in server.nodes(), "the node is known")
 
 
 @both_variants
@@ -120,14 +126,14 @@ def test_scopes_choose_the_routes(
     clusters = [r.static_cluster("c1", upstream("a").port), r.static_cluster("c2", upstream("b").port)]
     tables = [r.route_config("rA", r.route("c1")), r.route_config("rB", r.route("c2"))]
     first, second = r.scoped_route("sA", "rA", "A"), r.scoped_route("sB", "rB", "B", on_demand)
-    server.push(GROUP, [*clusters, web, *tables, first, second])
+    server.push(server.group, [*clusters, web, *tables, first, second])
     envoy = connect(variant).wait_live()
     port = envoy.wait_listener("web")
     wait_body(port, "a", x_scope="A")
     wait_body(port, "b", x_scope="B")
-    server.push(GROUP, [*clusters, web, *tables, r.scoped_route("sA", "rB", "A"), second])
+    server.push(server.group, [*clusters, web, *tables, r.scoped_route("sA", "rB", "A"), second])
     wait_body(port, "b", x_scope="A")
-    server.push(GROUP, [*clusters, web, *tables, second])
+    server.push(server.group, [*clusters, web, *tables, second])
     wait_until(lambda: get(port, x_scope="A").status_code == 404, "the scope is gone")
     wait_body(port, "b", x_scope="B")
     assert envoy.fetch_timeouts() == {}
@@ -137,16 +143,16 @@ def test_virtual_hosts_on_demand(server: ServerProcess, connect: Connect, upstre
     clusters = [r.static_cluster("c1", upstream("a").port), r.static_cluster("c2", upstream("b").port)]
     web = r.listener("web", r.rds("table"), filters=[r.on_demand_filter()])
     base = [*clusters, web, r.vhds_route_config("table")]
-    server.push(GROUP, [*base, _served_host("foo.com", "c1"), _served_host("bar.com", "c2")])
+    server.push(server.group, [*base, _served_host("foo.com", "c1"), _served_host("bar.com", "c2")])
     envoy = connect(Variant.ADS_DELTA).wait_live()
     port = envoy.wait_listener("web")
     wait_body(port, "a", "foo.com")
     wait_body(port, "b", "bar.com")
     # real_clients: removed_resources would leave the request hanging; a Resource with name and alias gives 404.
     assert get(port, "unknown.com").status_code == 404
-    server.push(GROUP, [*base, _served_host("foo.com", "c2"), _served_host("bar.com", "c2")])
+    server.push(server.group, [*base, _served_host("foo.com", "c2"), _served_host("bar.com", "c2")])
     wait_body(port, "b", "foo.com")
-    server.push(GROUP, [*base, _served_host("foo.com", "c2"), _served_host("unknown.com", "c1")])
+    server.push(server.group, [*base, _served_host("foo.com", "c2"), _served_host("unknown.com", "c1")])
     wait_body(port, "a", "unknown.com")
     wait_until(lambda: get(port, "bar.com").status_code == 404, "bar.com is gone")
     assert envoy.fetch_timeouts() == {}
@@ -158,11 +164,11 @@ def test_virtual_hosts_of_a_route_that_has_none_yet(
     """The listener serves at once, and the first host is taken when it comes."""
     web = r.listener("web", r.rds("table"), filters=[r.on_demand_filter()])
     base = [r.static_cluster("c1", upstream("a").port), web, r.vhds_route_config("table")]
-    server.push(GROUP, base)
+    server.push(server.group, base)
     envoy = connect(Variant.ADS_DELTA).wait_live()
     port = envoy.wait_listener("web")
     assert get(port, "foo.com").status_code == 404
-    server.push(GROUP, [*base, _served_host("foo.com", "c1")])
+    server.push(server.group, [*base, _served_host("foo.com", "c1")])
     wait_body(port, "a", "foo.com")
     assert envoy.fetch_timeouts() == {}
 
@@ -177,7 +183,7 @@ def test_clusters_on_demand(server: ServerProcess, connect: Connect, upstream: S
     filters = (r.on_demand_filter(r.ADS, timeout=NEVER),)
     web = inline_listener(r.header_route("x-cluster"), filters=filters)
     a, b = upstream("a"), upstream("b")
-    server.push(GROUP, [web, r.eds_cluster("od1"), r.cluster_load_assignment("od1", a.port)])
+    server.push(server.group, [web, r.eds_cluster("od1"), r.cluster_load_assignment("od1", a.port)])
     dynamic = EnvoyBootstrap(0).document()["dynamic_resources"]
     if not wildcard:
         del dynamic["cds_config"]
@@ -186,6 +192,6 @@ def test_clusters_on_demand(server: ServerProcess, connect: Connect, upstream: S
     assert get(port, x_cluster="od1").text == "a"
     assert get(port, x_cluster="missing").status_code == 503
     assert get(port, x_cluster="od1").text == "a"
-    server.push(GROUP, [web, r.eds_cluster("od1"), r.cluster_load_assignment("od1", b.port)])
+    server.push(server.group, [web, r.eds_cluster("od1"), r.cluster_load_assignment("od1", b.port)])
     wait_body(port, "b", x_cluster="od1")
     assert envoy.fetch_timeouts() == {}

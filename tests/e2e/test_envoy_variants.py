@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +15,22 @@ from tests.support.process import wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
-GROUP = "test"
-NODE = "envoy-1"
 STREAMED = [variant for variant in Variant if variant is not Variant.REST]
 ON_GRPCIO = {"XDS_SERVER__GRPC__TRANSPORT": "grpcio"}
 
 Connect = Callable[..., EnvoyProcess]
 StartUpstream = Callable[[str], Upstream]
+
+
+@pytest.fixture
+def server(tmp_path: Path, running: ExitStack, request: pytest.FixtureRequest) -> ServerProcess:
+    """The server that modules like this one share; one of its own for a test with settings, the parameter."""
+    environment = getattr(request, "param", None)
+    if environment:
+        return running.enter_context(ServerProcess(tmp_path, environment=environment))
+    shared: ServerProcess = request.getfixturevalue("shared_server")
+    shared.begin_anew()
+    return shared
 
 
 def wait_until_nothing_warms(envoy: EnvoyProcess) -> None:
@@ -31,7 +42,7 @@ def wait_until_nothing_warms(envoy: EnvoyProcess) -> None:
 def test_live_at_start_without_a_timer(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
-    server.push(GROUP, r.web_resources("c1", upstream("a").port, source=variant.config_source))
+    server.push(server.group, r.web_resources("c1", upstream("a").port, source=variant.config_source))
     envoy = connect(variant).wait_live()
     wait_body(envoy.wait_listener("web"), "a")
     assert envoy.fetch_timeouts() == {}
@@ -40,7 +51,7 @@ def test_live_at_start_without_a_timer(
 @pytest.mark.parametrize("variant", Variant)
 def test_live_when_the_group_is_empty(server: ServerProcess, connect: Connect, variant: Variant) -> None:
     # xds_protocol: a wildcard request is answered even when there is nothing, else Envoy waits 15 s.
-    server.push(GROUP, [])
+    server.push(server.group, [])
     assert connect(variant).wait_live().fetch_timeouts() == {}
 
 
@@ -49,7 +60,7 @@ def test_live_when_endpoints_are_missing(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
     web = r.web_resources("c1", upstream("a").port, source=variant.config_source)
-    server.push(GROUP, [*web, r.eds_cluster("lonely", variant.config_source)])
+    server.push(server.group, [*web, r.eds_cluster("lonely", variant.config_source)])
     envoy = connect(variant).wait_live()
     wait_body(envoy.wait_listener("web"), "a")
     assert envoy.fetch_timeouts() == {}
@@ -68,19 +79,19 @@ def test_follows_updates_and_removals(
 ) -> None:
     source = variant.config_source
     a, b, c = (upstream(name) for name in "abc")
-    server.push(GROUP, r.web_resources("c1", a.port, source=source))
+    server.push(server.group, r.web_resources("c1", a.port, source=source))
     envoy = connect(variant).wait_live()
     port = envoy.wait_listener("web")
     wait_body(port, "a")
-    server.push(GROUP, r.web_resources("c1", b.port, source=source))
+    server.push(server.group, r.web_resources("c1", b.port, source=source))
     wait_body(port, "b")
-    server.push(GROUP, r.web_resources("c2", c.port, source=source))
+    server.push(server.group, r.web_resources("c2", c.port, source=source))
     wait_body(port, "c")
     wait_until(lambda: "c1" not in envoy.clusters(), "c1 removed")
     extra = r.listener("extra", r.rds("web", source))
-    server.push(GROUP, [*r.web_resources("c2", c.port, source=source), extra])
+    server.push(server.group, [*r.web_resources("c2", c.port, source=source), extra])
     wait_body(envoy.wait_listener("extra"), "c")
-    server.push(GROUP, r.web_resources("c2", c.port, source=source))
+    server.push(server.group, r.web_resources("c2", c.port, source=source))
     wait_until(lambda: set(envoy.listener_ports()) == {"web"}, "listener removed")
     assert get(port).text == "c"
     assert envoy.fetch_timeouts() == {}
@@ -94,10 +105,10 @@ def test_changed_cluster_is_warmed_by_its_endpoints(
     source = variant.config_source
     a = upstream("a")
     _, *rest = r.web_resources("c1", a.port, source=source)
-    server.push(GROUP, [r.eds_cluster("c1", source), *rest])
+    server.push(server.group, [r.eds_cluster("c1", source), *rest])
     envoy = connect(variant).wait_live()
     wait_body(envoy.wait_listener("web"), "a")
-    server.push(GROUP, [r.eds_cluster("c1", source, per_connection_buffer_limit_bytes=50_000), *rest])
+    server.push(server.group, [r.eds_cluster("c1", source, per_connection_buffer_limit_bytes=50_000), *rest])
     wait_until(lambda: _buffer_limit(envoy, "c1") == 50_000, "the changed cluster is active")
     wait_until_nothing_warms(envoy)
     assert envoy.endpoint_ports("c1") == {a.port}
@@ -115,11 +126,11 @@ def _buffer_limit(envoy: EnvoyProcess, name: str) -> int:
 def test_node_is_shown_as_it_names_itself(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
-    server.push(GROUP, r.web_resources("c1", upstream("a").port, source=variant.config_source))
+    server.push(server.group, r.web_resources("c1", upstream("a").port, source=variant.config_source))
     connect(variant, locality={"region": "eu", "zone": "1a"}, metadata={"role": "edge"}).wait_live()
-    server.wait_synced(GROUP, NODE)
-    node = server.nodes()[NODE]
-    assert (node["cluster"], node["group"], node["locality"]["zone"]) == ("test", GROUP, "1a")
+    server.wait_synced(server.group, server.node)
+    node = server.nodes()[server.node]
+    assert (node["cluster"], node["group"], node["locality"]["zone"]) == (server.group, server.group, "1a")
     assert "1.40" in str(node["user_agent"])
     assert {"clusters", "endpoints", "listeners", "routes"} <= set(node["types"])
     assert "c1" in str(node["types"]["endpoints"])
@@ -129,12 +140,12 @@ def test_node_is_shown_as_it_names_itself(
 def test_node_in_every_message(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
-    server.push(GROUP, r.web_resources("c1", upstream("a").port))
+    server.push(server.group, r.web_resources("c1", upstream("a").port))
     envoy = connect(variant, node_on_first_message_only=False).wait_live()
     port = envoy.wait_listener("web")
-    server.push(GROUP, r.web_resources("c2", upstream("b").port))
+    server.push(server.group, r.web_resources("c2", upstream("b").port))
     wait_body(port, "b")
-    server.wait_synced(GROUP, NODE)
+    server.wait_synced(server.group, server.node)
 
 
 @pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
@@ -142,8 +153,8 @@ def test_group_that_appears_later_is_served(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
     envoy = connect(variant)
-    wait_until(lambda: NODE in server.nodes(), "the node is known")
-    server.push(GROUP, r.web_resources("c1", upstream("a").port))
+    wait_until(lambda: server.node in server.nodes(), "the node is known")
+    server.push(server.group, r.web_resources("c1", upstream("a").port))
     wait_body(envoy.wait_live().wait_listener("web"), "a")
 
 
@@ -155,7 +166,7 @@ def test_group_named_like_the_node_wins(
     envoy = connect(variant).wait_live()
     port = envoy.wait_listener("web")
     wait_body(port, "default")
-    server.push(GROUP, r.web_resources("c1", upstream("by-cluster").port))
+    server.push(server.group, r.web_resources("c1", upstream("by-cluster").port))
     wait_body(port, "by-cluster")
-    server.push(NODE, r.web_resources("c1", upstream("by-id").port))
+    server.push(server.node, r.web_resources("c1", upstream("by-id").port))
     wait_body(port, "by-id")

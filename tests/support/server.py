@@ -15,6 +15,7 @@ from tests.support.process import DEADLINE_S, LOOPBACK, ChildProcess, free_port,
 
 Json = dict[str, Any]
 
+GROUP, NODE = "test", "envoy-1"
 SERVE = [sys.executable, "-m", "xds.cli.main", "serve"]
 REQUEST_TIMEOUT_S = 30.0
 
@@ -38,6 +39,8 @@ class ServerProcess:
         self.grpc_port = free_port()
         self.http_port = free_port()
         self.data = directory / "data"
+        self.group, self.node = GROUP, NODE  # of the test's Envoy; of each other ones where tests share a server
+        self._tests = 0
         self._directory = directory
         self._flags = tuple(flags)
         self._prefix = tuple(prefix)
@@ -75,6 +78,13 @@ class ServerProcess:
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
+
+    def begin_anew(self) -> None:
+        """Hand over to the next test: no group is left, and its group and node have names that nobody had before."""
+        for item in self.get("/groups")["items"]:
+            assert self.request("DELETE", f"/api/v1/groups/{item['group']}").is_success
+        self._tests += 1
+        self.group, self.node = f"{GROUP}-{self._tests}", f"{NODE}-{self._tests}"
 
     def __enter__(self) -> Self:
         return self.start()
