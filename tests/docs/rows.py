@@ -19,6 +19,7 @@ from tests.support.clone import ON_PATH, SERVE, Clone, Row
 from tests.support.process import LOOPBACK, REPOSITORY, child_environment, free_port, wait_until
 
 DEMO_TIMEOUT_S = 100
+COMMAND_EVERY_S = 0.5
 
 
 def make(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -102,7 +103,7 @@ def soon(*patterns: str) -> Row:
             output = clone.run(command)
             return all(re.search(pattern, output, re.MULTILINE) for pattern in patterns)
 
-        wait_until(matches, f"{command} shows {patterns}", detail=lambda: clone.run(command))
+        wait_until(matches, f"{command} shows {patterns}", detail=lambda: clone.run(command), every_s=COMMAND_EVERY_S)
 
     return tried
 

@@ -16,7 +16,7 @@ from tests.support.server import ServerProcess
 
 # A gRPC client doubles its wait before it connects again, and an old one takes seconds more to ACK.
 RECONNECT_S = 80.0
-GROUP = "test"
+GROUP = "test"  # where others use what is here, with a server of their own
 TARGET = "xds:///svc"
 OTHER = r.api_listener("other", r.rds("other"))
 
@@ -31,12 +31,26 @@ def service(cluster: str, port: int, **cluster_fields: Any) -> list[r.Json]:
     ]
 
 
+@pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    """The server that modules like this one share."""
+    shared_server.begin_anew()
+    return shared_server
+
+
 @pytest.fixture(params=["v3", "v2-transport"])
 def client(request: pytest.FixtureRequest, tmp_path: Path, server: ServerProcess, running: ExitStack) -> GrpcClient:
     """Today's gRPC, and 1.49.1 which speaks the v2 transport unless its bootstrap says ``xds_v3``."""
     old = request.param == "v2-transport"
-    bootstrap = grpc_bootstrap(server.grpc_port, features=() if old else ("xds_v3",))
+    names = {"node_id": server.node, "node_cluster": server.group}
+    bootstrap = grpc_bootstrap(server.grpc_port, **names, features=() if old else ("xds_v3",))
     return running.enter_context(GrpcClient(tmp_path, bootstrap, python=old_grpc_python() if old else None))
+
+
+# An old client polls every 10 s and waits long before it connects again: what it does then is left to the long tests.
+slow_if_old = pytest.mark.parametrize(
+    "client", ["v3", pytest.param("v2-transport", marks=pytest.mark.soak)], indirect=True
+)
 
 
 def backend(running: ExitStack, directory: Path, name: str) -> GrpcBackend:
@@ -48,16 +62,16 @@ def test_first_call_update_and_removal(
     tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
 ) -> None:
     a, b, c = (backend(running, tmp_path, name) for name in "abc")
-    server.push(GROUP, service("c1", a.port))
+    server.push(server.group, service("c1", a.port))
     client.wait_body(TARGET, "a")
-    server.push(GROUP, service("c1", b.port))
+    server.push(server.group, service("c1", b.port))
     client.wait_body(TARGET, "b")
-    server.push(GROUP, service("c2", c.port))
+    server.push(server.group, service("c2", c.port))
     client.wait_body(TARGET, "c")
     # LDS is full state: a removal is told by a response without the resource, were it empty.
-    server.push(GROUP, [OTHER])
+    server.push(server.group, [OTHER])
     client.wait_status(TARGET, "UNAVAILABLE")
-    server.push(GROUP, service("c1", a.port))
+    server.push(server.group, service("c1", a.port))
     client.wait_body(TARGET, "a")
 
 
@@ -65,29 +79,30 @@ def test_nack_keeps_the_last_good_state_and_the_fix_goes_through(
     tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
 ) -> None:
     a, b = (backend(running, tmp_path, name) for name in "ab")
-    server.push(GROUP, service("c1", a.port))
+    server.push(server.group, service("c1", a.port))
     client.wait_body(TARGET, "a")
-    server.push(GROUP, service("c1", a.port, lb_policy="MAGLEV"))
+    server.push(server.group, service("c1", a.port, lb_policy="MAGLEV"))
     # The old client reads its stream promptly only while a call waits, else by a poll every 10 s.
-    record = server.wait_nack("grpc-1", "clusters", meanwhile=lambda: client.call(TARGET))
+    record = server.wait_nack(server.node, "clusters", meanwhile=lambda: client.call(TARGET))
     assert "LB policy is not supported" in str(record)
     assert client.call(TARGET).body == "a"
-    server.push(GROUP, service("c1", b.port, lb_policy="MAGLEV"))
+    server.push(server.group, service("c1", b.port, lb_policy="MAGLEV"))
     client.wait_body(TARGET, "b")
-    server.push(GROUP, service("c1", a.port))
+    server.push(server.group, service("c1", a.port))
     client.wait_body(TARGET, "a")
-    server.wait_synced(GROUP, "grpc-1")
+    server.wait_synced(server.group, server.node)
 
 
+@slow_if_old
 def test_moves_between_clusters_lose_no_call(
     tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
 ) -> None:
     a, b = (backend(running, tmp_path, name) for name in "ab")
-    server.push(GROUP, service("c1", a.port))
+    server.push(server.group, service("c1", a.port))
     client.wait_body(TARGET, "a")
     for turn in range(4):
         cluster, port, name = [("c2", b.port, "b"), ("c1", a.port, "a")][turn % 2]
-        server.push(GROUP, service(cluster, port))
+        server.push(server.group, service(cluster, port))
         outcome = client.call(TARGET)
         while outcome.body != name:
             assert outcome.status == "OK", outcome
@@ -105,26 +120,27 @@ def test_targets_of_one_client_are_independent(
         r.eds_cluster("c2"),
         r.cluster_load_assignment("c2", b.port),
     ]
-    server.push(GROUP, [*service("c1", a.port), *second])
+    server.push(server.group, [*service("c1", a.port), *second])
     client.wait_body(TARGET, "a")
     client.wait_body("xds:///svc2", "b")
-    server.push(GROUP, second)
+    server.push(server.group, second)
     client.wait_status(TARGET, "UNAVAILABLE")
     assert client.call("xds:///svc2").body == "b"
 
 
+@slow_if_old
 def test_server_restart_does_not_disturb_calls(
     tmp_path: Path, server: ServerProcess, client: GrpcClient, running: ExitStack
 ) -> None:
     a, b = (backend(running, tmp_path, name) for name in "ab")
-    server.push(GROUP, service("c1", a.port))
+    server.push(server.group, service("c1", a.port))
     client.wait_body(TARGET, "a")
     server.kill()
     assert client.call(TARGET).body == "a"
     server.start()
-    server.wait_synced(GROUP, "grpc-1", RECONNECT_S)
+    server.wait_synced(server.group, server.node, RECONNECT_S)
     assert client.call(TARGET).body == "a"
-    server.push(GROUP, service("c1", b.port))
+    server.push(server.group, service("c1", b.port))
     client.wait_body(TARGET, "b")
 
 
@@ -133,16 +149,16 @@ def test_xds_enabled_server_serves_when_its_listener_comes(
 ) -> None:
     port = free_port()
     target = f"127.0.0.1:{port}"
-    bootstrap = grpc_bootstrap(server.grpc_port, node_id="grpc-server")
+    bootstrap = grpc_bootstrap(server.grpc_port, server.node, server.group)
     served = running.enter_context(XdsGrpcServer(tmp_path, bootstrap, "served", port))
     client = running.enter_context(GrpcClient(tmp_path))
     assert client.call(target, fresh=True).status == "UNAVAILABLE"
-    server.push(GROUP, [r.grpc_server_listener(port)])
+    server.push(server.group, [r.grpc_server_listener(port)])
     client.wait_body(target, "served", fresh=True)
     assert served.calls() == 1
-    server.push(GROUP, [r.grpc_server_listener(port, [r.deny_filter()])])
+    server.push(server.group, [r.grpc_server_listener(port, [r.deny_filter()])])
     client.wait_status(target, "PERMISSION_DENIED", fresh=True)
-    server.push(GROUP, [r.grpc_server_listener(port)])
+    server.push(server.group, [r.grpc_server_listener(port)])
     client.wait_body(target, "served", fresh=True)
-    server.push(GROUP, [OTHER])
+    server.push(server.group, [OTHER])
     client.wait_status(target, "UNAVAILABLE", fresh=True)

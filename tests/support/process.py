@@ -25,7 +25,7 @@ T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOOPBACK = "127.0.0.1"
 DEADLINE_S = 40.0
-POLL_INTERVAL_S = 0.01  # at first; what takes longer is looked at less often
+POLL_INTERVAL_S = 0.01
 LONGEST_POLL_INTERVAL_S = 0.05
 STOP_TIMEOUT_S = 10.0
 LOG_TAIL_BYTES = 4_000
@@ -34,16 +34,22 @@ PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 
 
 def wait_until(
-    condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S, detail: Callable[[], object] | None = None
+    condition: Callable[[], T],
+    what: str,
+    deadline_s: float = DEADLINE_S,
+    detail: Callable[[], object] | None = None,
+    every_s: float = POLL_INTERVAL_S,
 ) -> T:
     """Poll ``condition`` until it is true and return its value.
+
+    Every ``every_s`` at first; what takes longer is looked at less often.
 
     An ``OSError`` (refused, reset) counts as not yet. Raises ``AssertionError`` after ``deadline_s`` seconds, with
     what was waited for, the last value or error, and ``detail()``.
     """
     end = time.monotonic() + deadline_s
     last: object = None
-    interval_s = POLL_INTERVAL_S
+    interval_s = every_s
     while time.monotonic() < end:
         try:
             value = condition()
@@ -54,7 +60,7 @@ def wait_until(
                 return value
             last = value
         time.sleep(interval_s)
-        interval_s = min(interval_s * 1.25, LONGEST_POLL_INTERVAL_S)
+        interval_s = max(every_s, min(interval_s * 1.25, LONGEST_POLL_INTERVAL_S))
     extra = "" if detail is None else f"\n{detail()}"
     raise AssertionError(f"not within {deadline_s:g} s: {what}; last: {last!r}{extra}")
 

@@ -81,6 +81,8 @@ class ServerProcess:
 
     def begin_anew(self) -> None:
         """Hand over to the next test: no group is left, and its group and node have names that nobody had before."""
+        if not self.process.running:  # a test that ends it may have failed before it started it again
+            self.start()
         for item in self.get("/groups")["items"]:
             assert self.request("DELETE", f"/api/v1/groups/{item['group']}").is_success
         self._tests += 1
