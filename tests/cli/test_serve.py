@@ -52,14 +52,13 @@ def test_rest_and_metrics_share_the_http_port(tmp_path: Path, running: ExitStack
     assert server.metrics()['xds_server_snapshot_revision{group="edge"}'] == 1
 
 
-@pytest.mark.parametrize("body", ["json", "chunked"])
-def test_bodies_beyond_the_limit_are_refused(tmp_path: Path, running: ExitStack, body: str) -> None:
+def test_bodies_beyond_the_limit_are_refused(tmp_path: Path, running: ExitStack) -> None:
     limits = {"XDS_LIMITS__BODY_BYTES": "10000"}
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment=limits))
     url = f"http://{LOOPBACK}:{server.http_port}/api/v1/groups/edge/snapshot"
-    content = b"x" * 20_000 if body == "json" else (b"x" * 5_000 for _ in range(10))
     with plain_client() as client:
-        assert client.put(url, content=content, headers={"content-type": "application/json"}).status_code == 413
+        for content in (b"x" * 20_000, (b"x" * 5_000 for _ in range(10))):  # of a known length, and in chunks
+            assert client.put(url, content=content, headers={"content-type": "application/json"}).status_code == 413
     server.push("edge", [A])
 
 
