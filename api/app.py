@@ -46,8 +46,6 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     )
     app.state.services = services
     problem.install(app)
-    for router in (group_settings.router, assignments.router):
-        app.include_router(router, prefix=API_PREFIX, dependencies=[Depends(authorize)])
     for router in (
         groups.router,
         transactions.router,
@@ -62,6 +60,8 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     ):
         app.router.routes.extend(router.routes)
     app.include_router(health.router)
+    for router in (group_settings.router, assignments.router):
+        app.include_router(router, prefix=API_PREFIX, dependencies=[Depends(authorize)])
     app.router.routes.extend(extra_routes)
     describe(app, API_PREFIX)
     app.add_middleware(RawPath)  # innermost: what was added last is reached first
