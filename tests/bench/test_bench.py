@@ -22,7 +22,7 @@ BENCHES = {
         ["--resources", "20", "--streams", "2", "--rate", "20", "--seconds", "0.5"],
         ("all-new", "assignments-changed", "single"),
     ),
-    "bench.assignment_live": (["--phase-s", "3"], ("low", "high", "low-again", "killed")),
+    "bench.assignment_live": (["--phase-s", "1"], ("low", "high", "low-again", "killed")),
     "bench.assignment": (["--proxies", "20", "--only", "jump,zone_loss"], ("jump", "zone_loss")),
 }
 
