@@ -7,8 +7,8 @@ of it; nodes are in as many localities as endpoints are. ``--rps`` is what one n
 second most popular one gets half of what the first gets, the third a third, and so on. Several numbers, separated by
 commas, measure each.
 
-CPU is that from bytes to windows, the collector included, without the making of the reports: no two are the same.
-Memory is the resident set beyond that of a start, what was needed to read included.
+CPU is that from bytes to windows, the collector included. Another process makes the reports, as it is with proxies: no
+two are the same. Memory is the resident set beyond that of a start, what was needed to read included.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from xds.load.book import LoadBook
@@ -105,6 +107,23 @@ def reports_of(fleet: Fleet, rounds: int) -> Iterator[tuple[int, float, bytes]]:
             yield node, now, make_report(fleet, popularity, rng)
 
 
+def receive_reports(fleet: Fleet, rounds: int) -> Iterator[tuple[int, float, bytes]]:
+    """Those of `reports_of`, from a process of their own."""
+    processes = get_context("spawn")
+    reader, writer = processes.Pipe(duplex=False)
+    making = processes.Process(target=_send_reports, args=(writer, fleet, rounds))
+    making.start()
+    writer.close()
+    for _ in range(fleet.nodes * rounds):
+        yield reader.recv()
+    making.join()
+
+
+def _send_reports(writer: Connection, fleet: Fleet, rounds: int) -> None:
+    for report in reports_of(fleet, rounds):
+        writer.send(report)
+
+
 def measure(fleet: Fleet, rounds: int) -> Result:
     before = resident()
     book = LoadBook(INTERVAL_S)
@@ -112,7 +131,7 @@ def measure(fleet: Fleet, rounds: int) -> Result:
         where = locality_of(node % fleet.localities)
         book.opened(node, Node(f"node-{node}", locality=where), START_S + node / fleet.nodes * INTERVAL_S)
     spent_s: list[float] = []
-    for stream, now, data in reports_of(fleet, rounds):
+    for stream, now, data in receive_reports(fleet, rounds):
         began_at = time.process_time()
         book.add(stream, decode_load_request(data), now)
         spent_s.append(time.process_time() - began_at)

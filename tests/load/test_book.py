@@ -365,7 +365,7 @@ def test_localities_may_be_written_in_several_ways(book: Books) -> None:
     cluster = wire_pb2.ClusterTally(
         cluster_name=b"web", upstream_locality_stats=[turned], load_report_interval=b"\x08\x0a"
     )
-    data = wire_pb2.LoadTally(cluster_stats=[cluster]).SerializeToString()
+    data = wire_pb2.LoadTally(cluster_stats=[cluster.SerializeToString()]).SerializeToString()
     book.add(1, decode_load_request(data), T0 + 10)
     book.tell(1, 20, stats("web", row(Locality("r", "a"), issued=1)))
     (told,) = found(book, 20).rows

@@ -6,15 +6,20 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.load.reports import T0, Books, encode, row, stats
+from tests.support.examples import examples
 from xds.load.bounds import MINUTES, SECONDS
 from xds.load.history import History, edge_of
+from xds.load.service import counts_of
+from xds.model.load_report import ClusterLoad
 from xds.model.node import Locality
 from xds.proto import wire_pb2
-from xds.protocol.load_wire import COUNTER_LIMIT, LoadRequest, decode_load_request, locality_of
+from xds.protocol.lanes import unpack
+from xds.protocol.load_tally import COUNTER_LIMIT, NotTalliedError, Tally, interval_of, names_of
+from xds.protocol.load_wire import LoadRequest, decode_load_request, load_of, locality_of
 
 ZONES = [Locality("r", zone) for zone in "ab"]
 CLUSTERS = ["c1", "c2", "c3"]
@@ -105,7 +110,7 @@ def tell(
 
 
 @given(steps, st.sampled_from([1, 7, 30, 100]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_windows_gauges_and_totals_are_those_of_the_model(
     script: list[tuple[str, float, object]], window_s: int
 ) -> None:
@@ -131,7 +136,7 @@ def test_windows_gauges_and_totals_are_those_of_the_model(
 
 
 @given(steps)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_count_is_lost_or_made(script: list[tuple[str, float, object]]) -> None:
     """All ways to look at it come to the same: totals by pair, by node, and the windows of an hour."""
     book, model = Books(), Model()
@@ -165,7 +170,7 @@ def issued_by_nodes(book: Books, cluster: str, now: float) -> int:
         st.tuples(st.integers(0, 90), st.sampled_from([1, 5, 10, 10, 10, 30, 200]), st.integers(1, 50)), max_size=60
     )
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_history_is_the_sum_of_its_parts(told: list[tuple[int, int, int]]) -> None:
     history, now = History(1), 10_000
     for wait, length, count in told:
@@ -201,20 +206,36 @@ def cluster_stats(draw: st.DrawFn) -> wire_pb2.ClusterStats:
 
 
 @given(st.lists(cluster_stats(), max_size=5))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_counting_and_values_tell_the_same_of_a_report(clusters: list[wire_pb2.ClusterStats]) -> None:
     """The fast reading refuses what the other refuses, and has the same counters."""
     request: LoadRequest = decode_load_request(encode(*clusters))
-    read = list(request.tallies())
-    assert sum(each is None for each in read) == request.refused
-    for each, load in zip([each for each in read if each is not None], request.loads, strict=True):
-        if not isinstance(each, tuple):
-            assert each == load
-            continue
-        cluster, service_name, interval_s, dropped, localities = each
-        assert (cluster, service_name, interval_s, dropped) == (
-            load.cluster, load.service_name, load.interval_s, load.dropped,
-        )  # fmt: skip
-        assert [(locality_of(where), *told) for where, *told in localities] == [
-            (told.locality, *told.traffic) for told in load.localities
-        ]
+    loads = []
+    for each in request.tallies():
+        if isinstance(each, bytes):
+            loads.append(load_of(each))
+        else:
+            loads.append(tallied(*each))
+    assert tuple(load for load in loads if load is not None) == request.loads
+    assert loads.count(None) == request.refused
+
+
+def tallied(stats: bytes, names: bytes, interval: bytes, tally: Tally) -> ClusterLoad | None:
+    """Tells what the tally does not have as the other reading has it."""
+    load = load_of(stats)
+    try:
+        known = *names_of(names), interval_of(interval)
+    except NotTalliedError:
+        return load
+    assert load is not None
+    assert known == (load.cluster, load.service_name, load.interval_s)
+    traffic = [told.traffic for told in load.localities]
+    sums = [sum(getattr(told, name) for told in traffic) for name in ("successes", "errors", "issued")]
+    layout = tally.layout
+    assert unpack(tally.sums, 4) == [*sums, load.dropped]
+    assert tally.dropped == load.dropped
+    assert unpack(tally.counters, 1) == [1]
+    assert list(counts_of(layout, tally.counters)) == [told[:3] for told in traffic]
+    assert unpack(tally.in_progress, len(layout)) == [told.in_progress for told in traffic]
+    assert list(map(locality_of, layout)) == [told.locality for told in load.localities]
+    return load

@@ -67,10 +67,8 @@ TALLIES = {
     "LoadTally": "LoadStatsRequest",
     "ClusterTally": "ClusterStats",
     "LocalityTally": "UpstreamLocalityStats",
-    "ClusterPieces": "LoadStatsRequest",
 }
 UNTALLIED = {
-    "ClusterPieces": {"node"},
     "LocalityTally": {"total_active_connections", "total_fail_connections", "total_new_connections"},
 }
 V2_ONLY = {("Node", "build_version")}

@@ -23,14 +23,8 @@ from xds.protocol.load_stream import (
     LoadRestart,
     LoadSettings,
 )
-from xds.protocol.load_wire import (
-    CATEGORIES_LIMIT,
-    COUNTER_LIMIT,
-    ENDPOINTS_LIMIT,
-    LOCALITIES_LIMIT,
-    NAME_LIMIT,
-    decode_load_request,
-)
+from xds.protocol.load_tally import COUNTER_LIMIT, LOCALITIES_LIMIT, NAME_LIMIT
+from xds.protocol.load_wire import CATEGORIES_LIMIT, ENDPOINTS_LIMIT, decode_load_request
 
 
 class Client:

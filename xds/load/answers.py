@@ -23,12 +23,11 @@ from xds.load.figures import (
     Row,
     Series,
     SourceDemand,
-    Totals,
 )
-from xds.load.reporter import Account, Reporter
+from xds.load.reporter import Account, Reporter, totals_of
 from xds.load.service import Service
 from xds.load.shelf import Shelf
-from xds.load.window import Window
+from xds.load.window import Reading
 from xds.model.load_report import ClusterLoad, Metric
 from xds.model.node import Locality
 
@@ -80,7 +79,7 @@ class Answers:
             return []
         step = _step(span, step_s)
         begins = range(span.begin, span.end, step)
-        lines: dict[tuple[Locality | None, Locality | None, str], list[Window]] = defaultdict(list)
+        lines: dict[tuple[Locality | None, Locality | None, str], list[Reading]] = defaultdict(list)
         for service in self._shelf.of_cluster(cluster):
             for target, address, window in service.traffic():
                 if bool(address) == (by == "endpoint"):
@@ -107,7 +106,9 @@ class Answers:
     def pair_totals(self) -> Iterator[PairTotals]:
         found: dict[tuple[str, Locality], list[int]] = {}
         for service in self._shelf:
-            for target, window in list(service.targets.items()):
+            for target, address, window in service.traffic():
+                if address:
+                    continue
                 counts = found.setdefault((service.cluster, target), [0, 0, 0, 0])
                 found[service.cluster, target] = list(map(add, counts, (*window.totals, window.in_progress)))
         for (cluster, target), counts in found.items():
@@ -130,23 +131,21 @@ class Answers:
     def _node_row(self, account: Account, services: list[Service]) -> Row | None:
         """None for a node that is gone, or never named the cluster."""
         streams = [self._streams[stream] for stream in list(account.streams) if stream in self._streams]
-        totals = [0.0] * 4
+        total = 0
         loads: list[ClusterLoad] = []
         reported = 0.0
         for service in services:
-            totals = list(map(add, totals, account.total(service)))
+            total += account.total(service)
             for stream in streams:
-                totals = list(map(add, totals, stream.total(service)))
+                total += stream.total(service)
                 load = stream.load(service)
                 if load is not None:
                     loads.append(load)
                     reported = max(reported, stream.reported)
-        if not streams or not (loads or any(totals)):
+        if not streams or not (loads or total):
             return None
-        return Row(
-            _latest(loads), 0.0, account.node.locality, node=account.node.id, totals=Totals(*map(int, totals)),
-            reported=reported,
-        )  # fmt: skip
+        figures, totals = _latest(loads), totals_of(total)
+        return Row(figures, 0.0, account.node.locality, node=account.node.id, totals=totals, reported=reported)
 
 
 def _sorted(sums: Sums) -> list[tuple[Key, list[float]]]:
@@ -270,7 +269,7 @@ def _step(span: Span, step_s: float) -> int:
     return step if span.seconds <= SECONDS else -(-step // _MINUTE_S) * _MINUTE_S
 
 
-def _point(windows: list[Window], begin: int, end: int) -> Point:
+def _point(windows: list[Reading], begin: int, end: int) -> Point:
     counts = [0.0] * 3
     for window in windows:
         counts = list(map(add, counts, window.sum(begin, end)))

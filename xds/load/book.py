@@ -117,7 +117,7 @@ class LoadBook:
         overdue = now - self._overdue_s
         if counting.order:
             page = reporter.turn_page(counting.order)
-            reporter.account.put_aside(page.take(counting.order, counting.counts).items())
+            reporter.account.put_aside(page.take(counting.order, counting.sums).items())
             page.reported = now
             self._keep_bytes(page, report)
         for first, page in list(reporter.pages.items()):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 SECONDS = 120  # for which reports are kept by the second
 MINUTES = 62  # an hour, wherever in a minute it begins, and what comes late
 ODD_REPORTS = 16  # kept apart in a window
+LAYOUTS_LIMIT = 64  # in which localities come, known to a service; others take longer to count
 WINDOW_LIMIT_S = 3_600.0
 POINTS_LIMIT = 720  # of a series
 

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from itertools import islice
 
 from xds.load.figures import UNCATEGORISED, Taken
 from xds.load.history import edge_of
-from xds.load.reporter import Counts, Gauge, Reporter
-from xds.load.service import Service
+from xds.load.reporter import Reporter
+from xds.load.service import Service, Windows, counts_of
 from xds.load.shelf import Shelf
 from xds.load.window import Window, span_of
 from xds.model.load_report import ClusterLoad, LocalityLoad, Metric, Traffic
 from xds.model.node import Locality
-from xds.protocol.load_wire import ClusterTally, LoadRequest
+from xds.protocol.lanes import pack
+from xds.protocol.load_tally import ClusterTally, Layout, NotTalliedError, interval_of, names_of
+from xds.protocol.load_wire import LoadRequest, load_of, locality_of
+
+Gauge = list[tuple[Window, int]]  # what is in progress
 
 CLUSTERS_AT_ONCE = 64  # a millisecond, when each is counted into windows that nobody has touched for long
 METRIC_LIMIT = 1e100  # sums of thousands of these are still numbers
 
 
 class Counting:
-    """The state of counting one report of an open stream."""
+    """The state of counting one report of an open stream.
+
+    ``order`` is what each cluster's report was counted for, None for one that was not; ``sums`` are those of its tally.
+    ``longest_s`` is the longest interval.
+    """
 
     __slots__ = (
         "_by",
-        "_counts",
-        "_gauges",
         "_localities",
         "_now",
-        "_order",
-        "_services",
         "_shelf",
         "_spans",
         "left_out",
+        "longest_s",
+        "order",
         "refused",
+        "sums",
     )
 
     def __init__(self, shelf: Shelf, by: Reporter, now: float) -> None:
@@ -40,106 +48,107 @@ class Counting:
         self._shelf = shelf
         self._by = by
         self._now = now
-        self._services, self._gauges = by.services, by.gauges
-        self._order: list[Service | None] = []
-        self._counts: list[Counts] = []
-        self._spans: dict[float, int] = {}
+        self.order: list[Service | None] = []
+        self.sums: list[int] = []
+        self._spans: dict[bytes, int] = {}
+        self.longest_s = 0.0
         self._localities = self.left_out = self.refused = 0
 
     def steps(self, report: LoadRequest) -> Generator[None]:
         """Count; pauses between some clusters."""
-        for at, cluster in enumerate(report.tallies(), 1):
-            if at > self._shelf.bounds.clusters:
-                self._leave_out("clusters", report.reports - at + 1)
-                return
-            if isinstance(cluster, tuple):
-                self._count_tally(cluster)
-            elif cluster is None:
-                self.refused += 1
-                self._pass()
-            else:
-                self._count_load(cluster)
-            if not at % CLUSTERS_AT_ONCE:
+        tallies, room = report.tallies(), self._shelf.bounds.clusters
+        while batch := list(islice(tallies, min(room, CLUSTERS_AT_ONCE))):
+            self._count(batch)
+            room -= len(batch)
+            if len(batch) == CLUSTERS_AT_ONCE:
                 yield
-
-    @property
-    def order(self) -> list[Service | None]:
-        """What each cluster's report was counted for; None for one that was not."""
-        return self._order
-
-    @property
-    def counts(self) -> list[Counts]:
-        """Of each cluster: successes, errors, issued, dropped."""
-        return self._counts
-
-    @property
-    def longest_s(self) -> float:
-        """The longest interval."""
-        return max(self._spans, default=0.0)
+        if len(self.order) < report.reports:
+            self._leave_out("clusters", report.reports - len(self.order))
 
     def taken(self) -> Taken:
         return Taken(
-            clusters=len(self._order) - self._order.count(None),
+            clusters=len(self.order) - self.order.count(None),
             localities=self._localities,
             refused=self.refused,
             left_out=self.left_out,
         )
 
-    def _count_tally(self, tally: ClusterTally) -> None:
+    def _count(self, batch: Iterable[ClusterTally | bytes]) -> None:
         """The hot path: a fleet has hundreds of thousands of localities to tell of each second."""
-        cluster, service_name, interval_s, dropped, localities = tally
-        service = self._services.get((cluster, service_name)) or self._make(cluster, service_name)
-        if service is None:
+        services, spans, gauges = self._by.services.named, self._spans, self._by.gauges
+        for cluster in batch:
+            if isinstance(cluster, bytes):
+                self._count_whole(cluster)
+                continue
+            stats, names, interval, (layout, counters, in_progress, sums, dropped) = cluster
+            service, span = services.get(names), spans.get(interval)
+            if service is None or span is None:
+                try:
+                    span, service = self._span(interval_of(interval), interval), self._named(names)
+                except NotTalliedError:
+                    self._count_whole(stats)
+                    continue
+                if service is None:
+                    self._pass()
+                    continue
+            service.reported = self._now
+            if service.span != span:
+                service.turn(span)
+            known = service.known.get(layout)
+            if known is None:
+                windows = self._count_apart(service, layout, counters)
+            else:
+                known.counters += counters
+                windows = known.windows
+            self.order.append(service)
+            self.sums.append(sums)
+            self._localities += len(layout)
+            if in_progress or service in gauges:
+                self._by.set_gauge(service, windows, in_progress, self._now)
+            if dropped:
+                self._count_drops(service, span, {}, dropped)
+
+    def _count_whole(self, stats: bytes) -> None:
+        """A report that is not for tallies."""
+        load = load_of(stats)
+        if load is None:
+            self.refused += 1
             self._pass()
-            return
-        service.reported = self._now
-        span = self._spans.get(interval_s) or self._span(interval_s)
-        known = service.known
-        gauge: Gauge | None = None
-        successes = errors = issued = 0
-        for where, succeeded, failed, begun, underway in localities:
-            try:
-                window = known[where]
-            except KeyError:
-                window = self._named(service, where)
-            if window.span != span:
-                window.turn(span)
-            window.successes += succeeded
-            successes += succeeded
-            window.issued += begun
-            issued += begun
-            if failed:
-                window.errors += failed
-                errors += failed
-            if underway:
-                if gauge is None:
-                    gauge = []
-                gauge.append((window, underway))
-        self._order.append(service)
-        self._counts.append((successes, errors, issued, dropped))
-        self._localities += len(localities)
-        if gauge is not None or service in self._gauges:
-            self._by.set_gauge(service, gauge or [], self._now)
-        if dropped:
-            self._count_drops(service, span, {}, dropped)
+        else:
+            self._count_load(load)
+
+    def _count_apart(self, service: Service, layout: Layout, counters: int) -> Windows:
+        """A layout that the service does not know yet, or that a bound keeps out. Returns its windows.
+
+        Those that a bound does not allow are none of the service's.
+        """
+        found = [self._shelf.target(self._by, service, locality_of(where), self._now) for where in layout]
+        windows = tuple(window or Window() for window in found)
+        for window, counts in zip(windows, counts_of(layout, counters), strict=True):
+            window.add(service.span, counts)
+        if None in found:
+            self.left_out += found.count(None)
+        else:
+            service.learn(layout, windows)
+        return windows
 
     def _count_load(self, load: ClusterLoad) -> None:
-        key = load.cluster, load.service_name
-        service = self._services.get(key) or self._make(*key)
-        traffic = [each.traffic for each in load.localities]
-        successes, errors, issued, _ = map(sum, zip(*traffic, strict=True)) if traffic else (0, 0, 0, 0)
+        service = self._service(load.cluster, load.service_name)
         if service is None:
             self._pass()
             return
-        self._order.append(service)
-        self._counts.append((successes, errors, issued, load.dropped))
+        traffic = [each.traffic for each in load.localities]
+        successes, errors, issued, _ = map(sum, zip(*traffic, strict=True)) if traffic else (0, 0, 0, 0)
+        self.order.append(service)
+        self.sums.append(pack((successes, errors, issued, load.dropped)))
         service.reported = self._now
-        span = self._spans.get(load.interval_s) or self._span(load.interval_s)
+        span = self._span(load.interval_s)
         gauge: Gauge = []
         for each in load.localities:
             self._count_locality(service, span, each, gauge)
         self._localities += len(load.localities)
-        self._by.set_gauge(service, gauge, self._now)
+        windows, in_progress = zip(*gauge, strict=True) if gauge else ((), ())
+        self._by.set_gauge(service, windows, pack(in_progress), self._now)
         self._count_drops(service, span, load.drops, load.uncategorised)
 
     def _count_locality(self, service: Service, span: int, load: LocalityLoad, gauge: Gauge) -> None:
@@ -157,11 +166,7 @@ class Counting:
         if window is None:
             self.left_out += 1
             return False
-        if window.span != span:
-            window.turn(span)
-        window.successes += traffic.successes
-        window.errors += traffic.errors
-        window.issued += traffic.issued
+        window.add(span, traffic[:3])
         if traffic.in_progress:
             gauge.append((window, traffic.in_progress))
         return True
@@ -190,25 +195,28 @@ class Counting:
 
     def _pass(self) -> None:
         """A cluster's report is not counted."""
-        self._order.append(None)
-        self._counts.append((0, 0, 0, 0))
+        self.order.append(None)
+        self.sums.append(0)
 
-    def _named(self, service: Service, where: bytes) -> Window:
-        """A window that is none of the service's where a bound does not allow another."""
-        window = self._shelf.named(self._by, service, where, self._now)
-        if window is None:
-            self.left_out += 1
-        return window or Window()
+    def _named(self, names: bytes) -> Service | None:
+        """Known by these bytes from now on. Raises ``NotTalliedError``."""
+        service = self._service(*names_of(names))
+        if service is not None:
+            self._by.services.named[names] = service
+        return service
 
-    def _make(self, cluster: str, service_name: str) -> Service | None:
+    def _service(self, cluster: str, service_name: str) -> Service | None:
         service = self._shelf.service(self._by, cluster, service_name, self._now)
         if service is None:
             self.left_out += 1
         return service
 
-    def _span(self, interval_s: float) -> int:
-        """Clusters of one report differ by microseconds, if at all."""
-        span = self._spans[interval_s] = span_of(edge_of(self._now), interval_s)
+    def _span(self, interval_s: float, interval: bytes | None = None) -> int:
+        """Known by the bytes of the interval from now on: clusters of one report differ by microseconds, if at all."""
+        self.longest_s = max(self.longest_s, interval_s)
+        span = span_of(edge_of(self._now), interval_s)
+        if interval is not None:
+            self._spans[interval] = span
         return span
 
     def _leave_out(self, bound: str, count: int) -> None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from operator import add
 
 from xds.load.figures import Totals
-from xds.load.service import Service
-from xds.load.window import Window
+from xds.load.service import Service, SourceServices, Windows
 from xds.model.load_report import ClusterLoad
 from xds.model.node import Node
+from xds.protocol.lanes import unpack
 from xds.protocol.load_wire import load_at
 
-Counts = tuple[int, int, int, int]  # successes, errors, issued, dropped
-Gauge = list[tuple[Window, int]]
-_COLUMNS = 4
+_NO_GAUGE: tuple[float, Windows, int] = 0.0, (), 0
 
 
 class Page:
-    """The clusters of one report, in its order, and what was counted of each, ever: flat, as there are a million.
+    """The clusters of one report, in its order, and what was counted of each, ever: as lanes, as there are a million.
 
     A client names its clusters in the same order again and again. ``None`` stands for one that is not counted.
     ``data`` is the latest report as it came, empty where it is not kept.
@@ -31,25 +28,22 @@ class Page:
         self.order: list[Service | None] = []
         self.data = b""
         self.reported = 0.0
-        self._totals = [array("d") for _ in range(_COLUMNS)]
+        self._totals: list[int] = []
 
-    def take(self, order: list[Service | None], counts: list[Counts]) -> dict[Service, list[float]]:
+    def take(self, order: list[Service | None], sums: list[int]) -> dict[Service, int]:
         """Add what a report counts. Returns the totals of what it names no longer."""
         gone = self._arrange(order) if order != self.order else {}
-        self._totals = [
-            array("d", map(add, totals, column))
-            for totals, column in zip(self._totals, zip(*counts, strict=True), strict=True)
-        ]
+        self._totals = list(map(add, self._totals, sums))
         return gone
 
-    def totals(self) -> Iterator[tuple[Service, list[float]]]:
-        for service, *counts in zip(self.order, *self._totals, strict=True):
+    def totals(self) -> Iterator[tuple[Service, int]]:
+        for service, total in zip(self.order, self._totals, strict=True):
             if service is not None:
-                yield service, counts
+                yield service, total
 
-    def total(self, service: Service) -> list[float]:
+    def total(self, service: Service) -> int:
         at = self._place(service)
-        return [0.0] * _COLUMNS if at is None else [totals[at] for totals in self._totals]
+        return 0 if at is None else self._totals[at]
 
     def load(self, service: Service) -> ClusterLoad | None:
         """What the latest report says of a service; None where it does not name it, or is not kept."""
@@ -62,16 +56,13 @@ class Page:
         except ValueError:
             return None
 
-    def _arrange(self, order: list[Service | None]) -> dict[Service, list[float]]:
-        before: dict[Service, list[float]] = {}
-        for service, counts in self.totals():
-            known = before.setdefault(service, counts)
-            if known is not counts:  # named twice in one report
-                before[service] = list(map(add, known, counts))
-        zero = [0.0] * _COLUMNS
-        rows = [zero if service is None else before.pop(service, zero) for service in order]
+    def _arrange(self, order: list[Service | None]) -> dict[Service, int]:
+        before: dict[Service, int] = {}
+        for service, total in self.totals():
+            before[service] = before.get(service, 0) + total  # it may be named twice in one report
+        totals = [0 if service is None else before.pop(service, 0) for service in order]
         self._name(order)
-        self._totals = [array("d", column) for column in zip(*rows, strict=True)]
+        self._totals = totals
         return before
 
     def _name(self, order: list[Service | None]) -> None:
@@ -111,12 +102,11 @@ class Account:
         self.since = now
         self.streams: set[int] = set()
         self.resting: list[Page] = []
-        self.aside: dict[Service, list[float]] = {}
+        self.aside: dict[Service, int] = {}
 
-    def put_aside(self, totals: Iterable[tuple[Service, list[float]]]) -> None:
-        for service, counts in totals:
-            known = self.aside.get(service)
-            self.aside[service] = counts if known is None else list(map(add, known, counts))
+    def put_aside(self, totals: Iterable[tuple[Service, int]]) -> None:
+        for service, total in totals:
+            self.aside[service] = self.aside.get(service, 0) + total
 
     def rest(self, page: Page, limit: int) -> None:
         page.rest()
@@ -133,12 +123,9 @@ class Account:
                 return page
         return Page()
 
-    def total(self, service: Service) -> list[float]:
+    def total(self, service: Service) -> int:
         """Without what the pages of open streams count."""
-        found = list(self.aside.get(service, [0.0] * _COLUMNS))
-        for page in list(self.resting):
-            found = list(map(add, found, page.total(service)))
-        return found
+        return self.aside.get(service, 0) + sum(page.total(service) for page in list(self.resting))
 
 
 class Reporter:
@@ -154,30 +141,35 @@ class Reporter:
         self.account = account
         self.node = account.node
         self.source = account.node.locality
-        self.services: dict[tuple[str, str], Service] = {}  # of the locality, by cluster and service name
+        self.services = SourceServices()  # those of the locality, shared with its other streams
         self.opened = self.reached = now
         self.reported = self.interval_s = 0.0
         self.reports = self.refused = self.left_out = 0
         self.made, self.made_since = 0, now
         self.pages: dict[Service | None, Page] = {}  # by the first cluster
-        self.gauges: dict[Service, tuple[float, Gauge]] = {}
+        self.gauges: dict[Service, tuple[float, Windows, int]] = {}  # when, and what was told to be in progress
 
-    def set_gauge(self, service: Service, gauge: Gauge, now: float) -> None:
+    def set_gauge(self, service: Service, windows: Windows, lanes: int, now: float) -> None:
         """What is in progress towards a cluster now, in place of what was."""
-        self.drop_gauge(service)
-        if gauge:
-            self.gauges[service] = now, gauge
-            for window, count in gauge:
-                window.in_progress += count
+        _, windows_before, before = self.gauges.get(service, _NO_GAUGE)
+        if windows_before is windows:
+            if lanes != before:
+                service.change_gauge(windows, lanes - before)
+        else:
+            if before:
+                service.change_gauge(windows_before, -before)
+            service.change_gauge(windows, lanes)
+        if lanes:
+            self.gauges[service] = now, windows, lanes
+        else:
+            self.gauges.pop(service, None)
 
     def drop_gauge(self, service: Service) -> None:
-        _, gauge = self.gauges.pop(service, (0.0, ()))
-        for window, count in gauge:
-            window.in_progress -= count
+        self.set_gauge(service, (), 0, 0.0)
 
     def drop_gauges(self, before: float) -> None:
         """Those that no report repeated: clients do not name what has nothing in progress."""
-        for service in [service for service, (reported, _) in self.gauges.items() if reported < before]:
+        for service in [service for service, (reported, *_) in self.gauges.items() if reported < before]:
             self.drop_gauge(service)
 
     def turn_page(self, order: list[Service | None]) -> Page:
@@ -194,11 +186,8 @@ class Reporter:
         self.account.put_aside(page.totals())
         return page
 
-    def total(self, service: Service) -> list[float]:
-        found = [0.0] * _COLUMNS
-        for page in list(self.pages.values()):
-            found = list(map(add, found, page.total(service)))
-        return found
+    def total(self, service: Service) -> int:
+        return sum(page.total(service) for page in list(self.pages.values()))
 
     def load(self, service: Service) -> ClusterLoad | None:
         """What the stream said of a service last."""
@@ -208,5 +197,6 @@ class Reporter:
         return None
 
 
-def as_totals(counts: Sequence[float]) -> Totals:
-    return Totals(*map(int, counts))
+def totals_of(sums: int) -> Totals:
+    """Of sums as tallies have them."""
+    return Totals(*unpack(sums, 4))

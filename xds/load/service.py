@@ -2,55 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 
-from xds.load.window import Counter, Window
+from xds.load.bounds import LAYOUTS_LIMIT
+from xds.load.window import NOTHING, Counter, Counts, Reading, Window
 from xds.model.node import Locality
+from xds.protocol.lanes import unpack
+from xds.protocol.load_tally import Layout
+
+Windows = tuple[Window, ...]
+
+
+class Known:
+    """What the reports of a layout are added to, and the windows that it goes to."""
+
+    __slots__ = ("counters", "windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self.counters = 0
+        self.windows = windows
 
 
 class Service:
-    """``known`` has the windows of ``targets`` once more, by serialized localities: how reports name them.
+    """What is counted: in windows of ``targets`` and of endpoints (by locality and address), metrics (by locality,
+    address or empty, and name) and drops (by category).
 
-    Endpoints are by (locality, address), metrics by (locality, address or empty, name), drops by category. ``pages``
-    counts the streams whose latest report names this (see `xds.load.reporter`), ``reported`` is when one did last.
+    Reports are added as lanes (`xds.protocol.lanes`) to the layouts that are ``known``, all of one ``span``, as the
+    reports of a second are in a fleet, so that windows are touched once for all of them. ``pages`` counts the streams
+    whose latest report names this (see `xds.load.reporter`), ``reported`` is when one did last.
     """
 
     __slots__ = (
-        "cluster", "drops", "endpoints", "known", "metrics", "pages", "reported", "service_name", "source", "targets",
+        "_in_progress", "cluster", "drops", "endpoints", "known", "metrics", "pages", "reported", "service_name",
+        "source", "span", "targets",
     )  # fmt: skip
 
     def __init__(self, cluster: str, service_name: str, source: Locality) -> None:
         self.cluster = cluster
         self.service_name = service_name
         self.source = source
-        self.known: dict[bytes, Window] = {}
         self.targets: dict[Locality, Window] = {}
         self.endpoints: dict[tuple[Locality, str], Window] = {}
         self.metrics: dict[tuple[Locality, str, str], Counter] = {}
         self.drops: dict[str, Counter] = {}
         self.pages = 0
         self.reported = 0.0
+        self.span = 0
+        self.known: dict[Layout, Known] = {}
+        self._in_progress: dict[Windows, int] = {}
 
     @property
     def windows(self) -> int:
         return len(self.targets) + len(self.endpoints) + len(self.metrics) + len(self.drops)
 
-    def traffic(self) -> Iterator[tuple[Locality, str, Window]]:
-        """Target, address (empty for all of a locality), window; a copy, as reports may come meanwhile."""
+    def turn(self, span: int) -> None:
+        """What is open goes to the windows; what comes now is of another span."""
+        for layout, known in self.known.items():
+            if known.counters:
+                for window, counts in zip(known.windows, counts_of(layout, known.counters), strict=True):
+                    window.add(self.span, counts)
+                known.counters = 0
+        self.span = span
+
+    def learn(self, layout: Layout, windows: Windows) -> None:
+        """Sum the reports of a layout from now on; there may be so many."""
+        if len(self.known) < LAYOUTS_LIMIT:
+            self.known[layout] = Known(windows)
+
+    def change_gauge(self, windows: Windows, lanes: int) -> None:
+        """By how much more, or less, is in progress towards each of some windows."""
+        lanes += self._in_progress.get(windows, 0)
+        if lanes:
+            self._in_progress[windows] = lanes
+        else:
+            self._in_progress.pop(windows, None)
+
+    def traffic(self) -> Iterator[tuple[Locality, str, Reading]]:
+        """Target, address (empty for all of a locality), what was counted; a copy, as reports may come meanwhile."""
+        span, counts, in_progress = self.span, self._open_counts(), self._gauges()
         for target, window in list(self.targets.items()):
-            yield target, "", window
+            yield target, "", Reading(window, span, counts.get(window, NOTHING), in_progress.get(window, 0))
         for (target, address), window in list(self.endpoints.items()):
-            yield target, address, window
+            yield target, address, Reading(window, span, in_progress=in_progress.get(window, 0))
 
     def forget_before(self, edge: int) -> None:
         """Drop the windows that nobody reported since."""
-        self.targets = {key: window for key, window in self.targets.items() if _is_alive(window, edge)}
-        self.endpoints = {key: window for key, window in self.endpoints.items() if _is_alive(window, edge)}
+        self.turn(self.span)
+        busy = self._gauges().keys()
+        self.targets = {key: window for key, window in self.targets.items() if window.last >= edge or window in busy}
+        self.endpoints = {
+            key: window for key, window in self.endpoints.items() if window.last >= edge or window in busy
+        }
         self.metrics = {key: counter for key, counter in self.metrics.items() if counter.last >= edge}
         self.drops = {key: counter for key, counter in self.drops.items() if counter.last >= edge}
-        kept = {id(window) for window in self.targets.values()}
-        self.known = {key: window for key, window in self.known.items() if id(window) in kept}
+        kept = set(self.targets.values())
+        self.known = {layout: known for layout, known in self.known.items() if kept.issuperset(known.windows)}
+
+    def _open_counts(self) -> dict[Window, Counts]:
+        found: dict[Window, Counts] = {}
+        for layout, known in list(self.known.items()):
+            for window, counts in zip(known.windows, counts_of(layout, known.counters), strict=True):
+                successes, errors, issued = found.get(window, NOTHING)
+                found[window] = successes + counts[0], errors + counts[1], issued + counts[2]
+        return found
+
+    def _gauges(self) -> dict[Window, int]:
+        """Of the windows towards which anything is in progress."""
+        found: dict[Window, int] = defaultdict(int)
+        for windows, lanes in list(self._in_progress.items()):
+            for window, count in zip(windows, unpack(lanes, len(windows)), strict=True):
+                if count:
+                    found[window] += count
+        return found
 
 
-def _is_alive(window: Window, edge: int) -> bool:
-    return window.last >= edge or window.in_progress > 0
+class SourceServices:
+    """Those of one source locality by (cluster, service name), and by both as reports have them."""
+
+    __slots__ = ("by_key", "named")
+
+    def __init__(self) -> None:
+        self.by_key: dict[tuple[str, str], Service] = {}
+        self.named: dict[bytes, Service] = {}
+
+    def forget(self, is_idle: Callable[[Service], bool]) -> None:
+        self.by_key = {key: service for key, service in self.by_key.items() if not is_idle(service)}
+        kept = set(self.by_key.values())
+        self.named = {names: service for names, service in self.named.items() if service in kept}
+
+
+def counts_of(layout: Layout, counters: int) -> Iterator[Counts]:
+    """Those of a tally, or of several, by place in their layout."""
+    _, *counts = unpack(counters, 1 + 3 * len(layout))
+    return zip(counts[::3], counts[1::3], counts[2::3], strict=True)

@@ -9,12 +9,10 @@ from xds.load.bounds import IDLE_S, IDLE_WHEN_FULL_S, SWEEP_S, SWEEP_WHEN_FULL_S
 from xds.load.figures import UNCATEGORISED
 from xds.load.history import edge_of
 from xds.load.reporter import Reporter
-from xds.load.service import Service
+from xds.load.service import Service, SourceServices
 from xds.load.window import Counter, Window
 from xds.model.node import Locality
-from xds.protocol.load_wire import locality_of
 
-Services = dict[tuple[str, str], Service]
 _MADE_IN_S = 3_600.0
 
 
@@ -26,7 +24,7 @@ class Shelf:
         self.left_out: Counts[str] = Counts()
         self.services = 0
         self.windows = 0
-        self._sources: dict[Locality, Services] = {}
+        self._sources: dict[Locality, SourceServices] = {}
         self._swept = 0.0
 
     def place(self, reporter: Reporter) -> None:
@@ -35,7 +33,7 @@ class Shelf:
         if source not in self._sources and len(self._sources) >= self.bounds.sources:
             self.left_out["sources"] += 1
             source = Locality()
-        reporter.source, reporter.services = source, self._sources.setdefault(source, {})
+        reporter.source, reporter.services = source, self._sources.setdefault(source, SourceServices())
 
     def of_cluster(self, cluster: str) -> list[Service]:
         return [service for service in self if service.cluster == cluster]
@@ -43,22 +41,15 @@ class Shelf:
     def __iter__(self) -> Iterator[Service]:
         """A copy: reports may come meanwhile."""
         for services in list(self._sources.values()):
-            yield from list(services.values())
+            yield from list(services.by_key.values())
 
     def service(self, by: Reporter, cluster: str, service_name: str, now: float) -> Service | None:
         """None where a bound does not allow another one."""
-        found = by.services.get((cluster, service_name))
+        found = by.services.by_key.get((cluster, service_name))
         if found is None and self._has_room("services", self.services, by, now):
             found = Service(cluster, service_name, by.source)
-            by.services[cluster, service_name] = found
+            by.services.by_key[cluster, service_name] = found
             self.services += 1
-        return found
-
-    def named(self, by: Reporter, service: Service, where: bytes, now: float) -> Window | None:
-        """The window of a locality as reports have it."""
-        found = self.target(by, service, locality_of(where), now)
-        if found is not None and len(service.known) < 2 * self.bounds.targets:
-            service.known[where] = found
         return found
 
     def target(self, by: Reporter, service: Service, target: Locality, now: float) -> Window | None:
@@ -125,12 +116,10 @@ class Shelf:
         self._swept = now
         before = Counts(services=self.services, windows=self.windows)
         for services in self._sources.values():
-            for key, service in list(services.items()):
-                if service.pages == 0 and service.reported < now - idle_s:
-                    del services[key]
-                else:
-                    service.forget_before(edge_of(now - max(idle_s, IDLE_S)))
-        self._sources = {source: services for source, services in self._sources.items() if services}
-        self.services = sum(map(len, self._sources.values()))
+            services.forget(lambda service: service.pages == 0 and service.reported < now - idle_s)
+            for service in services.by_key.values():
+                service.forget_before(edge_of(now - max(idle_s, IDLE_S)))
+        self._sources = {source: services for source, services in self._sources.items() if services.by_key}
+        self.services = sum(len(services.by_key) for services in self._sources.values())
         self.windows = sum(service.windows for service in self)
         return before - Counts(services=self.services, windows=self.windows)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add
 
 from xds.load.history import History
 
 # When a report ended, and over how many seconds, in one number.
 _LENGTH_BITS = 17
 _LENGTH_MASK = (1 << _LENGTH_BITS) - 1
+
+Counts = tuple[int, int, int]  # successes, errors, issued
+NOTHING: Counts = (0, 0, 0)
 
 
 def span_of(end: int, interval_s: float) -> int:
@@ -19,50 +23,52 @@ def span_of(end: int, interval_s: float) -> int:
 class Window:
     """Traffic from one locality to another, or to one endpoint there.
 
-    Reports of one span are summed before they go to the history: a fleet's reports of a second differ in nothing else.
-    Whoever counts calls ``turn`` where ``span`` differs, then adds to the open counters. ``in_progress`` is a gauge.
+    ``totals`` are successes, errors, issued since it is; ``last`` is the edge at which the latest report ended.
     """
 
-    __slots__ = ("_history", "_totals", "errors", "in_progress", "issued", "span", "successes")
+    __slots__ = ("_history", "last", "totals")
 
     def __init__(self) -> None:
-        self.span = 0
-        self.successes = self.errors = self.issued = self.in_progress = 0
-        self._totals = (0, 0, 0)
+        self.last = 0
+        self.totals = (0, 0, 0)
         self._history = History(3)
 
-    def turn(self, span: int) -> None:
-        """Close the open counters and open those of another span."""
-        counts = self.successes, self.errors, self.issued
-        self.successes = self.errors = self.issued = 0
-        before, self.span = self.span, span
+    def add(self, span: int, counts: Counts) -> None:
+        self.last = span >> _LENGTH_BITS
         if any(counts):
-            successes, errors, issued = self._totals
-            self._totals = successes + counts[0], errors + counts[1], issued + counts[2]
-            self._history.add(before >> _LENGTH_BITS, before & _LENGTH_MASK, counts)
-
-    @property
-    def totals(self) -> tuple[int, int, int]:
-        """Successes, errors, issued since the window is."""
-        successes, errors, issued = self._totals
-        return successes + self.successes, errors + self.errors, issued + self.issued
-
-    @property
-    def last(self) -> int:
-        """The edge at which the latest report ended."""
-        return self.span >> _LENGTH_BITS
+            (successes, errors, issued), more = self.totals, counts
+            self.totals = successes + more[0], errors + more[1], issued + more[2]
+            self._history.add(self.last, span & _LENGTH_MASK, counts)
 
     def sum(self, begin: int, end: int) -> list[float]:
         """Successes, errors, issued between two edges."""
-        found = self._history.sum(begin, end)
-        last, length = self.span >> _LENGTH_BITS, self.span & _LENGTH_MASK
+        return self._history.sum(begin, end)
+
+
+class Reading:
+    """A window with what is not in it: the counters of the latest second, which go to it later, and the gauge."""
+
+    __slots__ = ("_counts", "_span", "_window", "in_progress")
+
+    def __init__(self, window: Window, span: int, counts: Counts = NOTHING, in_progress: int = 0) -> None:
+        self._window = window
+        self._span = span
+        self._counts = counts
+        self.in_progress = in_progress
+
+    @property
+    def totals(self) -> list[int]:
+        """Successes, errors, issued since the window is."""
+        return list(map(add, self._window.totals, self._counts))
+
+    def sum(self, begin: int, end: int) -> list[float]:
+        """Successes, errors, issued between two edges."""
+        found = self._window.sum(begin, end)
+        last, length = self._span >> _LENGTH_BITS, self._span & _LENGTH_MASK
         overlap_s = min(end, last) - max(begin, last - length)
-        if overlap_s > 0:
-            part = overlap_s / length
-            found[0] += self.successes * part
-            found[1] += self.errors * part
-            found[2] += self.issued * part
-        return found
+        if overlap_s <= 0:
+            return found
+        return [sum + count * overlap_s / length for sum, count in zip(found, self._counts, strict=True)]
 
 
 class Counter:

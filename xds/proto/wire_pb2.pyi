@@ -386,8 +386,8 @@ class LoadTally(_message.Message):
     NODE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_STATS_FIELD_NUMBER: _ClassVar[int]
     node: bytes
-    cluster_stats: _containers.RepeatedCompositeFieldContainer[ClusterTally]
-    def __init__(self, node: _Optional[bytes] = ..., cluster_stats: _Optional[_Iterable[_Union[ClusterTally, _Mapping[str, object]]]] = ...) -> None: ...
+    cluster_stats: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, node: _Optional[bytes] = ..., cluster_stats: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ClusterTally(_message.Message):
     __slots__ = ("cluster_name", "upstream_locality_stats", "total_dropped_requests", "load_report_interval", "dropped_requests", "cluster_service_name")
@@ -430,12 +430,6 @@ class LocalityTally(_message.Message):
     mem_utilization: bytes
     application_utilization: bytes
     def __init__(self, locality: _Optional[bytes] = ..., total_successful_requests: _Optional[int] = ..., total_requests_in_progress: _Optional[int] = ..., total_error_requests: _Optional[int] = ..., priority: _Optional[int] = ..., total_issued_requests: _Optional[int] = ..., load_metric_stats: _Optional[bytes] = ..., upstream_endpoint_stats: _Optional[bytes] = ..., cpu_utilization: _Optional[bytes] = ..., mem_utilization: _Optional[bytes] = ..., application_utilization: _Optional[bytes] = ...) -> None: ...
-
-class ClusterPieces(_message.Message):
-    __slots__ = ("cluster_stats",)
-    CLUSTER_STATS_FIELD_NUMBER: _ClassVar[int]
-    cluster_stats: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, cluster_stats: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ClientResourceStatus(_message.Message):
     __slots__ = ()
