@@ -6,7 +6,7 @@ import re
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.answers import answer_json, etag_header
@@ -16,6 +16,7 @@ from api.content_types import ContentType
 from api.paging import Paging
 from api.problem import RequestError
 from api.push import Strict, check_stated
+from api.routing import api_router
 from api.scope import Segment
 from api.services import Here, Services
 from xds.control.policies import ANY_ETAG, NO_ETAG, Key
@@ -23,7 +24,7 @@ from xds.control.push import PushOptions
 from xds.load.policy import Policy
 from xds.model.errors import NotFoundError
 
-router = APIRouter(tags=["assignments"])
+router = api_router("assignments")
 
 POLICY_BYTES = 256 * 1024
 _ETAG = re.compile(r'\s*(?:W/)?"?(p-[0-9a-f]{1,32})"?\s*')

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import JSONResponse, Response
 
 from api.answers import etag_header
 from api.body import Body, parse_one
 from api.content_types import ContentType
 from api.grants import needs
+from api.routing import api_router
 from api.scope import Segment
 from api.services import Here, Services
 from api.shapes import GroupItem, GroupSettingsItem, group_item
@@ -18,7 +19,7 @@ from xds.control.groups import GroupSettings, read_settings
 from xds.control.tokens import ADMIN
 from xds.model.errors import NotFoundError
 
-router = APIRouter(tags=["groups"])
+router = api_router("groups")
 
 SETTINGS_BYTES = 64 * 1024
 
