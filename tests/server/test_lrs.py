@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from hashlib import sha256
 from time import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.server.conftest import Harness, RawStream, Start, until, within
 from tests.server.load_client import V2, V3, Reporter, connect, report, reporter, told
+from xds.control.tokens import Grant, Tokens
 from xds.fleet.event_log import EventFilter
 from xds.load.book import LoadBook
 from xds.load.bounds import Bounds
@@ -182,6 +184,17 @@ async def test_a_stream_is_told_of_like_others(server: Harness) -> None:
 async def test_no_report_is_taken_before_the_state_is_loaded(start: Start) -> None:
     server = await start(ready=False)
     assert await (await connect(server)).ended() == (grpc.StatusCode.UNAVAILABLE, "the server is starting")
+
+
+async def test_reports_need_a_token_with_the_scope_of_proxies(start: Start) -> None:
+    reader, proxy = Grant("reader", frozenset({"read"})), Grant("proxy", frozenset({"xds"}))
+    server = await start(tokens=Tokens([(sha256(b"r").hexdigest(), reader), (sha256(b"p").hexdigest(), proxy)]))
+    nobody, refused = await server.stream(V3), await server.stream(V3, authorization="Bearer r")
+    assert (await nobody.ended())[0] is grpc.StatusCode.UNAUTHENTICATED
+    assert await refused.ended() == (grpc.StatusCode.PERMISSION_DENIED, "the token lacks the scope xds")
+    taken = Reporter(await server.channel(), V3, (("authorization", "Bearer p"),))
+    await taken.begin(told(total_successful_requests=4))
+    await counted(server, 4)
 
 
 async def test_a_drain_ends_report_streams_in_good_order(server: Harness) -> None:

@@ -11,11 +11,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.control.assigned import Steered
+from tests.control.conftest import Plane
 from tests.server.conftest import Harness, Start, until
 from xds.control.journal import Journal
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.server.assignment_metrics import AssignmentMetrics
 from xds.store.base import NO_META, FullSet, Meta, Rollback
 
 PREFIX = "xds_server_"
@@ -146,6 +149,7 @@ async def test_the_text_is_made_once_a_second(server: Harness) -> None:
 
 async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     await lived_through(server)
+    server.metrics.registry.register(AssignmentMetrics(Steered(Plane()).assignments))
     served = {
         name: {frozenset(sample.labels) for sample in family.samples}
         for family in families(server).values()
