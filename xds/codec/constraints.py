@@ -73,6 +73,24 @@ def check_constraints(message: Message, findings: Findings, *, is_partial: bool 
         _note(problems, findings, is_partial=is_partial, is_mild=_is_api_listener(message))
 
 
+def presence_rules(descriptor: Descriptor) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """What a message of a type must have, by name: these fields, and one of each of these groups of fields."""
+    tests = _compile(descriptor)
+    oneofs = (descriptor.oneofs_by_name[name] for name, _ in tests.oneofs)
+    return (
+        tuple(field.name for field in tests.absent),
+        tuple(tuple(field.name for field in oneof.fields) for oneof in oneofs),
+    )
+
+
+def value_check(field: FieldDescriptor, rules: Rules) -> Callable[[Any], object] | None:
+    """What tells of one value of a field (of a list's items one) that it is wrong: by anything but None.
+
+    ``rules`` are those of such a value. None where there is nothing to test.
+    """
+    return _chain(_value_checks(field, rules))
+
+
 def _is_api_listener(message: Any) -> bool:
     """Envoy takes these from its bootstrap only: those served are for gRPC clients, which enforce few of the rules."""
     return message.DESCRIPTOR.full_name in _LISTENERS and bool(message.HasField("api_listener"))

@@ -22,6 +22,7 @@ from xds.codec.name import aliases_of, is_named_outside, name_field, name_of
 from xds.codec.places import Layout, locate
 from xds.codec.redacted import check_not_redacted, may_be_redacted
 from xds.codec.references import references_of
+from xds.codec.sound import is_sound
 from xds.codec.straight import TYPE_KEY, VALUE_KEY
 from xds.codec.ttl import duration, seconds
 from xds.codec.walk import make_canonical
@@ -352,7 +353,7 @@ class _Reader:
         name = canonical_name(self._name(type_url, message, outside))
         self._findings.resource = resource_label(type_url, name) if name else self._findings.resource
         check_size(body, self._limit, self._findings)
-        if message is not None:
+        if message is not None and not is_sound(message.DESCRIPTOR, body):
             self._findings.base = outside.base
             check_constraints(message, self._findings)
             self._findings.base = ()
