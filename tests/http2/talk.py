@@ -96,9 +96,17 @@ def greeted(limits: Limits = DEFAULT_LIMITS, *pairs: tuple[int, int]) -> ServerC
     return server
 
 
+def receive(server: ServerConnection, said: bytes) -> list[Event]:
+    """What these bytes bring, however many frames they are."""
+    events = server.receive(said)
+    while server.is_behind:
+        events += server.receive(b"")
+    return events
+
+
 def opened(server: ServerConnection, *stream_ids: int) -> list[Stream]:
     """Open these streams."""
-    events = server.receive(b"".join(map(opening, stream_ids)))
+    events = receive(server, b"".join(map(opening, stream_ids)))
     assert [type(event) for event in events] == [Opened] * len(stream_ids)
     return [event.stream for event in events]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
@@ -22,23 +22,28 @@ LIMIT = 1_000
     st.lists(st.integers(0, 1_000), max_size=30),
 )
 def test_messages_cut_anywhere_are_put_together(sent: list[tuple[bool, bytes]], places: list[int]) -> None:
-    whole = b"".join(bytes((flag,)) + prefix(len(body))[1:] + body for flag, body in sent)
+    parts = [bytes((flag,)) + prefix(len(body))[1:] + body for flag, body in sent]
+    whole = b"".join(parts)
+    ends = {0, *accumulate(map(len, parts))}
     edges = [0, *sorted(place % (len(whole) + 1) for place in places), len(whole)]
     assembler = Assembler(LIMIT)
     found: list[Piece] = []
     for begin, end in pairwise(edges):
         found += assembler.feed(b"__" + whole[begin:end] + b"\xff", 2, 2 + end - begin)
-        assert assembler.held <= len(whole)
+        assert assembler.is_amid is (end not in ends)
     assert found == [Piece(flag, body) for flag, body in sent]
-    assert assembler.held == 0
 
 
-def test_what_is_held_is_counted() -> None:
+def test_what_a_message_still_wants_is_told() -> None:
     assembler = Assembler(LIMIT)
-    assert assembler.feed(message(b"12345")[:7], 0, 7) == []
-    assert assembler.held == 7
-    assert assembler.feed(b"345", 0, 3) == [Piece(False, b"12345")]
-    assert assembler.held == 0
+    whole = message(b"12345")
+    wanting = []
+    for byte in whole:
+        wanting.append((assembler.is_amid, assembler.missing))
+        found = assembler.feed(bytes((byte,)), 0, 1)
+    assert wanting == [(False, 0), *((True, size) for size in (4, 3, 2, 1, 5, 4, 3, 2, 1))]
+    assert found == [Piece(False, b"12345")]
+    assert (assembler.is_amid, assembler.missing) == (False, 0)
 
 
 @pytest.mark.parametrize("cut", [1, 4, 5, 6, 500])

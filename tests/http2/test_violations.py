@@ -25,7 +25,8 @@ from tests.http2.talk import (
     written,
 )
 from xds.http2 import frames as f
-from xds.http2.connection import HEADER_BLOCK_LIMIT, ServerConnection
+from xds.http2.blocks import HEADER_BLOCK_LIMIT
+from xds.http2.connection import ServerConnection
 from xds.http2.frames import ErrorCode, Http2Error
 from xds.http2.headers import encode
 

@@ -342,25 +342,3 @@ def test_few_bytes_cost_little_whatever_waits() -> None:
     assert steps(lambda: server.receive(changes)) < 20_000
     assert server.noise > noise + len(streams) // 100
     assert sum(len(frame.payload) for frame in written(server) if frame.kind == f.DATA) == 1_000
-
-
-def test_noise_is_counted_and_work_is_not() -> None:
-    server = greeted()
-    noise = server.noise
-    opened(server, 1, 3)
-    server.receive(data(1, message(b"x")) + data(1, b"\0") + number(f.WINDOW_UPDATE, 1, 5) + data(1, b"", ends=True))
-    assert server.noise == noise
-    for quiet in (
-        f.frame(f.PING, 0, 0, bytes(8)),
-        f.frame(f.PING, f.ACK, 0, bytes(8)),
-        settings(),
-        f.frame(f.PRIORITY, 0, 9, bytes(5)),
-        f.frame(0xF0, 0, 0),
-        data(3, b""),
-        f.frame(f.DATA, f.PADDED, 3, bytes(9).replace(b"\0", b"\x08", 1)),
-        number(f.WINDOW_UPDATE, 3, 0),
-        number(f.RST_STREAM, 3, 8),
-    ):
-        noise = server.noise
-        server.receive(quiet)
-        assert server.noise > noise, quiet

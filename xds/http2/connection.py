@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hpack import Decoder
 
 from xds.http2 import frames, headers
+from xds.http2.blocks import HEADER_BLOCK_LIMIT, HeaderBlock
 from xds.http2.events import STREAM_WINDOW, Broken, Closed, Event, HalfClosed, Message, Opened, Stream
 from xds.http2.frames import (
     ACK,
@@ -36,13 +37,13 @@ from xds.http2.frames import (
     frame,
 )
 from xds.http2.messages import MessageError
-from xds.http2.sender import Sender
+from xds.http2.sender import UPDATES, Sender
 
 CONNECTION_WINDOW = 1 << 20  # what waits to be read, over all its streams
-HEADER_BLOCK_LIMIT = 16 << 10  # what gRPC's C core takes at most; it takes some 10 ms to read as it is
 LENT_LIMIT = 8  # messages of the largest size that nobody has taken yet, over all streams
 _WINDOW_UPDATE_HEAD = NUMBER.size << 8 | WINDOW_UPDATE  # length and type, as `HEADER` has them
-_BUSY = frozenset({DATA, HEADERS, CONTINUATION, WINDOW_UPDATE})  # what calls are made of: is noise for cause only
+FRAMES_AT_ONCE = 500  # that `receive` reads: some milliseconds, of whatever kind they are
+_BUSY = frozenset({DATA, HEADERS, WINDOW_UPDATE})  # what calls are made of: is noise for cause only
 _STREAMS_PER_NOISE = 64  # that a change of the initial window goes through in the time of another frame
 
 
@@ -59,17 +60,21 @@ DEFAULT_LIMITS = Limits()
 class ServerConnection:
     """One connection. ``receive`` what comes in; write what ``outgoing`` returns.
 
-    ``noise`` counts what came and brought no call further: pings, settings, resets, frames without content, faults. An
-    honest client makes little of it; whoever owns the connection bounds it.
+    ``noise`` counts what came and brought no call further: pings, settings, resets, frames without content or for
+    streams that are over, windows that grow although little was sent, faults. An honest client makes little of it;
+    whoever owns the connection bounds it.
+
+    ``is_behind``: more has come than was read at once; ``receive`` again, with nothing if nothing has come.
     """
 
     __slots__ = (
-        "_block", "_block_flags", "_block_stream", "_decoder", "_last_id", "_lent", "_limits", "_owed", "_partial",
-        "_seen_id", "_sender", "_settled", "_window", "is_going_away", "noise", "streams",
+        "_block", "_decoder", "_last_id", "_lent", "_limits", "_owed", "_partial", "_seen_id", "_sender", "_settled",
+        "_window", "is_behind", "is_going_away", "noise", "streams",
     )  # fmt: skip
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.streams: dict[int, Stream] = {}
+        self.is_behind = False
         self.is_going_away = False
         self.noise = 0
         self._limits = limits
@@ -82,8 +87,7 @@ class ServerConnection:
         self._last_id = 0  # taken up
         self._seen_id = 0  # opened by the client
         self._settled: bool | None = None  # None: before the preface; True: the peer's SETTINGS are known
-        self._block: bytearray | None = None
-        self._block_stream = self._block_flags = 0
+        self._block: HeaderBlock | None = None  # one that is not whole yet
         settings = ((frames.MAX_CONCURRENT_STREAMS, limits.streams), (frames.MAX_HEADER_LIST_SIZE, HEADER_BLOCK_LIMIT))
         self._sender.out += (
             frame(frames.SETTINGS, 0, 0, b"".join(SETTING.pack(*each) for each in settings)),
@@ -180,12 +184,18 @@ class ServerConnection:
     def receive(self, data: bytes) -> list[Event]:
         """What these bytes, cut anywhere, bring. Raises ``Http2Error``: `go_away` with its code is all that is left."""
         if self._partial:
-            data = self._partial + data
+            data, self._partial = self._partial + data, b""
+            self.is_behind = False
+        at, end = 0, len(data)
+        if self._settled is None:
+            at = self._take_preface(data)
+            if not at:
+                self._partial = data
+                return []
         events: list[Event] = []
-        at = self._take_preface(data) if self._settled is None else 0
-        end = len(data)
+        left = FRAMES_AT_ONCE
         try:
-            while end - at >= FRAME_HEADER_BYTES and self._settled is not None:
+            while end - at >= FRAME_HEADER_BYTES and left:
                 length_and_kind, flags, stream_id = HEADER.unpack_from(data, at)
                 start = at + FRAME_HEADER_BYTES
                 behind = start + (length_and_kind >> 8)
@@ -194,6 +204,7 @@ class ServerConnection:
                 if behind > end:
                     break
                 at = behind
+                left -= 1
                 stream_id &= UNRESERVED
                 if length_and_kind == _WINDOW_UPDATE_HEAD and self._settled and self._block is None:
                     # Two of these come with every message.
@@ -205,7 +216,9 @@ class ServerConnection:
         except Http2Error as error:
             error.events = events
             raise
-        self._partial = data[at:] if at < end else b""
+        if at < end:
+            self._partial = data[at:]
+            self.is_behind = not left
         return events
 
     def _take_preface(self, data: bytes) -> int:
@@ -243,6 +256,7 @@ class ServerConnection:
         stream = self.streams.get(stream_id)
         if stream is None:
             self._check_known(stream_id)  # else it has ended here, and the client could not know
+            self.noise += 1
             self._return_to_connection(size)
             return
         stream.window -= size
@@ -273,6 +287,7 @@ class ServerConnection:
         elif stream.window < 0:
             self._break(events, stream, ErrorCode.FLOW_CONTROL_ERROR)
         else:
+            self.noise += 1
             self._release(stream)
             stream.half_closed = bool(flags & END_STREAM)
 
@@ -301,7 +316,7 @@ class ServerConnection:
         stream.half_closed = True
         if stream.is_over:
             return
-        if stream.assembler.held:
+        if stream.assembler.is_amid:
             self._hear_no_more(stream)
             events.append(Broken(stream, MessageError("a message that ends too early")))
         else:
@@ -315,37 +330,19 @@ class ServerConnection:
     # Headers
 
     def _begin_block(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
-        if not stream_id % 2:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"headers on stream {stream_id}")
-        payload = frames.unpadded(payload) if flags & PADDED else payload
-        if flags & frames.PRIORITY_GIVEN:
-            if len(payload) < frames.PRIORITY_BYTES:
-                raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "headers without the priority that they announce")
-            if frames.parent_of(payload) == stream_id:
-                raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} depends on itself")
-            payload = payload[frames.PRIORITY_BYTES :]
-        self._block = bytearray(payload)
-        self._block_stream, self._block_flags = stream_id, flags
-        if flags & frames.END_HEADERS:
-            self._end_block(events)
+        self._take_block(events, HeaderBlock(flags, stream_id, payload))
 
     def _continue_block(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         assert self._block is not None  # `_handle` has seen to it
-        if stream_id != self._block_stream:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"CONTINUATION on stream {stream_id}")
-        if not payload and not flags & frames.END_HEADERS:
-            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "an empty CONTINUATION")
-        self._block += payload
-        if len(self._block) > HEADER_BLOCK_LIMIT:
-            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too long a header block")
-        if flags & frames.END_HEADERS:
-            self._end_block(events)
+        self._block.extend(flags, stream_id, payload)
+        self._take_block(events, self._block)
 
-    def _end_block(self, events: list[Event]) -> None:
-        block, self._block = self._block, None
-        assert block is not None
-        fields = headers.decode(self._decoder, bytes(block))
-        stream_id, ends = self._block_stream, bool(self._block_flags & END_STREAM)
+    def _take_block(self, events: list[Event], block: HeaderBlock) -> None:
+        self._block = None if block.is_whole else block
+        if not block.is_whole:
+            return
+        fields = headers.decode(self._decoder, bytes(block.data))
+        stream_id, ends = block.stream_id, block.ends_stream
         if stream_id in self.streams:
             self._end_request(events, self.streams[stream_id], fields, ends)
         elif stream_id > self._seen_id:
@@ -357,7 +354,8 @@ class ServerConnection:
     def _open(self, events: list[Event], stream_id: int, fields: list[tuple[str, str]], ends: bool) -> None:
         self._seen_id = stream_id
         if self.is_going_away:
-            return  # GOAWAY has told the client that it is not taken up
+            self.noise += 1  # GOAWAY has told the client that it is not taken up
+            return
         self._last_id = stream_id
         try:
             if len(self.streams) >= self._limits.streams:
@@ -368,6 +366,7 @@ class ServerConnection:
             return
         stream = Stream(stream_id, self._sender.initial_window, self._limits.message_bytes)
         self.streams[stream_id] = stream
+        self._sender.updates_due += UPDATES
         events.append(Opened(stream, head))
         if ends:
             self._half_close(events, stream)
@@ -411,25 +410,13 @@ class ServerConnection:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
         self._settled = True
         for name, value in SETTING.iter_unpack(payload):
-            self._set(name, value)
+            self._sender.set(name, value)
         # Before what the new windows let through: the client counts with them from here on.
         self._sender.out.append(frame(frames.SETTINGS, ACK, 0))
         window = dict(SETTING.iter_unpack(payload)).get(frames.INITIAL_WINDOW_SIZE)  # the last counts
         if window is not None and window != self._sender.initial_window:
             self.noise += len(self.streams) // _STREAMS_PER_NOISE
             self._sender.set_initial_window(window, events)
-
-    def _set(self, name: int, value: int) -> None:
-        if name == frames.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"an initial window of {value}")
-        if name == frames.HEADER_TABLE_SIZE and value < frames.DEFAULT_HEADER_TABLE:
-            self._sender.empty_table()
-        elif name == frames.MAX_FRAME_SIZE:
-            if not DEFAULT_MAX_FRAME <= value <= frames.LARGEST_MAX_FRAME:
-                raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes")
-            self._sender.set_max_frame(value)
-        elif name == frames.ENABLE_PUSH and value > 1:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
 
     def _push_promise(self, events: list[Event], flags: int, stream_id: int, payload: bytes) -> None:
         raise Http2Error(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE of a client")
@@ -450,6 +437,10 @@ class ServerConnection:
         frames.check_size(payload, NUMBER.size)
 
     def _window_update(self, events: list[Event], stream_id: int, size: int) -> None:
+        if self._sender.updates_due:
+            self._sender.updates_due -= 1
+        else:
+            self.noise += 1
         if not stream_id:
             if not size:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a window that grows by nothing")

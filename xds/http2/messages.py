@@ -44,9 +44,9 @@ class Assembler:
         self._held: bytearray | None = None  # what came of a message that is not whole yet
 
     @property
-    def held(self) -> int:
-        """Bytes of a message that is not whole yet."""
-        return len(self._held) if self._held is not None else 0
+    def is_amid(self) -> bool:
+        """A message has begun and is not whole yet."""
+        return self._held is not None
 
     @property
     def missing(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from xds.http2 import headers
+from xds.http2 import frames, headers
 from xds.http2.events import Event, Stream, Waiting, Written
 from xds.http2.frames import (
     CONTINUATION,
@@ -27,15 +27,21 @@ _EMPTY_TABLE = b"\x20"  # RFC 7541 6.3: from now on the sender's table holds not
 # Of a longer message, which many streams may be sent, no more than this is copied, even if the client takes frames of
 # megabytes, as gRPC's C core does.
 COPIED_BYTES = DEFAULT_MAX_FRAME
+# WINDOW_UPDATEs that a message, or a new stream, may bring before more of them are noise. Clients send two or three;
+# Envoy allows its own twenty for each frame of DATA.
+UPDATES = 10
+UPDATE_BYTES = 256  # of a longer message, that one more may come for: growing a window by less is noise
+UPDATES_AHEAD = 10_000  # and no more than so many are saved up by long messages
 
 
 class Sender:
     """What one connection sends; take ``out`` and write it."""
 
-    __slots__ = ("_blocked", "_initial_window", "_max_frame", "_streams", "_table", "_window", "out")
+    __slots__ = ("_blocked", "_initial_window", "_max_frame", "_streams", "_table", "_window", "out", "updates_due")
 
     def __init__(self, streams: dict[int, Stream]) -> None:
         self.out: list[bytes | memoryview] = []
+        self.updates_due = UPDATES  # that the client may send for what was sent to it
         self._streams = streams
         # Streams that wait for the connection's window alone, longest waiting first.
         self._blocked: OrderedDict[int, Stream] = OrderedDict()
@@ -74,6 +80,7 @@ class Sender:
             return False
         stream.send_window -= size
         self._window -= size
+        self.updates_due += UPDATES
         self.out.append(HEADER.pack(size << 8, 0, stream.id) + prefix(size - PREFIX_BYTES) + message)
         return True
 
@@ -92,6 +99,19 @@ class Sender:
 
     # What the peer allows
 
+    def set(self, name: int, value: int) -> None:
+        """A setting of the peer's. Raises ``Http2Error``. See ``set_initial_window`` for what follows of that one."""
+        if name == frames.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"an initial window of {value}")
+        if name == frames.HEADER_TABLE_SIZE and value < frames.DEFAULT_HEADER_TABLE and self._table is None:
+            self._table = _EMPTY_TABLE  # we use none, but strict decoders want to be told (RFC 7541 4.2)
+        elif name == frames.MAX_FRAME_SIZE:
+            if not DEFAULT_MAX_FRAME <= value <= frames.LARGEST_MAX_FRAME:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes")
+            self._max_frame = value
+        elif name == frames.ENABLE_PUSH and value > 1:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
+
     def set_initial_window(self, size: int, events: list[Event]) -> None:
         """SETTINGS_INITIAL_WINDOW_SIZE: open streams are given, or lose, the difference. Raises ``Http2Error``."""
         grown, self._initial_window = size - self._initial_window, size
@@ -99,14 +119,6 @@ class Sender:
             if stream.send_window + grown > MAX_WINDOW:
                 raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "an initial window that makes others too large")
             self.grow_stream(stream, grown, events)
-
-    def set_max_frame(self, size: int) -> None:
-        self._max_frame = size
-
-    def empty_table(self) -> None:
-        """The peer wants a smaller table. We use none, but strict decoders want to be told (RFC 7541 4.2)."""
-        if self._table is None:
-            self._table = _EMPTY_TABLE
 
     def grow(self, size: int, events: list[Event]) -> None:
         """The connection's window grows. Raises ``Http2Error``."""
@@ -144,8 +156,11 @@ class Sender:
                 return False
             stream.send_window -= size
             self._window -= size
+            if self.updates_due < UPDATES_AHEAD:
+                self.updates_due += size // UPDATE_BYTES
             self.out += (HEADER.pack(size << 8, 0, stream.id), data[:size])
             if size == len(data):
+                self.updates_due += UPDATES
                 del stream.pending[0]
             else:
                 stream.pending[0] = Waiting(data[size:], False)

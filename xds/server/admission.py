@@ -14,9 +14,9 @@ from time import monotonic
 from xds.server.metrics import Metrics
 
 PLACES = 128
-# Real clients send their first request along with the stream. One that does not gives up its place and is heard
-# whenever it speaks, so that those who say nothing hold up nobody.
-SILENT_S = 0.1
+# Real clients send their first message along with the connection, and the stream. One that does not gives up its place
+# and is heard whenever it speaks, so that those who say nothing hold up nobody.
+FIRST_MESSAGE_S = 0.1
 ANSWER_S = 1.0  # for who did speak; the loop is overloaded then, or the client sends slowly
 
 
@@ -27,7 +27,7 @@ class Place:
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
-        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(SILENT_S, self._expire)
+        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(FIRST_MESSAGE_S, self._expire)
         self._heard = False
 
     def hear(self) -> None:

@@ -16,6 +16,7 @@ from tests.http2.talk import HELLO
 from tests.server.conftest import until, within
 from tests.server.rpc.service import LOOPBACK, RawClient, Serve, Served, path
 from tests.support.pki import Certificate, CertificateAuthority, served_serial
+from xds.http2 import connection as http2_connection
 from xds.http2 import frames as f
 from xds.server.rpc.server import Keepalive
 from xds.server.tls import PemFiles
@@ -160,7 +161,10 @@ def credentials(authority: CertificateAuthority, own: Certificate | None = None)
     return grpc.ssl_channel_credentials(root, own.key_pem.encode(), own.pem.encode())
 
 
-async def test_tls(serve: Serve, authority: CertificateAuthority) -> None:
+@pytest.mark.parametrize("frames", [http2_connection.FRAMES_AT_ONCE, 3])
+async def test_tls(serve: Serve, authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch, frames: int) -> None:
+    """However few frames are read in a turn."""
+    monkeypatch.setattr(http2_connection, "FRAMES_AT_ONCE", frames)
     served = await serve(files(authority.issue("server")))
     channel = await served.channel(credentials(authority))
     body = bytes(5_000_000)

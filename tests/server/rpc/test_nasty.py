@@ -19,8 +19,10 @@ from tests.http2.talk import HELLO, Frame, data, in_frames, message, number, ope
 from tests.server.conftest import until, within
 from tests.server.rpc.conftest import MIB
 from tests.server.rpc.service import CHUNK, LOOPBACK, RawClient, Serve, Served, head, path
+from xds.http2 import connection as http2_connection
 from xds.http2 import frames as f
-from xds.http2.connection import LENT_LIMIT, Limits
+from xds.http2.connection import LENT_LIMIT, Limits, ServerConnection
+from xds.http2.events import Event
 from xds.http2.frames import ErrorCode
 from xds.http2.headers import encode
 from xds.server.rpc import connection
@@ -150,6 +152,19 @@ FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
     "empty data": lambda: (
         (opening(1, head=head("Wait")) if stream_id == 1 else b"") + data(1, b"") * 50 for stream_id in streams()
     ),
+    "empty data of streams that have ended": lambda: (
+        opening(1, head=head("Nothing"), ends=True) if stream_id == 1 else data(1, b"") * 50 for stream_id in streams()
+    ),
+    "windows that grow by one": lambda: (
+        opening(1, head=head("Flood")) + data(1, message(b"flood"), ends=True) + number(f.WINDOW_UPDATE, 0, 1 << 30)
+        if stream_id == 1
+        else number(f.WINDOW_UPDATE, 1, 1) * 50
+        for stream_id in streams()
+    ),
+    "headers byte by byte": lambda: (
+        f.frame(f.HEADERS, 0, 1, b"") if stream_id == 1 else f.frame(f.CONTINUATION, 0, 1, b"x") * 50
+        for stream_id in streams()
+    ),
     "streams that are reset": lambda: (
         opening(stream_id, head=head("Wait")) + number(f.RST_STREAM, stream_id, 8) for stream_id in streams()
     ),
@@ -170,6 +185,37 @@ async def test_floods_end(served: Served, endings: list[str], flood: Callable[[]
     await until(lambda: len(served.server.sockets) == 1)
     assert [ending.partition(":")[0] for ending in endings] == ["ENHANCE_YOUR_CALM"]
     assert served.server.calls_started < 3 * BURST
+
+
+async def test_frames_that_come_at_once_are_read_in_turns(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that is lower shows it with fewer frames; and whatever the bound, all is read."""
+    monkeypatch.setattr(http2_connection, "FRAMES_AT_ONCE", 10)
+    iteration, reads, receive = 0, [], ServerConnection.receive
+
+    async def tick() -> None:
+        nonlocal iteration
+        while True:
+            iteration += 1
+            await asyncio.sleep(0)
+
+    def noting(http2: ServerConnection, said: bytes) -> list[Event]:
+        reads.append(iteration)
+        return receive(http2, said)
+
+    monkeypatch.setattr(ServerConnection, "receive", noting)
+    ticking = asyncio.create_task(tick())
+    client = await RawClient.connect(served)
+    echo = opening(1, head=head("Echo")) + data(1, message(b"behind"), ends=True)
+    await client.say(f.frame(f.PING, 0, 0, bytes(8)) * 1_000 + echo)
+    for _ in range(1_000):
+        assert (await client.until({f.PING})).flags == f.ACK
+    assert (await client.until({f.DATA}, 1)).payload == message(b"behind")
+    assert len(set(reads)) >= 100
+    ticking.cancel()
+    channel = await served.channel()
+    requests = [b"%d" % index for index in range(200)]
+    assert await asyncio.gather(*(served.call("Echo", each, channel) for each in requests)) == requests
+    client.close()
 
 
 def has_entered(served: Served, calls: int) -> bool:

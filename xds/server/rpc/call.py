@@ -13,10 +13,10 @@ import grpc
 from xds.http2.events import Stream
 from xds.http2.headers import Fields, RequestHead
 from xds.http2.messages import MessageError, Piece, decompress
+from xds.server.admission import FIRST_MESSAGE_S
 from xds.server.rpc.metadata import Metadata, metadata_fields, read_metadata
 from xds.server.wakeup import Wakeup
 
-FIRST_MESSAGE_S = 0.1  # real clients send it along with the call
 _DECOMPRESSED_AT_ONCE = 1 << 10  # a longer message may become a thousand times as long: not on the loop
 
 

@@ -84,7 +84,10 @@ class Connection(asyncio.Protocol):
     def come_in(self) -> None:
         """Read."""
         self.is_heard = True
-        if self._is_open and not self.is_paused:
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._is_open and not self.is_paused and not self._http2.is_behind:
             self._transport.resume_reading()
 
     def _be_greeted(self) -> None:
@@ -106,6 +109,23 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._is_open:
             return  # TLS hands over what came before the end
+        self._receive(data)
+        if self._http2.is_behind:
+            # A read may hold thousands of frames; uvloop would read many times before anybody else has a turn.
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Go on with what was read; others have had an iteration of the loop."""
+        if not self._is_open:
+            return
+        self._receive(b"")
+        if self._http2.is_behind:
+            asyncio.get_running_loop().call_soon(self._catch_up)
+        else:
+            self._read_on()
+
+    def _receive(self, data: bytes) -> None:
         self.is_heard = True
         self._is_receiving = True
         try:
@@ -142,7 +162,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.is_paused = False
         self.is_heard = True  # it takes what it is sent
-        self._transport.resume_reading()
+        self._read_on()
         for stream in list(self._http2.streams.values()):
             if stream.call is not None:
                 stream.call.write_on()

@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from xds.server.admission import FIRST_MESSAGE_S
+
 PLACES = 256
-SILENT_S = 0.1  # real clients send their first request along with the connection
 
 
 class Guest(Protocol):
@@ -47,4 +48,4 @@ class Doorway:
             following.come_in()
 
     def _admit(self, guest: Guest) -> None:
-        self._inside[guest] = asyncio.get_running_loop().call_later(SILENT_S, self.leave, guest)
+        self._inside[guest] = asyncio.get_running_loop().call_later(FIRST_MESSAGE_S, self.leave, guest)

@@ -42,14 +42,25 @@ class Secured(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
+        heard: list[bytes] = []  # handed on at once: ``inner`` bounds what it does of one read
         try:
             for at in range(0, len(data), PIECE_BYTES):
                 if self._transport.is_closing():
                     return
                 self._incoming.write(data[at : at + PIECE_BYTES])
-                self._take()
+                if self._take(heard):
+                    self._hand_on(heard)
+                    self.close()
+                    return
         except ssl.SSLError as error:
+            self._hand_on(heard)
             self._fail(error)
+            return
+        self._hand_on(heard)
+
+    def _hand_on(self, heard: list[bytes]) -> None:
+        if heard:
+            self._inner.data_received(b"".join(heard))
 
     def eof_received(self) -> None:
         """The socket is closed then: gRPC has no use for a half of it."""
@@ -113,21 +124,21 @@ class Secured(asyncio.Protocol):
 
     # TLS
 
-    def _take(self) -> None:
-        """Shake hands, or decrypt what has come. Raises ``ssl.SSLError``."""
+    def _take(self, heard: list[bytes]) -> bool:
+        """Shake hands, or decrypt what has come; True: the client has said goodbye. Raises ``ssl.SSLError``."""
         if not self._is_shaken:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush()
-                return
+                return False
             self._begin()
         try:
             while data := self._tls.read(RECORD_BYTES):
-                self._inner.data_received(data)
-            self.close()  # the client has said goodbye
+                heard.append(data)
         except ssl.SSLWantReadError:
-            return
+            return False
+        return True
 
     def _begin(self) -> None:
         self._is_shaken = True
