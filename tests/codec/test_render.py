@@ -78,6 +78,15 @@ def test_stored_resources_come_back(name: str) -> None:
     assert dump_record(load_record(blob)) == blob
 
 
+@pytest.mark.parametrize("name", ["c", "n" * 127, "n" * 128, "é" * 9000, ""])
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 20_000])
+def test_what_is_stored_is_a_message_of_envoys(name: str, size: int) -> None:
+    wrapper: Any = schema.require(schema.WRAPPER_TYPE)(name=name)
+    wrapper.resource.type_url, wrapper.resource.value = CLUSTER, b"x" * size
+    blob = dump_record(Resource(CLUSTER, name, b"x" * size, ""))
+    assert blob == wrapper.SerializeToString(deterministic=True)
+
+
 def test_stored_bytes_are_not_touched() -> None:
     """Another release's idea of canonical must not change what clients hold."""
     body = b"\x30\x03\x0a\x02c1"  # fields out of order

@@ -118,6 +118,20 @@ class StoreContract:
         for revision, step in enumerate(steps, start=1):
             assert await contents(store, await store.manifest("g", revision)) == step
 
+    async def test_all_of_a_type_changes_beside_others(self, store: Store) -> None:
+        names = [f"n{index}" for index in range(120)]
+        of_old, of_new = ([endpoints(name, body) for name in names] for body in (b"old", b"new"))
+        editions: list[list[Content]] = [
+            [*map(cluster, names), *of_old],
+            [*map(cluster, names), *of_new],
+            [*map(cluster, names), *of_old[:60], cluster("more")],
+            [*map(cluster, names[7:]), *of_new[:60][::-1]],
+        ]
+        for edition in editions:
+            await push(store, full(*edition))
+        for revision, edition in enumerate(editions, start=1):
+            assert await contents(store, await store.manifest("g", revision)) == edition
+
     async def test_a_push_that_changes_nothing_makes_no_revision(self, store: Store) -> None:
         await push(store, full(cluster("a"), endpoints("x")))
         assert await push(store, full(endpoints("x"), cluster("a"), label="l")) == Commit("g", 1, changed=False)

@@ -120,6 +120,8 @@ class _Check:
 
     def missing(self) -> None:
         for index, resource in enumerate(self._checked):
+            if not resource.references:
+                continue
             lost = [one for one in resource.references if one.source != "path" and not self._has(resource, one)]
             if lost:
                 self._about(resource, index)
@@ -152,7 +154,9 @@ class _Check:
         for index, resource in enumerate(self._checked):
             type_url = _v3(resource.type_url)
             referrers = _REFERRERS.get(type_url)
-            if referrers is None or not used.isdisjoint(_either(resource.type_url, resource.name)):
+            if referrers is None or (resource.type_url, resource.name) in used:
+                continue
+            if not used.isdisjoint(_either(resource.type_url, resource.name)):
                 continue
             if not any(url in self._put for referrer in referrers for url in (referrer, V2_URLS.get(referrer, ""))):
                 continue

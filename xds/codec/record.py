@@ -6,6 +6,7 @@ makes the resource; references are found anew when it is loaded, so that a newer
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -18,6 +19,7 @@ from xds.codec.walk import unpack
 from xds.model.resource import Resource, content_version
 
 _BLOB_ID_BYTES = 20
+_TYPES_REMEMBERED = 256
 
 
 def blob_id(blob: bytes) -> str:
@@ -27,6 +29,31 @@ def blob_id(blob: bytes) -> str:
 
 def dump_record(resource: Resource) -> bytes:
     """The blob of a resource; the same resource gives the same bytes."""
+    if resource.aliases or resource.ttl_s is not None:
+        return _wrapped(resource)
+    # As ``_wrapped`` has it, in a third of the time: nearly all resources have a type, a body and a name.
+    body, name = resource.body, resource.name.encode()
+    packed = _type_field(resource.type_url) + (b"\x12" + _size(body) + body if body else b"")
+    return b"\x12" + _size(packed) + packed + (b"\x1a" + _size(name) + name if name else b"")
+
+
+@lru_cache(_TYPES_REMEMBERED)
+def _type_field(type_url: str) -> bytes:
+    octets = type_url.encode()
+    return b"\x0a" + _size(octets) + octets if octets else b""
+
+
+def _size(octets: bytes) -> bytes:
+    """How long something is, as it stands before it."""
+    left, groups = len(octets), bytearray()
+    while left > 0x7F:
+        groups.append(left & 0x7F | 0x80)
+        left >>= 7
+    groups.append(left)
+    return bytes(groups)
+
+
+def _wrapped(resource: Resource) -> bytes:
     wrapper: Any = schema.require(schema.WRAPPER_TYPE)()
     wrapper.name = resource.name
     wrapper.aliases.extend(resource.aliases)

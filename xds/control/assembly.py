@@ -5,7 +5,7 @@ Resources and sets that did not change stay the same objects, so that "unchanged
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from xds.codec.record import dump_record, load_record
 from xds.control.content import BlobIds, Content, Key
@@ -17,15 +17,50 @@ from xds.protocol.foresight import Foresight, foresee
 from xds.store.base import CorruptError, Entry, Manifest, blob_id
 
 
-def encode(resources: list[Resource]) -> tuple[tuple[Entry, ...], dict[str, bytes]]:
-    """What the store is given: manifest lines in order, and blobs by id."""
-    blobs: dict[str, bytes] = {}
-    entries: list[Entry] = []
+class Blobs(Mapping[str, bytes]):
+    """What resources are stored as, by blob id: made when it is asked for where the id is known already."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, bytes] = {}
+        self._known: dict[str, Resource] = {}
+
+    def add(self, resource: Resource, blob: str | None) -> str:
+        """The id of the resource's blob, which is ``blob`` where that is known."""
+        if blob is None:
+            data = dump_record(resource)
+            blob = blob_id(data)
+            self._made[blob] = data
+        else:
+            self._known[blob] = resource
+        return blob
+
+    def __getitem__(self, blob: str) -> bytes:
+        made = self._made.get(blob)
+        return made if made is not None else dump_record(self._known[blob])
+
+    def __contains__(self, blob: object) -> bool:
+        return blob in self._made or blob in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._made, **self._known})
+
+    def __len__(self) -> int:
+        return len(self._made.keys() | self._known.keys())
+
+
+def encode(resources: list[Resource], near: Content | None = None) -> tuple[tuple[Entry, ...], Blobs]:
+    """What the store is given: manifest lines in order, and blobs by id.
+
+    ``near`` is content of which some of the resources, the same objects, may be: their blobs are known by it.
+    """
+    blobs, entries = Blobs(), list[Entry]()
+    ids = near.blob_ids if near is not None else BlobIds()
+    held = {each.type.type_url: each.resources for each in near.snapshot} if near is not None else {}
     for resource in resources:
-        data = dump_record(resource)
-        blob = blob_id(data)
-        blobs[blob] = data
-        entries.append(Entry(resource.type_url, resource.name, blob))
+        type_url, name = resource.type_url, resource.name
+        is_held = type_url in held and held[type_url].get(name) is resource
+        blob = blobs.add(resource, ids[type_url, name] if is_held else None)
+        entries.append(Entry(type_url, name, blob))
     return tuple(entries), blobs
 
 

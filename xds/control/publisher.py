@@ -218,7 +218,7 @@ class Publisher:
         ``label`` and ``labels`` (by type URL) become the version_info of the types that change. Raises
         ``ValidationError``, ``ConflictError``, ``EmptyingError``, ``StoreError``.
         """
-        return await self._push(await whole(group, resources, label, labels), options)
+        return await self._push(await whole(group, resources, label, labels, self._contents.get(group)), options)
 
     async def put(self, group: str, resource: Resource, options: PushOptions = DEFAULT_OPTIONS) -> PushResult:
         """Add or replace one resource. Raises as ``push``."""

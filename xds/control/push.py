@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from xds.control.assembly import encode
+from xds.control.assembly import Blobs, encode
 from xds.control.content import BlobIds, Content, Key, amended, blob_ids, changes, type_label
 from xds.control.off_loop import off_loop
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
@@ -124,12 +124,16 @@ class Step:
 
 
 async def whole(
-    group: str, resources: Iterable[Resource], label: str = "", labels: Mapping[str, str] | None = None
+    group: str,
+    resources: Iterable[Resource],
+    label: str = "",
+    labels: Mapping[str, str] | None = None,
+    near: Content | None = None,
 ) -> Draft:
-    """Replace the content of a group. Raises ``ValidationError`` for a bad name of the group."""
+    """Replace the content of a group; ``near`` as in ``encode``. Raises ``ValidationError`` for a bad group name."""
     check_group_name(group)
     members = list(resources)
-    entries, blobs, known = await off_loop(len(members), _encoded, members)
+    entries, blobs, known = await off_loop(len(members), _encoded, members, near)
     return Draft(group, FullSet(entries, blobs, label, dict(labels or {})), known)
 
 
@@ -208,9 +212,11 @@ def _expected(draft: Draft, held: Content | None) -> int | None:
     return expect
 
 
-def _encoded(resources: list[Resource]) -> tuple[tuple[Entry, ...], dict[str, bytes], dict[Key, Resource]]:
+def _encoded(
+    resources: list[Resource], near: Content | None = None
+) -> tuple[tuple[Entry, ...], Blobs, dict[Key, Resource]]:
     """What the store is given, and the resources by key."""
-    return *encode(resources), _by_key(resources)
+    return *encode(resources, near), _by_key(resources)
 
 
 def _by_key(resources: Iterable[Resource]) -> dict[Key, Resource]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from xds.model.errors import NotFoundError, XdsError
 from xds.store.retention import Collected, Retention, Stats
@@ -26,8 +26,7 @@ def blob_id(data: bytes) -> str:
     return blake2b(data, digest_size=BLOB_ID_BYTES).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of a manifest. ``blob_id`` is the hex BLAKE2b-160 of the blob: see ``blob_id``."""
 
     type_url: str

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from xds.store.base import Entry
 from xds.store.revisions import Edit, Key
 
 Connection = sqlite3.Connection
+_MANY_ROWS = 50
 Place = tuple[int, int, str]  # the key of a row: group, type, name
 
 
@@ -63,8 +65,14 @@ def write(
     if len(stale) == resources:
         _retire_all(connection, group, revision)
     else:
-        places = [(group, types[url], name) for url, name in stale]
-        _retire(connection, revision, places, len(edit.removed))
+        whole = _whole_types(connection, group, types, stale)
+        for type_id in whole:
+            _retire_type(connection, group, type_id, revision)
+        removed, moved = (
+            [(group, types[url], name) for url, name in keys if types[url] not in whole]
+            for keys in (stale[: len(edit.removed)], stale[len(edit.removed) :])
+        )
+        _retire(connection, revision, [*removed, *moved], len(removed))
     blobs = {key: edit.put.get(key) or before[key].blob_id for key in ranks}
     connection.executemany(
         # An upsert, since REPLACE costs half as much again: it looks the row up, checks the references, and deletes.
@@ -83,6 +91,26 @@ def _retire_all(connection: Connection, group: int, revision: int) -> None:
         (revision, group),
     )
     connection.execute("DELETE FROM entry WHERE grp = ?", (group,))
+
+
+def _whole_types(connection: Connection, group: int, types: Mapping[str, int], stale: Sequence[Key]) -> frozenset[int]:
+    """The types of which all that a group holds is stale; only those of many rows are looked for."""
+    counts = Counter(types[url] for url, _ in stale)
+    many = {type_id: count for type_id, count in counts.items() if count >= _MANY_ROWS}
+    held = "SELECT count(*) FROM entry WHERE grp = ? AND type = ?"
+    return frozenset(
+        type_id for type_id, count in many.items() if connection.execute(held, (group, type_id)).fetchone()[0] == count
+    )
+
+
+def _retire_type(connection: Connection, group: int, type_id: int, revision: int) -> None:
+    """As ``_retire_all``, of one type."""
+    connection.execute(
+        "INSERT INTO past (grp, type, name, h, rank, born, died)"
+        " SELECT grp, type, name, h, rank, born, ? FROM entry WHERE grp = ? AND type = ?",
+        (revision, group, type_id),
+    )
+    connection.execute("DELETE FROM entry WHERE grp = ? AND type = ?", (group, type_id))
 
 
 def _retire(connection: Connection, revision: int, places: Sequence[Place], removed: int) -> None:

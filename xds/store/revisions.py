@@ -132,17 +132,22 @@ def push_digest(pushes: Iterable[GroupPush]) -> bytes:
 
 def _told(change: GroupChange) -> str:
     """All that a change says, each part with its length."""
-    parts = [type(change).__name__]
+    told = _sized(type(change).__name__)
     if isinstance(change, Rollback):
-        parts.append(str(change.to))
+        told += _sized(str(change.to))
     if isinstance(change, FullSet | Delta):
         entries = change.entries if isinstance(change, FullSet) else change.put
-        parts += (change.label, str(len(change.labels)), str(len(entries)))
-        parts += (part for label in sorted(change.labels.items()) for part in label)
-        parts += (part for one in entries for part in (one.type_url, one.name, one.blob_id))
+        labels = (part for label in sorted(change.labels.items()) for part in label)
+        parts = (change.label, str(len(change.labels)), str(len(entries)), *labels)
+        told += "".join(map(_sized, parts)) + _entries_told(entries)
     if isinstance(change, Delta):
-        parts += (part for key in change.delete for part in key)
-    return "".join([_sized(part) for part in parts])
+        told += "".join([_sized(part) for key in change.delete for part in key])
+    return told
+
+
+def _entries_told(entries: Sequence[Entry]) -> str:
+    types = {type_url: _sized(type_url) for type_url in {one.type_url for one in entries}}
+    return "".join([f"{types[url]}{len(name)}:{name}{len(blob)}:{blob}" for url, name, blob in entries])
 
 
 def _sized(part: str) -> str:
