@@ -7,8 +7,9 @@ of it; nodes are in as many localities as endpoints are. ``--rps`` is what one n
 second most popular one gets half of what the first gets, the third a third, and so on. Several numbers, separated by
 commas, measure each.
 
-CPU is that from bytes to windows, the collector included. Another process makes the reports, as it is with proxies: no
-two are the same. Memory is the resident set beyond that of a start, what was needed to read included.
+CPU is that from bytes to windows, the collector included. No two reports are the same; they are made before and kept in
+a file, as making one would empty the caches of what the one before has left there. Memory is the resident set beyond
+that of a start, what was needed to read included.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import pickle
 import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from math import sqrt
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 from xds.load.book import LoadBook
 from xds.model.node import Locality, Node
@@ -107,34 +110,29 @@ def reports_of(fleet: Fleet, rounds: int) -> Iterator[tuple[int, float, bytes]]:
             yield node, now, make_report(fleet, popularity, rng)
 
 
-def receive_reports(fleet: Fleet, rounds: int) -> Iterator[tuple[int, float, bytes]]:
-    """Those of `reports_of`, from a process of their own."""
-    processes = get_context("spawn")
-    reader, writer = processes.Pipe(duplex=False)
-    making = processes.Process(target=_send_reports, args=(writer, fleet, rounds))
-    making.start()
-    writer.close()
-    for _ in range(fleet.nodes * rounds):
-        yield reader.recv()
-    making.join()
-
-
-def _send_reports(writer: Connection, fleet: Fleet, rounds: int) -> None:
+def kept_reports(fleet: Fleet, rounds: int, file: IO[bytes]) -> Iterator[tuple[int, float, bytes]]:
+    """Those of `reports_of`, all made before the first is read."""
     for report in reports_of(fleet, rounds):
-        writer.send(report)
+        pickle.dump(report, file)
+    file.seek(0)
+    for _ in range(fleet.nodes * rounds):
+        yield pickle.load(file)
 
 
 def measure(fleet: Fleet, rounds: int) -> Result:
-    before = resident()
-    book = LoadBook(INTERVAL_S)
-    for node in range(fleet.nodes):
-        where = locality_of(node % fleet.localities)
-        book.opened(node, Node(f"node-{node}", locality=where), START_S + node / fleet.nodes * INTERVAL_S)
     spent_s: list[float] = []
-    for stream, now, data in receive_reports(fleet, rounds):
-        began_at = time.process_time()
-        book.add(stream, decode_load_request(data), now)
-        spent_s.append(time.process_time() - began_at)
+    with TemporaryFile() as file:
+        reports = kept_reports(fleet, rounds, file)
+        first = next(reports)
+        before = resident()
+        book = LoadBook(INTERVAL_S)
+        for node in range(fleet.nodes):
+            where = locality_of(node % fleet.localities)
+            book.opened(node, Node(f"node-{node}", locality=where), START_S + node / fleet.nodes * INTERVAL_S)
+        for stream, now, data in chain([first], reports):
+            began_at = time.process_time()
+            book.add(stream, decode_load_request(data), now)
+            spent_s.append(time.process_time() - began_at)
     steady = spent_s[-fleet.nodes :]  # the first round makes what the others find
     gc.collect()
     return Result(fleet.rows, sum(steady), max(steady), resident() - before, book.size().windows)

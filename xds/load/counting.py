@@ -8,7 +8,7 @@ from itertools import islice
 from xds.load.figures import UNCATEGORISED, Taken
 from xds.load.history import edge_of
 from xds.load.reporter import Reporter
-from xds.load.service import Service, Windows, counts_of
+from xds.load.service import Known, Service, counts_of
 from xds.load.shelf import Shelf
 from xds.load.window import Window, span_of
 from xds.model.load_report import ClusterLoad, LocalityLoad, Metric, Traffic
@@ -96,15 +96,14 @@ class Counting:
                 service.turn(span)
             known = service.known.get(layout)
             if known is None:
-                windows = self._count_apart(service, layout, counters)
+                known = self._count_apart(service, layout, counters)
             else:
                 known.counters += counters
-                windows = known.windows
             self.order.append(service)
             self.sums.append(sums)
             self._localities += len(layout)
             if in_progress or service in gauges:
-                self._by.set_gauge(service, windows, in_progress, self._now)
+                self._by.set_gauge(service, known, in_progress, self._now)
             if dropped:
                 self._count_drops(service, span, {}, dropped)
 
@@ -117,20 +116,20 @@ class Counting:
         else:
             self._count_load(load)
 
-    def _count_apart(self, service: Service, layout: Layout, counters: int) -> Windows:
-        """A layout that the service does not know yet, or that a bound keeps out. Returns its windows.
+    def _count_apart(self, service: Service, layout: Layout, counters: int) -> Known:
+        """A layout that the service does not know yet, or that a bound keeps out.
 
-        Those that a bound does not allow are none of the service's.
+        Windows that a bound does not allow are none of the service's.
         """
         found = [self._shelf.target(self._by, service, locality_of(where), self._now) for where in layout]
-        windows = tuple(window or Window() for window in found)
-        for window, counts in zip(windows, counts_of(layout, counters), strict=True):
+        known = Known(tuple(window or Window() for window in found))
+        for window, counts in zip(known.windows, counts_of(layout, counters), strict=True):
             window.add(service.span, counts)
         if None in found:
             self.left_out += found.count(None)
         else:
-            service.learn(layout, windows)
-        return windows
+            service.learn(layout, known)
+        return known
 
     def _count_load(self, load: ClusterLoad) -> None:
         service = self._service(load.cluster, load.service_name)
@@ -148,7 +147,8 @@ class Counting:
             self._count_locality(service, span, each, gauge)
         self._localities += len(load.localities)
         windows, in_progress = zip(*gauge, strict=True) if gauge else ((), ())
-        self._by.set_gauge(service, windows, pack(in_progress), self._now)
+        if gauge or service in self._by.gauges:
+            self._by.set_gauge(service, Known(windows), pack(in_progress), self._now)
         self._count_drops(service, span, load.drops, load.uncategorised)
 
     def _count_locality(self, service: Service, span: int, load: LocalityLoad, gauge: Gauge) -> None:

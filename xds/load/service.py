@@ -15,12 +15,12 @@ Windows = tuple[Window, ...]
 
 
 class Known:
-    """What the reports of a layout are added to, and the windows that it goes to."""
+    """The windows of a layout, and what is to be added to each, as lanes: counters of now, and the gauges."""
 
-    __slots__ = ("counters", "windows")
+    __slots__ = ("counters", "in_progress", "windows")
 
     def __init__(self, windows: Windows) -> None:
-        self.counters = 0
+        self.counters = self.in_progress = 0
         self.windows = windows
 
 
@@ -34,7 +34,7 @@ class Service:
     """
 
     __slots__ = (
-        "_in_progress", "cluster", "drops", "endpoints", "known", "metrics", "pages", "reported", "service_name",
+        "_busy", "cluster", "drops", "endpoints", "known", "metrics", "pages", "reported", "service_name",
         "source", "span", "targets",
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ class Service:
         self.reported = 0.0
         self.span = 0
         self.known: dict[Layout, Known] = {}
-        self._in_progress: dict[Windows, int] = {}
+        self._busy: dict[Known, None] = {}  # known or not, those towards which anything is in progress
 
     @property
     def windows(self) -> int:
@@ -65,18 +65,18 @@ class Service:
                 known.counters = 0
         self.span = span
 
-    def learn(self, layout: Layout, windows: Windows) -> None:
+    def learn(self, layout: Layout, known: Known) -> None:
         """Sum the reports of a layout from now on; there may be so many."""
         if len(self.known) < LAYOUTS_LIMIT:
-            self.known[layout] = Known(windows)
+            self.known[layout] = known
 
-    def change_gauge(self, windows: Windows, lanes: int) -> None:
-        """By how much more, or less, is in progress towards each of some windows."""
-        lanes += self._in_progress.get(windows, 0)
-        if lanes:
-            self._in_progress[windows] = lanes
+    def change_gauge(self, known: Known, lanes: int) -> None:
+        """By how much more, or less, is in progress towards each of the windows of a layout."""
+        known.in_progress += lanes
+        if known.in_progress:
+            self._busy[known] = None
         else:
-            self._in_progress.pop(windows, None)
+            self._busy.pop(known, None)
 
     def traffic(self) -> Iterator[tuple[Locality, str, Reading]]:
         """Target, address (empty for all of a locality), what was counted; a copy, as reports may come meanwhile."""
@@ -110,8 +110,8 @@ class Service:
     def _gauges(self) -> dict[Window, int]:
         """Of the windows towards which anything is in progress."""
         found: dict[Window, int] = defaultdict(int)
-        for windows, lanes in list(self._in_progress.items()):
-            for window, count in zip(windows, unpack(lanes, len(windows)), strict=True):
+        for known in list(self._busy):
+            for window, count in zip(known.windows, unpack(known.in_progress, len(known.windows)), strict=True):
                 if count:
                     found[window] += count
         return found
