@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -96,10 +96,10 @@ def serve(grpc_port: int, http_port: int, folder: Path) -> None:
 
 
 @contextmanager
-def running_server(folder: Path) -> Iterator[Server]:
-    """``serve`` in a process of its own, ended afterwards."""
+def running_server(folder: Path, program: Sequence[str] = ("bench.pushes", "--serve")) -> Iterator[Server]:
+    """``serve`` in a process of its own, ended afterwards; or another module that takes ports and folder."""
     ports = [str(free_port()), str(free_port())]
-    process = subprocess.Popen([sys.executable, "-m", "bench.pushes", "--serve", *ports, str(folder)])
+    process = subprocess.Popen([sys.executable, "-m", *program, *ports, str(folder)])
     try:
         server = Server(process.pid, f"127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}")
         wait_ready(server)

@@ -1,4 +1,4 @@
-"""The workload of the admin call alone: (g)."""
+"""The workload of the admin call alone, (g), and where its time goes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import httpx
 
 from bench.fanout import Server
 from bench.pushes import GROUP, assignment, cluster, lateness, running_server
+from bench.suite import clocks
 from bench.suite.goals import OURS
 from bench.suite.measure import WARM_ROUNDS
 from bench.suite.process import cpu_s
@@ -20,6 +21,8 @@ from xds.codec.resources import decode_document
 from xds.proto import wire_pb2
 
 ANSWER_TIMEOUT_S = 300.0
+DIVIDED = 1_000
+SITUATIONS = ("new", "changed", "same")
 MEDIA = {"json": "application/json", "binary": "application/x-protobuf"}
 
 
@@ -43,9 +46,47 @@ async def admin_calls(stage: Stage) -> None:
             stage.keep(f"g/{form}/{size}", {OURS: form_figures}, clusters=size, assignments=size, form=form)
 
 
-def body(form: str, size: int, edition: int) -> bytes:
-    """A snapshot as JSON, or as a serialized DiscoveryResponse."""
-    resources = [cluster(index) for index in range(size)] + [assignment(index, edition) for index in range(size)]
+async def divided_calls(stage: Stage) -> None:
+    """A binary `PUT /snapshot` of 1,000 EDS clusters and their assignments as in (g), milliseconds of it by part.
+
+    *new*: a group that never was, nothing in it seen before; *changed*: all assignments, the clusters stay; *same*:
+    all of it as it is held. The server tells the parts, with a clock at each: *reading*: bytes to resources, canonical
+    bytes and versions; *rules*: those of Envoy's protos; *references*: what each names, and whether that is there;
+    *blobs*: resources as the store keeps them; *comparing* with what the group holds; *SQL*: rows and blobs; *disk*:
+    the commit of these, until they are durable; *snapshot*: its sets, their digests, what streams will ask of it;
+    *telling* metrics, journal and cache; *rest*: HTTP, threads that take over from each other, the answer.
+    """
+    found: dict[str, dict[str, list[float]]] = {situation: {} for situation in SITUATIONS}
+    with tempfile.TemporaryDirectory() as folder, running_server(Path(folder), [clocks.__name__]) as server:
+        async with httpx.AsyncClient(base_url=server.http, timeout=ANSWER_TIMEOUT_S) as client:
+            for number in range(WARM_ROUNDS + stage.rounds):
+                fresh, changed = (body("binary", DIVIDED, 2 * number + more, number + 1) for more in (0, 1))
+                for situation, content in zip(SITUATIONS, (fresh, changed, changed), strict=True):
+                    figures = await _put_divided(client, server, Path(folder), f"group-{number}", content)
+                    for name, value in figures.items() if number >= WARM_ROUNDS else ():
+                        found[situation].setdefault(name, []).append(value)
+    for situation, rounds in found.items():
+        conditions = {"clusters": DIVIDED, "assignments": DIVIDED, "form": "binary"}
+        stage.keep(f"call/binary/{DIVIDED}/{situation}", {OURS: rounds}, **conditions)
+
+
+async def _put_divided(
+    client: httpx.AsyncClient, server: Server, folder: Path, group: str, content: bytes
+) -> dict[str, float]:
+    await clocks.read_clocks(server, folder)
+    began = time.monotonic()
+    path, headers = f"/api/v1/groups/{group}/snapshot", {"Content-Type": MEDIA["binary"]}
+    answer = await client.put(path, content=content, headers=headers)
+    answer_ms = (time.monotonic() - began) * 1e3
+    answer.raise_for_status()
+    parts_ms = await clocks.read_clocks(server, folder)
+    return {"answer_ms": answer_ms, **parts_ms, "rest_ms": answer_ms - sum(parts_ms.values())}
+
+
+def body(form: str, size: int, edition: int, timeout_s: int = 1) -> bytes:
+    """A snapshot as JSON, or as a serialized DiscoveryResponse; the edition is that of the assignments."""
+    clusters = [{**cluster(index), "connect_timeout": f"{timeout_s}s"} for index in range(size)]
+    resources = [*clusters, *(assignment(index, edition) for index in range(size))]
     text = json.dumps({"resources": resources}).encode()
     if form == "json":
         return text

@@ -91,6 +91,23 @@ WORKLOADS: Mapping[str, Workload] = {
             "body_mb": "body, MB",
         },
     ),
+    "call": Workload(
+        "Where an admin push's time goes",
+        admin.divided_calls,
+        {
+            "answer_ms": "answer, ms",
+            "read_ms": "reading",
+            "rules_ms": "rules",
+            "references_ms": "references",
+            "blobs_ms": "blobs",
+            "compare_ms": "comparing",
+            "store_ms": "SQL",
+            "disk_ms": "disk",
+            "snapshot_ms": "snapshot",
+            "publish_ms": "telling",
+            "rest_ms": "rest",
+        },
+    ),
     "h": Workload("Real Envoys", envoys.real_envoys, {"call_ms": "call to last ACK, ms", "cpu_us": "CPU a proxy, us"}),
     "i": Workload("TLS against plaintext", pushes.encrypted, {**PUSH, **GENERATOR}),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,8 @@ import pytest
 
 from bench.load.fleet import Fleet
 from bench.peers.peer import Peer
-from bench.suite import report
+from bench.suite import admin, report
+from bench.suite.clocks import PARTS, Clocks
 from bench.suite.goals import GOALS, Goal, judge, judge_all
 from bench.suite.latency import convergence_s, quantile
 from bench.suite.measure import Change, Clients, Side, alternate, push_once
@@ -269,3 +271,27 @@ def test_samples_belong_to_the_innermost_part() -> None:
         "engine_us": 0.1,
         "rest_us": 0.1,
     }
+
+
+def test_time_within_a_part_is_not_that_of_the_part_around_it() -> None:
+    clocks = Clocks()
+    inner = clocks.timed("inner", lambda: time.sleep(0.05))
+    began = time.perf_counter()
+    clocks.timed("outer", lambda: [inner(), inner()])()
+    took_s = time.perf_counter() - began
+    assert clocks.spent_s["inner"] >= 0.1
+    assert sum(clocks.spent_s.values()) <= took_s
+    assert clocks.spent_s["outer"] <= took_s - 0.1
+
+
+async def test_a_push_is_divided_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "DIVIDED", 300)
+    stage = Stage(QUICK, Results(), tmp_path / "results.json", rounds=1)
+    await admin.divided_calls(stage)
+    new, changed, same = (stage.results.cells[f"call/binary/300/{one}"] for one in ("new", "changed", "same"))
+    assert all(new.median("ours", part) for part in PARTS)
+    assert all(changed.median("ours", part) for part in PARTS)
+    assert [same.median("ours", part) for part in ("rules_ms", "snapshot_ms")] == [0, 0]
+    for cell in (new, changed, same):
+        parts_ms = [cell.values("ours", part)[0] for part in (*PARTS, "rest_ms")]
+        assert sum(parts_ms) == pytest.approx(cell.values("ours", "answer_ms")[0])
