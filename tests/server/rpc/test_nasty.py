@@ -262,7 +262,8 @@ async def test_a_client_that_pings_and_never_reads(serve: Serve, monkeypatch: py
 
 async def test_a_slow_reader_holds_up_nobody(served: Served) -> None:
     slow = await RawClient.connect(served)
-    channel = await served.channel()
+    # With probes the window grows with what the client measures, to 64 MB on a busy machine.
+    channel = await served.channel(**{"http2.bdp_probe": 0})
     lazy = channel.unary_stream(path("Flood"))(b"lazy")
     await slow.open(1, "Flood")
     await slow.say(data(1, message(b"slow"), ends=True))
@@ -271,7 +272,7 @@ async def test_a_slow_reader_holds_up_nobody(served: Served) -> None:
         assert await served.call("Echo", b"%d" % number_, channel) == b"%d" % number_
     # One message is longer than the window that the slow one gives.
     assert served.handlers.flooded.get("slow", 0) == 0
-    assert served.handlers.flooded["lazy"] < 1_000
+    assert served.handlers.flooded["lazy"] < 10
     await slow.say(number(f.WINDOW_UPDATE, 1, 10 * len(CHUNK)), number(f.WINDOW_UPDATE, 0, 10 * len(CHUNK)))
     await until(lambda: served.handlers.flooded.get("slow", 0) >= 10)
     assert served.handlers.flooded["slow"] == 10
