@@ -282,7 +282,9 @@ class _Reader:
             return None
         own = name_of(type_url, message)
         outside = _Outside(name) if name and not own else _NOTHING
-        return self._resource(_canonical_url(type_url, message), body, message, outside)
+        type_url = _canonical_url(type_url, message)
+        known = self._interned(type_url, body) if outside is _NOTHING else None
+        return known or self._resource(type_url, body, message, outside)
 
     def _opaque_value(self, type_url: str, value: dict[str, object], name: str) -> Resource | None:
         before = len(self._findings)
@@ -324,7 +326,10 @@ class _Reader:
         except (DecodeError, EncodeError, RecursionError):
             self._findings.add("malformed", f"not the bytes of a {type_url[:200]}")
             return None
-        return self._resource(_canonical_url(type_url, message), canonical, message, outside)
+        given, type_url = (type_url, body), _canonical_url(type_url, message)
+        is_another = outside is _NOTHING and (type_url, canonical) != given  # those were looked for
+        known = self._interned(type_url, canonical) if is_another else None
+        return known or self._resource(type_url, canonical, message, outside)
 
     def _unwrap(self, wrapper: Any) -> Resource | None:
         before = len(self._findings)
@@ -347,8 +352,6 @@ class _Reader:
         return ttl_s
 
     def _resource(self, type_url: str, body: bytes, message: Message | None, outside: _Outside) -> Resource | None:
-        if outside is _NOTHING and (found := self._interned(type_url, body)) is not None:
-            return found
         before, warned = len(self._findings), len(self._findings.warnings)
         name = canonical_name(self._name(type_url, message, outside))
         self._findings.resource = resource_label(type_url, name) if name else self._findings.resource

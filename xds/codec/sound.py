@@ -114,7 +114,9 @@ class _Shape:
                 at += 4 if form == _FIXED32 else 8
             else:
                 return False
-        return at == end and seen & self._needed == self._needed and all(seen & bits for bits in self._one_of)
+        if at != end or seen & self._needed != self._needed:
+            return False
+        return not self._one_of or all(seen & bits for bits in self._one_of)
 
     def _compile(self) -> Mapping[int, tuple[int, _Judge | None]]:
         """On first use: types refer to themselves."""
