@@ -55,6 +55,8 @@ async def divided_calls(stage: Stage) -> None:
     *blobs*: resources as the store keeps them; *comparing* with what the group holds; *SQL*: rows and blobs; *disk*:
     the commit of these, until they are durable; *snapshot*: its sets, their digests, what streams will ask of it;
     *telling* metrics, journal and cache; *rest*: HTTP, threads that take over from each other, the answer.
+
+    40 ms would be 20 us a resource for all of these together, each of which runs Python for each resource.
     """
     found: dict[str, dict[str, list[float]]] = {situation: {} for situation in SITUATIONS}
     with tempfile.TemporaryDirectory() as folder, running_server(Path(folder), [clocks.__name__]) as server:
