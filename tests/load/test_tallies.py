@@ -26,9 +26,9 @@ def test_what_has_only_counters_is_tallied() -> None:
     assert whole == PLAIN.SerializeToString()
     assert names_of(names) == ("web", "web.prod")
     assert interval_of(interval) == pytest.approx(10.003)
-    assert unpack(tally.counters, 7) == [1, 7, 1, 9, 0, 0, 1]
-    assert unpack(tally.in_progress, 2) == [2, 0]
-    assert unpack(tally.sums, 4) == [7, 1, 10, 3]
+    assert unpack(tally.counters, 7) == (1, 7, 1, 9, 0, 0, 1)
+    assert unpack(tally.in_progress, 2) == (2, 0)
+    assert unpack(tally.sums, 4) == (7, 1, 10, 3)
 
 
 def test_intervals_of_several_lengths_in_one_request() -> None:
@@ -93,5 +93,5 @@ def test_lanes_are_added_and_subtracted_side_by_side() -> None:
     most = (1 << 64) - 1
     one, other = pack((1, most, 0)), pack((2, most, 5))
     assert unpack(one + other, 3) == [3, 2 * most, 5]
-    assert unpack(one + other - one, 3) == [2, most, 5]
+    assert unpack(one + other - one, 3) == (2, most, 5)
     assert pack(()) == 0

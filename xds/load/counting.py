@@ -94,11 +94,11 @@ class Counting:
             service.reported = self._now
             if service.span != span:
                 service.turn(span)
-            known = service.known.get(layout)
-            if known is None:
-                known = self._count_apart(service, layout, counters)
-            else:
+            known = service.latest
+            if known.layout is layout:
                 known.counters += counters
+            else:
+                known = self._count_other(service, layout, counters)
             self.order.append(service)
             self.sums.append(sums)
             self._localities += len(layout)
@@ -116,19 +116,28 @@ class Counting:
         else:
             self._count_load(load)
 
+    def _count_other(self, service: Service, layout: Layout, counters: int) -> Known:
+        """A layout other than that of the report before."""
+        known = service.known.get(layout)
+        if known is None:
+            return self._count_apart(service, layout, counters)
+        known.counters += counters
+        service.latest = known
+        return known
+
     def _count_apart(self, service: Service, layout: Layout, counters: int) -> Known:
         """A layout that the service does not know yet, or that a bound keeps out.
 
         Windows that a bound does not allow are none of the service's.
         """
         found = [self._shelf.target(self._by, service, locality_of(where), self._now) for where in layout]
-        known = Known(tuple(window or Window() for window in found))
+        known = Known(tuple(window or Window() for window in found), layout)
         for window, counts in zip(known.windows, counts_of(layout, counters), strict=True):
             window.add(service.span, counts)
         if None in found:
             self.left_out += found.count(None)
         else:
-            service.learn(layout, known)
+            service.learn(known)
         return known
 
     def _count_load(self, load: ClusterLoad) -> None:

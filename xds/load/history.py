@@ -91,7 +91,8 @@ class History:
         for minute in range(max(_minute_after(head), last - MINUTES), last):
             for minutes in self._minutes:
                 minutes[minute % MINUTES] = 0.0
-        for place in {edge % SECONDS for edge in range(max(head, oldest) + 1, end + 1)}:
+        for edge in range(max(head, oldest) + 1, end + 1):
+            place = edge % SECONDS
             length = self._lengths[place]
             if length:
                 ended = head - (head - place) % SECONDS
@@ -110,6 +111,11 @@ class History:
 
     def _fold(self, end: int, length: int, counts: Sequence[float]) -> None:
         """Spread a report over the minutes that there is room for."""
+        minute, last = (end - length) // 60, _minute_after(self.head)
+        if end <= 60 * minute + 60 and last - MINUTES <= minute < last:
+            for minutes, count in zip(self._minutes, counts, strict=True):  # as most do, within one minute
+                minutes[minute % MINUTES] += count
+            return
         for minute, overlap_s in self._overlaps(end - length, end):
             for minutes, count in zip(self._minutes, counts, strict=True):
                 minutes[minute % MINUTES] += count * overlap_s / length

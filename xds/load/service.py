@@ -15,12 +15,16 @@ Windows = tuple[Window, ...]
 
 
 class Known:
-    """The windows of a layout, and what is to be added to each, as lanes: counters of now, and the gauges."""
+    """The windows of a layout, and what is to be added to each, as lanes: counters of now, and the gauges.
 
-    __slots__ = ("counters", "in_progress", "windows")
+    ``layout`` is None of one that only has a gauge.
+    """
 
-    def __init__(self, windows: Windows) -> None:
+    __slots__ = ("counters", "in_progress", "layout", "windows")
+
+    def __init__(self, windows: Windows = (), layout: Layout | None = None) -> None:
         self.counters = self.in_progress = 0
+        self.layout = layout
         self.windows = windows
 
 
@@ -34,7 +38,7 @@ class Service:
     """
 
     __slots__ = (
-        "_busy", "cluster", "drops", "endpoints", "known", "metrics", "pages", "reported", "service_name",
+        "_busy", "cluster", "drops", "endpoints", "known", "latest", "metrics", "pages", "reported", "service_name",
         "source", "span", "targets",
     )  # fmt: skip
 
@@ -50,6 +54,7 @@ class Service:
         self.reported = 0.0
         self.span = 0
         self.known: dict[Layout, Known] = {}
+        self.latest = Known()  # of these, or another
         self._busy: dict[Known, None] = {}  # known or not, those towards which anything is in progress
 
     @property
@@ -65,10 +70,10 @@ class Service:
                 known.counters = 0
         self.span = span
 
-    def learn(self, layout: Layout, known: Known) -> None:
+    def learn(self, known: Known) -> None:
         """Sum the reports of a layout from now on; there may be so many."""
-        if len(self.known) < LAYOUTS_LIMIT:
-            self.known[layout] = known
+        if known.layout is not None and len(self.known) < LAYOUTS_LIMIT:
+            self.known[known.layout] = known
 
     def change_gauge(self, known: Known, lanes: int) -> None:
         """By how much more, or less, is in progress towards each of the windows of a layout."""
@@ -98,6 +103,7 @@ class Service:
         self.drops = {key: counter for key, counter in self.drops.items() if counter.last >= edge}
         kept = set(self.targets.values())
         self.known = {layout: known for layout, known in self.known.items() if kept.issuperset(known.windows)}
+        self.latest = Known()
 
     def _open_counts(self) -> dict[Window, Counts]:
         found: dict[Window, Counts] = {}

@@ -9,17 +9,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-# Room for a counter of eight bytes, and for the sum of more of them than anybody can send.
-_LANE = "Q4x"
-_LANE_BITS = 8 * struct.calcsize(f"<{_LANE}")
-_LANE_MASK = (1 << _LANE_BITS) - 1
+# A counter of eight bytes, and room for the sum of more of them than anybody can send.
+_LANE = "QI"
+_LANE_BYTES = struct.calcsize(f"<{_LANE}")
 
 
 def pack(counters: Sequence[int]) -> int:
     """Each from 0 on, below 2**64."""
-    return int.from_bytes(struct.pack(f"<{_LANE * len(counters)}", *counters), "little")
+    return int.from_bytes(struct.pack(f"<{'Q4x' * len(counters)}", *counters), "little")
 
 
-def unpack(lanes: int, count: int) -> list[int]:
-    """The first ``count`` counters."""
-    return [lanes >> _LANE_BITS * place & _LANE_MASK for place in range(count)]
+def unpack(lanes: int, count: int) -> Sequence[int]:
+    """All counters, of which there are ``count``."""
+    parts = struct.unpack(f"<{_LANE * count}", lanes.to_bytes(_LANE_BYTES * count, "little"))
+    low, high = parts[::2], parts[1::2]
+    return [one + (more << 64) for one, more in zip(low, high, strict=True)] if any(high) else low
