@@ -39,7 +39,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "engine_us": ("xds/protocol/", "xds/model/", "xds/proto/"),
     "observed_us": ("xds/fleet/", "xds/server/metrics.py", "xds/server/observation.py", "xds/control/waiting.py"),
     "shell_us": ("xds/server/",),
-    "push_us": ("xds/api/", "xds/control/", "xds/codec/", "xds/store/", "fastapi/", "starlette/", "uvicorn/"),
+    "push_us": ("(api/", "xds/control/", "xds/codec/", "xds/store/", "fastapi/", "starlette/", "uvicorn/"),
 }
 REST = "rest_us"
 

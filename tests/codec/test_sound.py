@@ -108,7 +108,6 @@ def test_random_messages_of_every_type_with_rules() -> None:
             failed += bool(not passes and says(message))
     assert passed > 200
     assert failed > 200
-    print(passed, failed)
 
 
 def resources_of(shape: str) -> list[Resource]:
