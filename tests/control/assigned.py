@@ -59,7 +59,7 @@ class Reports:
     flows: tuple[Flow, ...] = ()
     reported: float | None = None
 
-    def demand(self, cluster: str, now: float, window_s: float) -> Demand:
+    def demand(self, group: str, cluster: str, now: float, window_s: float) -> Demand:
         at = now if self.reported is None else self.reported
         sources = tuple(SourceDemand(source, rps, 0.0, 0.0, 0, 1, at) for source, rps in self.rps.items())
         return Demand(cluster, window_s, at, sources, self.flows)

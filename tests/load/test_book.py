@@ -291,7 +291,7 @@ def test_demand_is_by_who_asks(book: Books) -> None:
     book.open(2, locality=THERE)
     book.tell(1, 10, stats("web", row(HERE, issued=60, in_progress=2), row(THERE, issued=20), dropped=10))
     book.tell(2, 10, stats("web", row(THERE, issued=20, errors=5)))
-    demand = book.demand("web", T0 + 10, 10)
+    demand = book.demand("", "web", T0 + 10, 10)
     assert [
         (each.source, each.rps, each.errors_ps, each.dropped_ps, each.in_progress, each.nodes)
         for each in demand.sources
@@ -305,9 +305,32 @@ def test_demand_is_by_who_asks(book: Books) -> None:
         (THERE, THERE): 2.0,
     }
     book.close(2, 11)
-    gone = book.demand("web", T0 + 12, 10).sources[1]
+    gone = book.demand("", "web", T0 + 12, 10).sources[1]
     assert (gone.nodes, gone.reported) == (0, 0.0)
-    assert book.demand("nothing", T0 + 12, 10).sources == ()
+    assert book.demand("", "nothing", T0 + 12, 10).sources == ()
+
+
+def test_demand_is_of_a_group_and_what_is_shown_of_all(book: Books) -> None:
+    book.opened(2, Node("node-2", locality=HERE), T0, "edge")
+    book.tell(1, 10, stats("web", row(HERE, issued=60)))
+    book.tell(2, 10, stats("web", row(HERE, issued=20)))
+    assert [each.rps for each in book.demand("edge", "web", T0 + 10, 10).sources] == [2.0]
+    assert [each.rps for each in book.demand("", "web", T0 + 10, 10).sources] == [6.0]
+    assert found(book, 10, 10).figures.rps == 8.0
+    assert [each.figures.rps for each in found(book, 10, 10).rows] == [8.0]
+
+
+def test_a_node_that_moves_to_another_group_counts_there(book: Books) -> None:
+    book.tell(1, 10, stats("web", row(HERE, issued=60, in_progress=3)))
+    book.moved(1, "edge", T0 + 15)
+    assert found(book, 15).figures.in_progress == 0
+    book.tell(1, 20, stats("web", row(HERE, issued=20, in_progress=2)))
+    assert found(book, 20).figures.in_progress == 2
+    (before,), (now,) = (book.demand(group, "web", T0 + 20, 10).sources for group in ("", "edge"))
+    assert (before.rps, before.nodes) == (0.0, 0)
+    assert (now.rps, now.nodes) == (2.0, 1)
+    (row_of_node,) = found(book, 20, by="node").rows
+    assert row_of_node.totals == Totals(issued=80)
 
 
 def test_totals_for_metrics_only_grow(book: Books) -> None:

@@ -102,7 +102,7 @@ def test_source_localities_are_bounded() -> None:
     book.open(2, locality=THERE)
     book.tell(1, 10, stats("web", row(issued=1)))
     book.tell(2, 10, stats("web", row(issued=2)))
-    assert [each.source for each in book.demand("web", T0 + 10, 10).sources] == [Locality(), HERE]
+    assert [each.source for each in book.demand("", "web", T0 + 10, 10).sources] == [Locality(), HERE]
 
 
 def test_latest_reports_are_kept_as_far_as_there_is_room() -> None:

@@ -13,12 +13,14 @@ import pytest
 from tests.server.conftest import Harness, RawStream, Start, until, within
 from tests.server.load_client import V2, V3, Reporter, connect, report, reporter, told
 from xds.control.tokens import Grant, Tokens
+from xds.filter.filter import compile_filter
 from xds.fleet.event_log import EventFilter
 from xds.load.book import LoadBook
 from xds.load.bounds import Bounds
 from xds.load.figures import PairTotals
 from xds.proto import wire_pb2
 from xds.protocol.load_stream import NO_CLUSTER, LoadSettings
+from xds.protocol.membership import Rule
 
 
 def totals(server: Harness, cluster: str = "c1") -> PairTotals | None:
@@ -195,6 +197,19 @@ async def test_reports_need_a_token_with_the_scope_of_proxies(start: Start) -> N
     taken = Reporter(await server.channel(), V3, (("authorization", "Bearer p"),))
     await taken.begin(told(total_successful_requests=4))
     await counted(server, 4)
+
+
+async def test_reports_count_in_the_group_that_the_node_is_in(server: Harness) -> None:
+    stream = await connect(server)
+    await stream.begin(told(total_successful_requests=4), node_id="mover")
+    await counted(server, 4)
+    server.push({"c1": "a"}, group="edge")
+    server.cache.configure([Rule("edge", compile_filter("node.id == mover"))], {})
+    await stream.tell(told(total_successful_requests=2))
+    await counted(server, 6)
+    book, now = server.server.load.book, time()
+    demands = [book.demand(group, "c1", now, 60).sources for group in ("edge", "default")]
+    assert [sum(each.nodes for each in sources) for sources in demands] == [1, 0]
 
 
 async def test_a_drain_ends_report_streams_in_good_order(server: Harness) -> None:

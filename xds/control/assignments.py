@@ -54,7 +54,7 @@ class LoadFigures(Protocol):
 
     interval_s: float
 
-    def demand(self, cluster: str, now: float, window_s: float) -> figures.Demand: ...
+    def demand(self, group: str, cluster: str, now: float, window_s: float) -> figures.Demand: ...
 
 
 class Assignments:
@@ -231,7 +231,8 @@ class Assignments:
             return None
         if steering.is_news(pushed):
             await asyncio.to_thread(steering.look, pushed)
-        reported = self._load.demand(policy.cluster, now, max(policy.interval_s, self._load.interval_s))
+        group, cluster = steering.key
+        reported = self._load.demand(group, cluster, now, max(policy.interval_s, self._load.interval_s))
         since = now - policy.fallback_after_s
         observed = observe(reported, connected, steering.look(pushed), previous, since)
         pairs = len(observed.demand) * len(observed.targets)

@@ -90,8 +90,8 @@ class Answers:
             for key, windows in sorted(lines.items(), key=lambda line: str(line[0]))
         ]
 
-    def demand(self, cluster: str, span: Span) -> Demand:
-        services = self._shelf.of_cluster(cluster)
+    def demand(self, group: str, cluster: str, span: Span) -> Demand:
+        services = [service for service in self._shelf.of_cluster(cluster) if service.group == group]
         sums, metrics = _sums(services, span, "locality"), _metrics(services, span)
         flows = tuple(_flow(key, counts, metrics.get(key, {}), span.seconds) for key, counts in _sorted(sums))
         by_source: dict[Locality, list[Service]] = defaultdict(list)

@@ -53,8 +53,8 @@ class LoadBook:
 
     # Reports
 
-    def opened(self, stream: int, node: Node, now: float) -> None:
-        """A client named itself."""
+    def opened(self, stream: int, node: Node, now: float, group: str = "") -> None:
+        """A client named itself; its node is in a group, or in none."""
         now = self._clock(now)
         account = self._accounts.get(node.id)
         if account is None:
@@ -62,7 +62,14 @@ class LoadBook:
         self._gone.pop(node.id, None)
         account.node = node
         account.streams.add(stream)
-        self._streams[stream] = Reporter(stream, account, now)
+        self._streams[stream] = Reporter(stream, account, now, group)
+
+    def moved(self, stream: int, group: str, now: float) -> None:
+        """The client's node is in another group: what it tells from here on counts there, as if it had come anew."""
+        reporter = self._streams.get(stream)
+        if reporter is not None:
+            self.closed(stream, now)
+            self.opened(stream, reporter.node, now, group)
 
     def closed(self, stream: int, now: float) -> None:
         """What the stream said to be in progress is no longer; what it counted stays. An unknown one is ignored."""
@@ -164,9 +171,9 @@ class LoadBook:
         """
         return self._answers.series(cluster, self._span(now, window_s), step_s, by)
 
-    def demand(self, cluster: str, now: float, window_s: float) -> Demand:
-        """For the assignment of traffic. Without sources for a cluster that nobody reported."""
-        return self._answers.demand(cluster, self._span(now, window_s))
+    def demand(self, group: str, cluster: str, now: float, window_s: float) -> Demand:
+        """Of a group's nodes, for the assignment of their traffic. Without sources for what none of them reported."""
+        return self._answers.demand(group, cluster, self._span(now, window_s))
 
     def streams(self) -> Iterator[StreamLife]:
         return map(_life, list(self._streams.values()))

@@ -17,10 +17,11 @@ POINTS_LIMIT = 720  # of a series
 
 
 class Bounds(NamedTuple):
-    """``services`` are (source locality, cluster, service name), ``windows`` all of traffic, drops and metrics.
+    """``sources`` are localities by group, ``services`` (source, cluster, service name).
 
-    ``made_by_stream`` is how many of both a stream may bring in an hour, so that one client cannot use up what is there
-    for all. ``latest_bytes`` is of the latest reports, kept as they came, over all streams.
+    ``windows`` are all of traffic, drops and metrics. ``made_by_stream`` is how many of both a stream may bring in an
+    hour, so that one client cannot use up what is there for all. ``latest_bytes`` is of the latest reports, as they
+    came, over all streams.
     """
 
     sources: int = 256

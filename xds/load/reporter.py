@@ -132,16 +132,17 @@ class Reporter:
     """One stream."""
 
     __slots__ = (
-        "account", "gauges", "id", "interval_s", "left_out", "made", "made_since", "node", "opened", "pages", "reached",
-        "refused", "reported", "reports", "services", "source",
+        "account", "gauges", "group", "id", "interval_s", "left_out", "made", "made_since", "node", "opened", "pages",
+        "reached", "refused", "reported", "reports", "services", "source",
     )  # fmt: skip
 
-    def __init__(self, stream: int, account: Account, now: float) -> None:
+    def __init__(self, stream: int, account: Account, now: float, group: str) -> None:
         self.id = stream
+        self.group = group
         self.account = account
         self.node = account.node
         self.source = account.node.locality
-        self.services = SourceServices()  # those of the locality, shared with its other streams
+        self.services = SourceServices()  # those of its group and locality, shared with other streams
         self.opened = self.reached = now
         self.reported = self.interval_s = 0.0
         self.reports = self.refused = self.left_out = 0

@@ -1,4 +1,4 @@
-"""What the nodes of one locality send to one cluster, under one service name: its windows."""
+"""What the nodes of one locality and group send to one cluster, under one service name: its windows."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ class Service:
     """
 
     __slots__ = (
-        "_busy", "cluster", "drops", "endpoints", "known", "latest", "metrics", "pages", "reported", "service_name",
-        "source", "span", "targets",
+        "_busy", "cluster", "drops", "endpoints", "group", "known", "latest", "metrics", "pages", "reported",
+        "service_name", "source", "span", "targets",
     )  # fmt: skip
 
-    def __init__(self, cluster: str, service_name: str, source: Locality) -> None:
+    def __init__(self, cluster: str, service_name: str, source: Locality, group: str) -> None:
         self.cluster = cluster
+        self.group = group
         self.service_name = service_name
         self.source = source
         self.targets: dict[Locality, Window] = {}
@@ -124,7 +125,7 @@ class Service:
 
 
 class SourceServices:
-    """Those of one source locality by (cluster, service name), and by both as reports have them."""
+    """Those of one source by (cluster, service name), and by both as reports have them."""
 
     __slots__ = ("by_key", "named")
 

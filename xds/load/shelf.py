@@ -1,4 +1,7 @@
-"""All windows, by source locality, cluster and service name: found, made as far as the bounds allow, and forgotten."""
+"""All windows, by the group and the locality of who reports, by cluster and service name.
+
+They are found, made as far as the bounds allow, and forgotten.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,20 @@ class Shelf:
         self.left_out: Counts[str] = Counts()
         self.services = 0
         self.windows = 0
-        self._sources: dict[Locality, SourceServices] = {}
+        self._sources: dict[tuple[str, Locality], SourceServices] = {}
         self._swept = 0.0
 
     def place(self, reporter: Reporter) -> None:
-        """Show a reporter the services of its locality; where there are too many localities, those of nodes without."""
-        source = reporter.node.locality
-        if source not in self._sources and len(self._sources) >= self.bounds.sources:
+        """Show a reporter the services of its source, which is a locality in a group.
+
+        Where there are too many sources it is that of the group's nodes without a locality.
+        """
+        group, locality = reporter.group, reporter.node.locality
+        if (group, locality) not in self._sources and len(self._sources) >= self.bounds.sources:
             self.left_out["sources"] += 1
-            source = Locality()
-        reporter.source, reporter.services = source, self._sources.setdefault(source, SourceServices())
+            locality = Locality()
+        reporter.source = locality
+        reporter.services = self._sources.setdefault((group, locality), SourceServices())
 
     def of_cluster(self, cluster: str) -> list[Service]:
         return [service for service in self if service.cluster == cluster]
@@ -47,7 +54,7 @@ class Shelf:
         """None where a bound does not allow another one."""
         found = by.services.by_key.get((cluster, service_name))
         if found is None and self._has_room("services", self.services, by, now):
-            found = Service(cluster, service_name, by.source)
+            found = Service(cluster, service_name, by.source, by.group)
             by.services.by_key[cluster, service_name] = found
             self.services += 1
         return found

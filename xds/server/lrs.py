@@ -194,11 +194,21 @@ class LoadShell(Shell):
 
     async def _count(self, report: LoadRequest, size: int) -> None:
         now, taken = time(), None
+        self._follow_group(now)
         adding = self._shared.book.adding(self.id, report, now)
         while taken is None:
             async with self._shared.turn(COUNT_S):
                 taken = self._step(adding)
         self._counted(taken, size, now)
+
+    def _follow_group(self, now: float) -> None:
+        """Groups choose their nodes anew whenever a selector changes."""
+        if self.node is None:
+            return
+        group = self._shared.group_of(self.node)
+        if group != self._group:
+            self._group = group
+            self._shared.book.moved(self.id, group, now)
 
     def _step(self, adding: Generator[None, None, Taken]) -> Taken | None:
         """Up to the next pause; None when there is one."""
@@ -281,7 +291,7 @@ class LoadShell(Shell):
         now = time()
         self._group = self._shared.group_of(event.node)
         self._shared.identify(self, event.node.id)
-        self._shared.book.opened(self.id, event.node, now)
+        self._shared.book.opened(self.id, event.node, now, self._group)
         self._shared.tell("opened", event.node.id, self._group, self._address(), now)
         _log.info("stream.opened", **self._address(), **self._identity())
 
