@@ -65,20 +65,30 @@ def wait_until(
     raise AssertionError(f"not within {deadline_s:g} s: {what}; last: {last!r}{extra}")
 
 
+DEFAULT_PORTS = frozenset({10_000, 18_000, 18_080, 19_000})  # of the server, and of what the documentation starts
+_given: set[int] = set()
+
+
 def free_port() -> int:
     """A port nobody listens on, outside the range that outgoing connections and bind-to-0 take theirs from.
 
     A server that is stopped and started again must find its port still free; one from the ephemeral range may be some
-    other test's connection by then.
+    other test's connection by then. None is given out twice, nor are those that something has by default.
     """
     first_ephemeral = _first_ephemeral_port()
+    # What another worker of the same run was given may not be bound yet.
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     for _ in range(1_000):
-        port = random.randrange(FIRST_FREE_PORT, first_ephemeral)
+        port = random.randrange(FIRST_FREE_PORT + worker, first_ephemeral, workers)
+        if port in _given or port in DEFAULT_PORTS:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind((LOOPBACK, port))
             except OSError:
                 continue
+            _given.add(port)
             return port
     raise AssertionError("no free port on the loopback address")
 
