@@ -45,6 +45,24 @@ async def test_first_come_first_served() -> None:
     assert not turns.crowded
 
 
+async def test_what_can_wait_has_every_fourth_piece_of_a_crowded_loop() -> None:
+    turns, done = Turns(), list[int]()
+    for number in range(1, 10):
+        turns.take_late(piece(done, -number, 0.0))
+    assert not turns.crowded
+    for number in range(1, 7):
+        turns.take(piece(done, number, 0.0))
+    await asyncio.wait_for(turns.come_last(), 20)
+    assert done == [1, 2, 3, -1, 4, 5, 6, -2, -3, -4, -5, -6, -7, -8, -9]
+
+
+async def test_coming_last_waits_for_what_comes_of_work_that_can_wait() -> None:
+    turns, done = Turns(), list[int]()
+    turns.take_late(lambda: turns.take(piece(done, 1)))
+    await asyncio.wait_for(turns.come_last(), 20)
+    assert done == [1]
+
+
 async def test_work_that_is_taken_by_work_comes_behind() -> None:
     turns, done = Turns(), list[int]()
     turns.take(lambda: turns.take(piece(done, 2)))

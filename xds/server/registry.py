@@ -20,7 +20,7 @@ WAKE_BATCH = 100  # streams woken before the loop runs: their work (some 60 us e
 # want their share), and while answers to it crowd the loop.
 PAUSE_SHARE = 2
 PAUSE_S = 0.2
-PAUSE_LIMIT_S = 1.0
+PAUSE_LIMIT_S = 0.3  # a storm crowds the loop for seconds, and streams that stay are to hear of pushes meanwhile
 CROWDED_POLL_S = 0.01
 
 _NOWHERE: frozenset[Locality] = frozenset()

@@ -163,7 +163,7 @@ class XdsServer:
             chore.cancel()
         await transport.stop(STOP_GRACE_S)
         await stopping
-        await self.registry.turns.come()  # behind what is left of the streams
+        await self.registry.turns.come_last()  # behind what is left of the streams
 
     async def _close_streams(self, over_s: float) -> None:
         """Rule 10: "a server draining should close streams after at least one response, and spread the closes"."""

@@ -1,7 +1,8 @@
 """The life of a stream in the asyncio shell, whatever it carries: from its place at admission to its final status.
 
-A stream has two tasks: a reader, and the gRPC handler itself as the writer. Its last act is a turn among those of all
-other streams (`xds.server.turns`): leaving takes some 100 us, and a network that breaks ends thousands at once.
+A stream has two tasks: a reader, and the gRPC handler itself as the writer. Its last act is a turn of the kind that can
+wait (`xds.server.turns`): leaving takes some 100 us, a network that breaks ends thousands at once, and those who come
+back stand behind them.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class Shell(ABC):
             reader.cancel()
             self._ending = True  # turns that are asked for come to nothing
             self._leave_admission()
-            self._turns.take(partial(self._close, monotonic() - began_at))
+            self._turns.take_late(partial(self._close, monotonic() - began_at))
         if self._status is GONE:
             raise asyncio.CancelledError  # nobody is there to be told a status
         if self._status[0] is not grpc.StatusCode.OK:

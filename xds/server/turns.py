@@ -22,32 +22,47 @@ PIECES_OF_TASKS = 8  # ... where each leads to work of its stream's tasks, a wri
 BARE_ITERATIONS = 24
 ARRIVING_S = 0.1
 
+HURRY_PIECES = 3  # in a row, while there are pieces that can wait
+
 LONG_S = 0.003  # a piece can take longer than a share: then others have an iteration before the next
 
 Work = Callable[[], None]
 
 
 class Turns:
-    """The queue of one loop's stream work, first come, first served."""
+    """The queues of one loop's stream work, each first come, first served.
 
-    __slots__ = ("_arriving_until", "_bare", "_ends_at", "_queue", "_running", "pieces")
+    Most work is awaited by a client. Some can wait, such as leaving: of a crowded loop it has every fourth piece.
+    """
+
+    __slots__ = ("_arriving_until", "_bare", "_ends_at", "_hurried", "_queue", "_running", "_waiting", "pieces")
 
     def __init__(self, pieces: int = PIECES) -> None:
         self.pieces = pieces
         self._arriving_until = 0.0
         self._bare = 0
         self._ends_at = 0.0
+        self._hurried = 0  # pieces since the last one that could wait
         self._queue: deque[Work] = deque()
         self._running = False
+        self._waiting: deque[Work] = deque()
 
     @property
     def crowded(self) -> bool:
-        """True while somebody waits for a turn."""
+        """True while some client waits for a turn."""
         return bool(self._queue)
 
     def take(self, work: Work) -> None:
         """Do ``work`` when it is its turn. It must be short, and must not raise."""
         self._queue.append(work)
+        self._start()
+
+    def take_late(self, work: Work) -> None:
+        """As ``take``, for what can wait."""
+        self._waiting.append(work)
+        self._start()
+
+    def _start(self) -> None:
         if not self._running:
             self._running = True
             asyncio.get_running_loop().call_soon(self._run)
@@ -62,6 +77,13 @@ class Turns:
         self.take(partial(self._call, turn, takes_s))
         await turn
 
+    async def come_last(self) -> None:
+        """Return when all that was taken before is done, what can wait as well."""
+        turn = asyncio.get_running_loop().create_future()
+        self.take_late(partial(self._call, turn, 0.0))
+        await turn
+        await self.come()
+
     def _call(self, turn: asyncio.Future[None], takes_s: float) -> None:
         if not turn.done():
             self._ends_at -= takes_s
@@ -73,18 +95,26 @@ class Turns:
             self._bare -= 1
             asyncio.get_running_loop().call_soon(self._run)
             return
-        queue = self._queue
+        queue, waiting = self._queue, self._waiting
         self._ends_at = ends_at = monotonic() + SHARE_S
         try:
-            for _ in range(min(len(queue), self.pieces)):
-                queue.popleft()()
+            for _ in range(min(len(queue) + len(waiting), self.pieces)):
+                (self._next() if waiting else queue).popleft()()
                 if monotonic() > self._ends_at:
                     break
         finally:
-            self._running = bool(queue)
-            if queue:
+            self._running = bool(queue or waiting)
+            if self._running:
                 self._bare = self._bare_iterations(ends_at)
                 asyncio.get_running_loop().call_soon(self._run)
+
+    def _next(self) -> deque[Work]:
+        """The queue whose turn it is, while there is work that can wait."""
+        if self._queue and self._hurried < HURRY_PIECES:
+            self._hurried += 1
+            return self._queue
+        self._hurried = 0
+        return self._waiting
 
     def _bare_iterations(self, ends_at: float) -> int:
         """How many iterations without stream work come behind a share that was to end then."""
