@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -47,6 +48,7 @@ class WorkerProcess:
         self._marks = 0
         self.ack = Ack(0, 0.0, 0.0)
         self.has_ended = False
+        os.set_blocking(self._output.fileno(), False)
         asyncio.get_running_loop().add_reader(self._output.fileno(), self._read)
 
     def cpu_s(self) -> float:
@@ -69,6 +71,7 @@ class WorkerProcess:
         while (answer := self._answers[number]) is None:
             if self.has_ended:
                 raise FleetError(ENDED)
+            select.select([self._output], [], [])
             self._read()
         del self._answers[number]
         return _checked(answer)
@@ -101,7 +104,10 @@ class WorkerProcess:
         return self._asked
 
     def _read(self) -> None:
-        data = os.read(self._output.fileno(), READ_BYTES)
+        try:
+            data = os.read(self._output.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return  # the loop saw what `ask_now` has read since
         if not data:
             self._end()
             return

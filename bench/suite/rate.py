@@ -62,11 +62,16 @@ async def _steady(side: Side, variant: Variant, streams: int, seconds: float) ->
 
 
 async def _push_at_rate(side: Side, seconds: float) -> list[tuple[str, float]]:
-    """Versions and when they were accepted, in the order of the versions. Late pushes follow as soon as they can."""
+    """Versions and when they were accepted, in the order of the versions.
+
+    Late pushes follow as soon as they can; a server that cannot take so many gets fewer, not more time.
+    """
     began, turns, pushing = time.monotonic(), asyncio.Semaphore(IN_FLIGHT.get(side.kind, 1)), []
     for number in range(int(seconds * PER_S)):
         await asyncio.sleep(max(0.0, began + number / PER_S - time.monotonic()))
         await turns.acquire()
+        if time.monotonic() - began > seconds:
+            break
         pushing.append(asyncio.create_task(_push(side, turns)))
     return sorted(await asyncio.gather(*pushing), key=lambda pushed: int(pushed[0]))
 

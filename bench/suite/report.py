@@ -56,7 +56,8 @@ A ratio says our figure over the peer's; in brackets the least and the most of r
 def render(results: Results, plots: Mapping[str, str], profile: str) -> str:
     """The whole page. ``plots`` are file names by workload, ``profile`` a section written by hand."""
     parts = [INTRODUCTION, *_machine(results.machine), "## Goals\n", MARK + "\n", *_busy(results)]
-    parts.append(_goals(judge_all(results)))
+    verdicts = judge_all(results)
+    parts += (_goals(verdicts), *_out_of_reach(verdicts))
     if profile:
         parts.append(profile.rstrip() + "\n")
     for letter, workload in WORKLOADS.items():
@@ -111,6 +112,18 @@ def _goals(verdicts: Iterable[Verdict]) -> str:
         rows.append([goal.workload if goal.workload != before else "", goal.what, *_judged(verdict)])
         before = goal.workload
     return table(["workload", "", "goal", "measured", "verdict", "figures"], rows)
+
+
+def _out_of_reach(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """Why goals are missed that cannot be met."""
+    goals = [verdict.goal for verdict in verdicts if verdict.is_missed and verdict.goal.why]
+    if goals:
+        yield "### What is missed, and why\n"
+        yield "".join(f"* **{goal.workload}, {goal.what}**.\n  {_indented(goal.why)}\n" for goal in goals)
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n  ")
 
 
 def _judged(verdict: Verdict) -> Iterator[str]:

@@ -164,6 +164,14 @@ def test_a_busy_machine_is_told_of() -> None:
     assert "load average above 4) while some cells of e were measured" in report.render(found, {}, "")
 
 
+def test_the_page_says_why_a_goal_is_out_of_reach_as_long_as_it_is_missed() -> None:
+    slow = report.render(results(cell("g/binary/1000", [132], [1], "answer_ms")), {}, "")
+    assert "### What is missed, and why\n" in slow
+    assert "assignments, binary**.\n  40 ms would be 20 us a resource" in slow
+    assert "What is missed" not in report.render(results(cell("g/binary/1000", [39], [1], "answer_ms")), {}, "")
+    assert "What is missed" not in report.render(results(), {}, "")
+
+
 def test_every_workload_says_what_it_measures() -> None:
     assert all(workload.text and workload.columns for workload in WORKLOADS.values())
 

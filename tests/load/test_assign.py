@@ -187,6 +187,17 @@ def test_when_the_load_is_gone_traffic_comes_home() -> None:
     assert own.shares(A) == {A: 1.0}
 
 
+def test_the_last_of_the_traffic_comes_home_however_little() -> None:
+    """What is left is less than the least change; nothing but room at home for all of it says that it may come."""
+    own = _settled(world({A: 105, B: 20}, THREE, dwell_s=0))
+    own.demand[A] = 92
+    own.step(20)
+    assert 0 < own.shares(A)[B] < own.policy.minimum_change, "it is all at home already: this says nothing"
+    own.demand[A] = 50
+    own.step(15)
+    assert own.shares(A) == {A: 1.0}
+
+
 def test_at_the_edge_of_its_capacity_traffic_does_not_go_to_and_fro() -> None:
     own = _settled(world({A: 80, B: 20}, THREE))
     changes = 0

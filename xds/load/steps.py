@@ -8,7 +8,7 @@ lower edge do they come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from xds.load.assignment import WEIGHT_TOTAL
@@ -39,12 +39,13 @@ class Band:
     overload: float
 
     def holds(self, source: Locality, shares: Shares, margin: float) -> bool:
-        """Whether every share lies between the band's edges, give or take the margin."""
+        """Whether every share lies between the band's edges, give or take the margin.
+
+        There is none for what no edge wants: all of it has room elsewhere for sure, and little would stay for ever.
+        """
         sides = [side[source] for side in (*self.edges, self.wanted)]
         return all(
-            min(side.get(name, 0.0) for side in sides) - margin
-            <= shares.get(name, 0.0)
-            <= max(side.get(name, 0.0) for side in sides) + margin
+            _is_between(shares.get(name, 0.0), [side.get(name, 0.0) for side in sides], margin)
             for name in {*shares, *(name for side in sides for name in side)}
         )
 
@@ -123,6 +124,11 @@ def overloaded(band_: Band, now: Rates, wanted: Rates) -> tuple[Locality, ...]:
         for name, rps in now.items()
         if rps > band_.ceilings.get(name, 0.0) * (1.0 + TOLERANCE) and wanted.get(name, 0.0) < rps * (1.0 - _EQUAL)
     )
+
+
+def _is_between(share: float, wanted: Sequence[float], margin: float) -> bool:
+    least, most = min(wanted), max(wanted)
+    return least - margin <= share <= (most + margin if most > _EQUAL else _EQUAL)
 
 
 def _as_shares(flows: Flows, demand: Rates) -> dict[Locality, Shares]:
