@@ -18,7 +18,7 @@ from xds.model.load_report import ClusterLoad
 from xds.model.node import Locality
 from xds.proto import wire_pb2
 from xds.protocol.lanes import unpack
-from xds.protocol.load_tally import COUNTER_LIMIT, NotTalliedError, Tally, interval_of, names_of
+from xds.protocol.load_tally import COUNTER_LIMIT, NotTalliedError, Tally, interval_of, names_of, read_tallies
 from xds.protocol.load_wire import LoadRequest, decode_load_request, load_of, locality_of
 
 ZONES = [Locality("r", zone) for zone in "ab"]
@@ -211,7 +211,7 @@ def test_counting_and_values_tell_the_same_of_a_report(clusters: list[wire_pb2.C
     """The fast reading refuses what the other refuses, and has the same counters."""
     request: LoadRequest = decode_load_request(encode(*clusters))
     loads = []
-    for each in request.tallies():
+    for each in read_tallies(request.clusters):
         if isinstance(each, bytes):
             loads.append(load_of(each))
         else:

@@ -9,14 +9,16 @@ from xds.load.bounds import LAYOUTS_LIMIT
 from xds.model.node import Locality
 from xds.proto import wire_pb2
 from xds.protocol.lanes import pack, unpack
-from xds.protocol.load_tally import ClusterTally, interval_of, names_of
+from xds.protocol.load_tally import ClusterTally, interval_of, names_of, read_tallies
 from xds.protocol.load_wire import decode_load_request
 
 PLAIN = stats("web", row(HERE, 7, 1, 9, 2), row(THERE, issued=1), interval_s=10.003, service_name="web.prod", dropped=3)
 
 
 def read(*clusters: bytes) -> list[ClusterTally | bytes]:
-    return list(decode_load_request(wire_pb2.LoadTally(cluster_stats=clusters).SerializeToString()).tallies())
+    return list(
+        read_tallies(decode_load_request(wire_pb2.LoadTally(cluster_stats=clusters).SerializeToString()).clusters)
+    )
 
 
 def test_what_has_only_counters_is_tallied() -> None:

@@ -66,7 +66,7 @@ class Assembler:
                 self._check(flag, size)
                 return [Piece(False, data[start + PREFIX_BYTES : end])]
         held = self._held if self._held is not None else bytearray()
-        held += data[start:end]
+        held += memoryview(data)[start:end]  # no copy but this one: a load report may have megabytes
         found = list(self._whole(held))
         self._held = held or None
         return found
@@ -78,8 +78,10 @@ class Assembler:
             behind = PREFIX_BYTES + size
             if behind > len(held):
                 return
-            yield Piece(bool(flag), bytes(held[PREFIX_BYTES:behind]))
+            with memoryview(held) as whole:
+                message = bytes(whole[PREFIX_BYTES:behind])
             del held[:behind]
+            yield Piece(bool(flag), message)
 
     def _check(self, flag: int, size: int) -> None:
         if flag > 1:

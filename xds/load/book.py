@@ -76,8 +76,7 @@ class LoadBook:
         reporter = self._streams.pop(stream, None)
         if reporter is None:
             return
-        for service in list(reporter.gauges):
-            reporter.drop_gauge(service)
+        reporter.gauges.drop()
         account = reporter.account
         for page in reporter.pages.values():
             self._latest_bytes -= len(page.data)
@@ -132,7 +131,7 @@ class LoadBook:
                 break
             reporter.drop_page(first)
             self._latest_bytes -= len(page.data)
-        reporter.drop_gauges(overdue)
+        reporter.gauges.drop(overdue)
         reporter.reported = reporter.reached = now
         reporter.interval_s = counting.longest_s
         reporter.reports += 1

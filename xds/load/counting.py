@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
-from itertools import islice
+from collections.abc import Generator, Mapping, Sequence
+from operator import is_not
 
+from xds.load.bounds import STRIPS_LIMIT
 from xds.load.figures import UNCATEGORISED, Taken
 from xds.load.history import edge_of
 from xds.load.reporter import Reporter
-from xds.load.service import Known, Service, counts_of
+from xds.load.service import Known, Service, Strip, counts_of
 from xds.load.shelf import Shelf
 from xds.load.window import Window, span_of
 from xds.model.load_report import ClusterLoad, LocalityLoad, Metric, Traffic
 from xds.model.node import Locality
 from xds.protocol.lanes import pack
-from xds.protocol.load_tally import ClusterTally, Layout, NotTalliedError, interval_of, names_of
+from xds.protocol.load_cuts import Cuts
+from xds.protocol.load_tally import (
+    ClusterTally,
+    Layout,
+    NotTalliedError,
+    Tally,
+    head_of,
+    interval_of,
+    names_of,
+    read_tallies,
+)
 from xds.protocol.load_wire import LoadRequest, load_of, locality_of
 
 Gauge = list[tuple[Window, int]]  # what is in progress
 
-CLUSTERS_AT_ONCE = 64  # a millisecond, when each is counted into windows that nobody has touched for long
+CLUSTERS_AT_ONCE = 128  # a millisecond, when each is counted one by one
+STRIP_IDLE_S = 60.0  # after which another one with the same first cluster may take its place
 METRIC_LIMIT = 1e100  # sums of thousands of these are still numbers
 
 
@@ -56,14 +68,15 @@ class Counting:
 
     def steps(self, report: LoadRequest) -> Generator[None]:
         """Count; pauses between some clusters."""
-        tallies, room = report.tallies(), self._shelf.bounds.clusters
-        while batch := list(islice(tallies, min(room, CLUSTERS_AT_ONCE))):
+        reports = report.clusters
+        counted = min(len(reports), self._shelf.bounds.clusters)
+        for begin in range(0, counted, CLUSTERS_AT_ONCE):
+            batch = reports[begin : min(begin + CLUSTERS_AT_ONCE, counted)]
             self._count(batch)
-            room -= len(batch)
             if len(batch) == CLUSTERS_AT_ONCE:
                 yield
-        if len(self.order) < report.reports:
-            self._leave_out("clusters", report.reports - len(self.order))
+        if counted < len(reports):
+            self._leave_out("clusters", len(reports) - counted)
 
     def taken(self) -> Taken:
         return Taken(
@@ -73,39 +86,97 @@ class Counting:
             left_out=self.left_out,
         )
 
-    def _count(self, batch: Iterable[ClusterTally | bytes]) -> None:
+    def _count(self, batch: Sequence[bytes]) -> None:
         """The hot path: a fleet has hundreds of thousands of localities to tell of each second."""
-        services, spans, gauges = self._by.services.named, self._spans, self._by.gauges
-        for cluster in batch:
+        strips = self._by.services.strips
+        first = head_of(batch[0])
+        strip = strips.get(first)
+        if strip is not None and self._count_strip(strip, batch):
+            return
+        read = list(read_tallies(batch))
+        begun = len(self.order)
+        self._count_singly(read)
+        if strip is None or strip.reported < self._now - STRIP_IDLE_S:
+            made = self._strip(read, self.order[begun:])
+            if made is not None:
+                strips[first] = made
+
+    def _count_strip(self, strip: Strip, batch: Sequence[bytes]) -> bool:
+        """All at once; False where they are not those of the strip, or not to be read so, and none is counted."""
+        read = strip.cuts.read(batch)
+        if read is None:
+            return False
+        intervals, tallies = read
+        try:
+            spans = set(map(self._span_of, intervals))
+        except NotTalliedError:
+            return False
+        if len(spans) > 1:
+            return False
+        (span,) = spans
+        layouts, counters, in_progress, sums, dropped = zip(*tallies, strict=True)
+        others = _others(layouts, strip.layouts)
+        if others:
+            self._localities += sum(map(len, layouts))
+            counters, in_progress = _without(others, counters), _without(others, in_progress)
+        else:
+            self._localities += strip.localities
+        strip.count(span, counters, self._now)
+        self._by.gauges.set_all(strip, in_progress, self._now)
+        self.order += strip.services
+        self.sums += sums
+        for place in others:
+            self._count_tally(strip.services[place], span, tallies[place])
+        if any(dropped):
+            for service, count in zip(strip.services, dropped, strict=True):
+                self._count_drops(service, span, {}, count)
+        return True
+
+    def _strip(self, read: Sequence[ClusterTally | bytes], services: Sequence[Service | None]) -> Strip | None:
+        """For the next reports of these clusters, if they are of the kind that can be counted at once."""
+        clusters = [each for each in read if not isinstance(each, bytes)]
+        found = [service for service in services if service is not None and len(service.strips) < STRIPS_LIMIT]
+        if not len(set(found)) == len(clusters) == len(read):
+            return None
+        layouts = [tally.layout for *_, tally in clusters]
+        knowns = [service.known.get(layout) for service, layout in zip(found, layouts, strict=True)]
+        learnt = [known for known in knowns if known is not None]
+        return Strip(Cuts(clusters), found, learnt, layouts, self._now) if len(learnt) == len(found) else None
+
+    def _count_singly(self, read: Sequence[ClusterTally | bytes]) -> None:
+        services = self._by.services.named
+        for cluster in read:
             if isinstance(cluster, bytes):
                 self._count_whole(cluster)
                 continue
-            stats, names, interval, (layout, counters, in_progress, sums, dropped) = cluster
-            service, span = services.get(names), spans.get(interval)
-            if service is None or span is None:
-                try:
-                    span, service = self._span(interval_of(interval), interval), self._named(names)
-                except NotTalliedError:
-                    self._count_whole(stats)
-                    continue
-                if service is None:
-                    self._pass()
-                    continue
-            service.reported = self._now
-            if service.span != span:
-                service.turn(span)
-            known = service.latest
-            if known.layout is layout:
-                known.counters += counters
-            else:
-                known = self._count_other(service, layout, counters)
+            stats, names, interval, tally = cluster
+            try:
+                span, service = self._span_of(interval), services.get(names) or self._named(names)
+            except NotTalliedError:
+                self._count_whole(stats)
+                continue
+            if service is None:
+                self._pass()
+                continue
+            service.named = self._now
             self.order.append(service)
-            self.sums.append(sums)
-            self._localities += len(layout)
-            if in_progress or service in gauges:
-                self._by.set_gauge(service, known, in_progress, self._now)
-            if dropped:
-                self._count_drops(service, span, {}, dropped)
+            self.sums.append(tally.sums)
+            self._localities += len(tally.layout)
+            self._count_tally(service, span, tally)
+            if tally.dropped:
+                self._count_drops(service, span, {}, tally.dropped)
+
+    def _count_tally(self, service: Service, span: int, tally: Tally) -> None:
+        """The counters and gauges of one cluster."""
+        if service.span != span:
+            service.turn(span)
+        known = service.latest
+        if known.layout is tally.layout:
+            known.counters += tally.counters
+        else:
+            known = self._count_other(service, tally.layout, tally.counters)
+        if tally.in_progress or service in self._by.gauges:
+            self._by.gauges.set(service, known, tally.in_progress, self._now)
 
     def _count_whole(self, stats: bytes) -> None:
         """A report that is not for tallies."""
@@ -149,7 +220,7 @@ class Counting:
         successes, errors, issued, _ = map(sum, zip(*traffic, strict=True)) if traffic else (0, 0, 0, 0)
         self.order.append(service)
         self.sums.append(pack((successes, errors, issued, load.dropped)))
-        service.reported = self._now
+        service.named = self._now
         span = self._span(load.interval_s)
         gauge: Gauge = []
         for each in load.localities:
@@ -157,7 +228,7 @@ class Counting:
         self._localities += len(load.localities)
         windows, in_progress = zip(*gauge, strict=True) if gauge else ((), ())
         if gauge or service in self._by.gauges:
-            self._by.set_gauge(service, Known(windows), pack(in_progress), self._now)
+            self._by.gauges.set(service, Known(windows), pack(in_progress), self._now)
         self._count_drops(service, span, load.drops, load.uncategorised)
 
     def _count_locality(self, service: Service, span: int, load: LocalityLoad, gauge: Gauge) -> None:
@@ -220,14 +291,31 @@ class Counting:
             self.left_out += 1
         return service
 
-    def _span(self, interval_s: float, interval: bytes | None = None) -> int:
-        """Known by the bytes of the interval from now on: clusters of one report differ by microseconds, if at all."""
+    def _span(self, interval_s: float) -> int:
         self.longest_s = max(self.longest_s, interval_s)
-        span = span_of(edge_of(self._now), interval_s)
-        if interval is not None:
-            self._spans[interval] = span
+        return span_of(edge_of(self._now), interval_s)
+
+    def _span_of(self, interval: bytes) -> int:
+        """Known by its bytes: clusters of one report differ by microseconds, if at all. Raises ``NotTalliedError``."""
+        span = self._spans.get(interval)
+        if span is None:
+            span = self._spans[interval] = self._span(interval_of(interval))
         return span
 
     def _leave_out(self, bound: str, count: int) -> None:
         self.left_out += count
         self._shelf.left_out[bound] += count
+
+
+def _others(layouts: Sequence[Layout], usual: Sequence[Layout]) -> list[int]:
+    """The places in which a cluster's localities are others than usual; there is one object for all that are alike."""
+    if layouts == usual:
+        return []
+    return [place for place, differs in enumerate(map(is_not, layouts, usual)) if differs]
+
+
+def _without(places: Sequence[int], lanes: Sequence[int]) -> tuple[int, ...]:
+    kept = list(lanes)
+    for place in places:
+        kept[place] = 0
+    return tuple(kept)

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator
 from operator import add
 
 from xds.load.figures import Totals
-from xds.load.service import Known, Service, SourceServices
+from xds.load.gauges import Gauges
+from xds.load.service import Service, SourceServices
 from xds.model.load_report import ClusterLoad
 from xds.model.node import Node
 from xds.protocol.lanes import unpack
 from xds.protocol.load_wire import load_at
-
-_NO_GAUGE = 0.0, Known(()), 0
 
 
 class Page:
@@ -148,31 +147,7 @@ class Reporter:
         self.reports = self.refused = self.left_out = 0
         self.made, self.made_since = 0, now
         self.pages: dict[Service | None, Page] = {}  # by the first cluster
-        self.gauges: dict[Service, tuple[float, Known, int]] = {}  # when, and what was told to be in progress
-
-    def set_gauge(self, service: Service, known: Known, lanes: int, now: float) -> None:
-        """What is in progress towards a cluster now, in place of what was."""
-        _, known_before, before = self.gauges.get(service, _NO_GAUGE)
-        if known_before is known:
-            if lanes != before:
-                service.change_gauge(known, lanes - before)
-        else:
-            if before:
-                service.change_gauge(known_before, -before)
-            service.change_gauge(known, lanes)
-        if lanes:
-            self.gauges[service] = now, known, lanes
-        else:
-            self.gauges.pop(service, None)
-
-    def drop_gauge(self, service: Service) -> None:
-        _, known, lanes = self.gauges.pop(service)
-        service.change_gauge(known, -lanes)
-
-    def drop_gauges(self, before: float) -> None:
-        """Those that no report repeated: clients do not name what has nothing in progress."""
-        for service in [service for service, (reported, *_) in self.gauges.items() if reported < before]:
-            self.drop_gauge(service)
+        self.gauges = Gauges()
 
     def turn_page(self, order: list[Service | None]) -> Page:
         """The page of a report: that of the one that began as it does (long reports come in pieces), or a blank one."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from operator import add
 
 from xds.load.bounds import LAYOUTS_LIMIT
 from xds.load.window import NOTHING, Counter, Counts, Reading, Window
 from xds.model.node import Locality
 from xds.protocol.lanes import unpack
+from xds.protocol.load_cuts import Cuts
 from xds.protocol.load_tally import Layout
 
 Windows = tuple[Window, ...]
+Lanes = Sequence[int]
 
 
 class Known:
@@ -28,18 +31,64 @@ class Known:
         self.windows = windows
 
 
+class Strip:
+    """Services that clients name one after the other, each in one layout: counted all at once, side by side.
+
+    ``counters`` are those of ``span``, as far as they have not been handed over to the services' own; ``in_progress``
+    are the gauges of streams that tell of all of them. A strip is made when such a report has been counted one by one.
+    """
+
+    __slots__ = ("counters", "cuts", "in_progress", "knowns", "layouts", "localities", "reported", "services", "span")
+
+    def __init__(
+        self, cuts: Cuts, services: Sequence[Service], knowns: Sequence[Known], layouts: Sequence[Layout], now: float
+    ) -> None:
+        self.cuts = cuts
+        self.services = tuple(services)
+        self.knowns = tuple(knowns)
+        self.layouts = tuple(layouts)
+        self.localities = sum(map(len, layouts))
+        self.counters = [0] * len(services)
+        self.in_progress = [0] * len(services)
+        self.reported = now
+        self.span = 0
+        for place, service in enumerate(services):
+            service.strips.append((self, place))
+
+    def count(self, span: int, counters: Lanes, now: float) -> None:
+        """Add the counters of one report, a number for each service."""
+        if self.span != span:
+            for service in self.services:
+                if service.span != span:
+                    service.turn(span)
+            self.span = span
+        self.counters = list(map(add, self.counters, counters))
+        self.reported = now
+
+    def change_gauges(self, lanes: Lanes) -> None:
+        """By how much more, or less, is in progress."""
+        self.in_progress = list(map(add, self.in_progress, lanes))
+
+    def hand_over(self, place: int) -> None:
+        """What was counted of a service is its own; it goes on to another span."""
+        counters, self.counters[place] = self.counters[place], 0
+        self.knowns[place].counters += counters
+        self.span = 0
+
+
 class Service:
     """What is counted: in windows of ``targets`` and of endpoints (by locality and address), metrics (by locality,
     address or empty, and name) and drops (by category).
 
     Reports are added as lanes (`xds.protocol.lanes`) to the layouts that are ``known``, all of one ``span``, as the
-    reports of a second are in a fleet, so that windows are touched once for all of them. ``pages`` counts the streams
-    whose latest report names this (see `xds.load.reporter`), ``reported`` is when one did last.
+    reports of a second are in a fleet, so that windows are touched once for all of them. Those of ``strips`` (with the
+    place in them) are of this span, too. ``pages`` counts the streams whose latest report names this (see
+    `xds.load.reporter`), ``named`` is when one did last, by itself.
     """
 
     __slots__ = (
-        "_busy", "cluster", "drops", "endpoints", "group", "known", "latest", "metrics", "pages", "reported",
-        "service_name", "source", "span", "targets",
+        "_busy", "cluster", "drops", "endpoints", "group", "known", "latest", "metrics", "named", "pages",
+        "service_name", "source", "span", "strips", "targets",
     )  # fmt: skip
 
     def __init__(self, cluster: str, service_name: str, source: Locality, group: str) -> None:
@@ -52,8 +101,9 @@ class Service:
         self.metrics: dict[tuple[Locality, str, str], Counter] = {}
         self.drops: dict[str, Counter] = {}
         self.pages = 0
-        self.reported = 0.0
+        self.named = 0.0
         self.span = 0
+        self.strips: list[tuple[Strip, int]] = []
         self.known: dict[Layout, Known] = {}
         self.latest = Known()  # of these, or another
         self._busy: dict[Known, None] = {}  # known or not, those towards which anything is in progress
@@ -62,8 +112,15 @@ class Service:
     def windows(self) -> int:
         return len(self.targets) + len(self.endpoints) + len(self.metrics) + len(self.drops)
 
+    @property
+    def reported(self) -> float:
+        """When a stream named it last."""
+        return max([self.named, *(strip.reported for strip, _ in self.strips)])
+
     def turn(self, span: int) -> None:
         """What is open goes to the windows; what comes now is of another span."""
+        for strip, place in self.strips:
+            strip.hand_over(place)
         for layout, known in self.known.items():
             if known.counters:
                 for window, counts in zip(known.windows, counts_of(layout, known.counters), strict=True):
@@ -105,11 +162,15 @@ class Service:
         kept = set(self.targets.values())
         self.known = {layout: known for layout, known in self.known.items() if kept.issuperset(known.windows)}
         self.latest = Known()
+        self.named = self.reported
+        self.strips = [(strip, place) for strip, place in self.strips if strip.in_progress[place]]
 
     def _open_counts(self) -> dict[Window, Counts]:
         found: dict[Window, Counts] = {}
-        for layout, known in list(self.known.items()):
-            for window, counts in zip(known.windows, counts_of(layout, known.counters), strict=True):
+        opened = [(layout, known, known.counters) for layout, known in list(self.known.items())]
+        opened += [(strip.layouts[place], strip.knowns[place], strip.counters[place]) for strip, place in self.strips]
+        for layout, known, counters in opened:
+            for window, counts in zip(known.windows, counts_of(layout, counters), strict=True):
                 successes, errors, issued = found.get(window, NOTHING)
                 found[window] = successes + counts[0], errors + counts[1], issued + counts[2]
         return found
@@ -117,26 +178,32 @@ class Service:
     def _gauges(self) -> dict[Window, int]:
         """Of the windows towards which anything is in progress."""
         found: dict[Window, int] = defaultdict(int)
-        for known in list(self._busy):
-            for window, count in zip(known.windows, unpack(known.in_progress, len(known.windows)), strict=True):
-                if count:
+        gauges = [(known, known.in_progress) for known in list(self._busy)]
+        gauges += [(strip.knowns[place], strip.in_progress[place]) for strip, place in self.strips]
+        for known, lanes in gauges:
+            if lanes:
+                for window, count in zip(known.windows, unpack(lanes, len(known.windows)), strict=True):
                     found[window] += count
-        return found
+        return {window: count for window, count in found.items() if count}
 
 
 class SourceServices:
-    """Those of one source by (cluster, service name), and by both as reports have them."""
+    """Those of one source by (cluster, service name), and by both as reports have them; strips by the report of their
+    first service, up to the end of its cluster's name.
+    """
 
-    __slots__ = ("by_key", "named")
+    __slots__ = ("by_key", "named", "strips")
 
     def __init__(self) -> None:
         self.by_key: dict[tuple[str, str], Service] = {}
         self.named: dict[bytes, Service] = {}
+        self.strips: dict[bytes, Strip] = {}
 
     def forget(self, is_idle: Callable[[Service], bool]) -> None:
         self.by_key = {key: service for key, service in self.by_key.items() if not is_idle(service)}
         kept = set(self.by_key.values())
         self.named = {names: service for names, service in self.named.items() if service in kept}
+        self.strips.clear()  # their windows may be forgotten now; others are soon made
 
 
 def counts_of(layout: Layout, counters: int) -> Iterator[Counts]:

@@ -12,11 +12,17 @@ from collections.abc import Sequence
 # A counter of eight bytes, and room for the sum of more of them than anybody can send.
 _LANE = "QI"
 _LANE_BYTES = struct.calcsize(f"<{_LANE}")
+_LANE_BITS = 8 * _LANE_BYTES
 
 
 def pack(counters: Sequence[int]) -> int:
     """Each from 0 on, below 2**64."""
     return int.from_bytes(struct.pack(f"<{'Q4x' * len(counters)}", *counters), "little")
+
+
+def shifted(lanes: int, places: int) -> int:
+    """The same counters, behind so many others: the sum with those is all of them."""
+    return lanes << _LANE_BITS * places
 
 
 def unpack(lanes: int, count: int) -> Sequence[int]:

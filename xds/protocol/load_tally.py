@@ -9,8 +9,7 @@ counters, or values that cannot be, is not for this reading (``NotTalliedError``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from xds.proto import wire_pb2
-from xds.protocol.lanes import pack
+from xds.protocol.lanes import pack, shifted
 
 # A counter above this is one that went below zero, or was made up: no client sends so much in an interval.
 COUNTER_LIMIT = 1 << 53
@@ -35,8 +34,8 @@ KNOWN_LOCALITY_TALLIES = 1 << 16  # some 300 bytes each
 KNOWN_LOCALITY_TALLY_BYTES = 256
 KNOWN_LAYOUTS = KNOWN_LOCALITIES = 1 << 12
 
-# Of one locality, at one priority: itself, serialized; successes, errors, issued, in progress.
-LocalityTally = tuple[bytes, int, int, int, int]
+# Of one locality, at one priority: itself, serialized; successes, errors and issued requests, as lanes; in progress.
+LocalityTally = tuple[bytes, int, int]
 # Which localities a cluster's report tells of, in its order.
 Layout = tuple[bytes, ...]
 # A ClusterStats: all of it, its names (`names_of`), its interval (`interval_of`), and its counters.
@@ -51,6 +50,7 @@ _LOCALITY_FIELDS = attrgetter(
     "priority",
 )
 _SHORT = 0x7F  # the greatest length of one byte
+_LOCALITIES_TAG = 0x12  # field 2, delimited
 _INTERVAL_TAG = ord('"')  # field 4, delimited
 
 
@@ -121,6 +121,16 @@ def interval_of(interval: bytes) -> float:
     return interval_s
 
 
+def head_of(stats: bytes) -> bytes:
+    """A cluster's report up to the end of its name; too much of one that is not written so."""
+    return stats[: 2 + stats[1]] if len(stats) > 1 else stats
+
+
+def interval_bytes(stats: bytes) -> int:
+    """How many bytes the interval of a cluster's report takes, tag and length included; wrong where it has none."""
+    return 2 + _mark_of(stats)[1]
+
+
 def _mark_of(stats: bytes) -> bytes:
     """How the interval begins: its tag and length. Where there is none, no cut is right."""
     try:
@@ -148,11 +158,14 @@ class _KnownTallies(dict[bytes, Tally]):
     """By localities and what is dropped."""
 
     def __missing__(self, data: bytes) -> Tally:
-        part = _part_with(data, "upstream_locality_stats", "total_dropped_requests")
-        dropped = part.total_dropped_requests
-        if len(part.upstream_locality_stats) > LOCALITIES_LIMIT or dropped > COUNTER_LIMIT:
+        localities = _localities_of(data)
+        dropped = 0
+        if localities is None:
+            part = _part_with(data, "upstream_locality_stats", "total_dropped_requests")
+            localities, dropped = part.upstream_locality_stats, part.total_dropped_requests
+        if len(localities) > LOCALITIES_LIMIT or dropped > COUNTER_LIMIT:
             raise NotTalliedError
-        tally = _tally(list(map(_LOCALITY_TALLIES.__getitem__, part.upstream_locality_stats)), dropped)
+        tally = _tally(list(map(_LOCALITY_TALLIES.__getitem__, localities)), dropped)
         if len(data) <= KNOWN_TALLY_BYTES:
             if len(self) >= KNOWN_TALLIES:
                 self.clear()
@@ -160,14 +173,30 @@ class _KnownTallies(dict[bytes, Tally]):
         return tally
 
 
+def _localities_of(data: bytes) -> Sequence[bytes] | None:
+    """Those of bytes that hold nothing else, and only short ones; None: to be read otherwise."""
+    found = []
+    at, end = 0, len(data)
+    while end - at > 1:
+        size = data[at + 1]
+        if data[at] != _LOCALITIES_TAG or size > _SHORT:
+            return None
+        at += 2
+        found.append(data[at : at + size])
+        at += size
+    return found if at == end else None
+
+
 def _tally(localities: Sequence[LocalityTally], dropped: int) -> Tally:
-    layout, successes, errors, issued, in_progress = zip(*localities, strict=True) if localities else ((),) * 5
-    by_locality = zip(successes, errors, issued, strict=True)
+    layout, counted, in_progress = zip(*localities, strict=True) if localities else ((), (), ())
+    counters = 1
+    for place, lanes in enumerate(counted):
+        counters += shifted(lanes, 1 + 3 * place)
     return Tally(
         _LAYOUTS[layout],
-        pack((1, *chain.from_iterable(by_locality))),
-        pack(in_progress),
-        pack((sum(successes), sum(errors), sum(issued), dropped)),
+        counters,
+        sum(map(shifted, in_progress, range(len(layout)))),
+        sum(counted) + shifted(dropped, 3),
         dropped,
     )
 
@@ -201,7 +230,7 @@ class _KnownLocalityTallies(dict[bytes, LocalityTally]):
             raise NotTalliedError
         if len(self) >= KNOWN_LOCALITY_TALLIES:
             self._forget()
-        tally = (where, succeeded, failed, begun, underway)
+        tally = (where, pack((succeeded, failed, begun)), underway)
         if len(data) <= KNOWN_LOCALITY_TALLY_BYTES:
             self[data] = tally
         return tally
@@ -226,3 +255,6 @@ class _KnownLocalities(dict[bytes, bytes]):
 
 _TALLIES, _LOCALITY_TALLIES = _KnownTallies(), _KnownLocalityTallies()
 _LAYOUTS, _LOCALITIES = _KnownLayouts(), _KnownLocalities()
+
+# Of the bytes between the names and the interval. Raises ``NotTalliedError``.
+tally_of: Callable[[bytes], Tally] = _TALLIES.__getitem__

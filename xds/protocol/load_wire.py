@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -27,8 +27,6 @@ from xds.protocol.load_tally import (
     NAME_LIMIT,
     NANOS,
     PRIORITY_LIMIT,
-    ClusterTally,
-    read_tallies,
 )
 from xds.protocol.wire import shared_locality
 
@@ -58,7 +56,7 @@ class LoadDemand:
 class LoadRequest:
     """A LoadStatsRequest, read as far as somebody asks. ``node`` is still serialized.
 
-    Three readings of the same bytes: ``tallies`` for counting, a tenth of the time; ``loads`` and `load_at` as values.
+    Three readings of the same bytes: of tallies for counting, a tenth of the time; ``loads`` and `load_at` as values.
     All refuse the same: a cluster's report is believed as a whole or not at all.
     """
 
@@ -93,9 +91,10 @@ class LoadRequest:
             self._decoded = list(map(load_of, self._message.cluster_stats))
         return self._decoded
 
-    def tallies(self) -> Iterator[ClusterTally | bytes]:
-        """The clusters in order: their counters, or what `load_of` reads."""
-        return read_tallies(self._message.cluster_stats)
+    @property
+    def clusters(self) -> Sequence[bytes]:
+        """The clusters' reports, serialized, in order: for `read_tallies`, and `load_of`."""
+        return self._message.cluster_stats
 
     def bare(self) -> bytes:
         """The bytes without the node: Envoy's is 61 kB, and comes with every report."""
