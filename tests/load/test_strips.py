@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.load.reports import HERE, T0, THERE, Books, encode, row, stats
 from tests.support.examples import examples
-from xds.load.bounds import IDLE_S, STRIPS_LIMIT
+from xds.load.bounds import IDLE_S, STRIP_LEAST, STRIPS_LIMIT
 from xds.load.counting import STRIP_IDLE_S, Counting
 from xds.load.service import Strip
 from xds.protocol.load_cuts import Cuts
@@ -120,11 +120,21 @@ def test_services_are_told_apart_by_what_stands_behind_the_interval(at_once: lis
     book = Books()
     book.open(1)
     for at in (10, 20):
-        tell(book, 1, at, 0, 0, names=("c1", "c2"), service_name="one")
-    tell(book, 1, 30, 0, 0, names=("c1", "c2"), service_name="two")
+        tell(book, 1, at, 0, 0, 0, 0, service_name="one")
+    tell(book, 1, 30, 0, 0, 0, 0, service_name="two")
     found = {(one.cluster, one.service_name): one.figures.issued for one in book.clusters(T0 + 30, 60)}
-    assert found == {("c1", "one"): 2, ("c2", "one"): 2, ("c1", "two"): 1, ("c2", "two"): 1}
+    assert found == {(name, "one"): 2 for name in NAMES} | {(name, "two"): 1 for name in NAMES}
     assert at_once == [True, False]
+
+
+def test_few_clusters_are_counted_one_by_one(at_once: list[bool]) -> None:
+    book = Books()
+    book.open(1)
+    few = NAMES[: STRIP_LEAST - 1]
+    for at in (10, 20):
+        tell(book, 1, at, *[1] * len(few), names=few)
+    assert [issued(book, name, 20) for name in few] == [2] * len(few)
+    assert at_once == []
 
 
 def test_intervals_that_end_in_different_seconds_are_counted_one_by_one(at_once: list[bool]) -> None:
@@ -204,9 +214,7 @@ reports = st.lists(
 
 @examples(150)
 @given(reports)
-def test_all_at_once_is_as_one_by_one(
-    script: Script,
-) -> None:
+def test_all_at_once_is_as_one_by_one(script: Script) -> None:
     figures = []
     for is_at_once in (True, False):
         with pytest.MonkeyPatch.context() as patch:

@@ -1,8 +1,8 @@
 """How much of a fleet's load is kept. What a bound keeps out is counted under the bound's name.
 
 A window of traffic takes some 5.5 kB: three counters, each with 120 seconds and 62 minutes of eight bytes. So all
-windows take 360 MB at most, those of a thousand clusters between three localities and three 50 MB. Strips take 300
-bytes for each of their services: 36 MB at most.
+windows take 360 MB at most, those of a thousand clusters between three localities and three 50 MB. A strip takes 260 to
+460 bytes for each of its services: 55 MB at most.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ MINUTES = 62  # an hour, wherever in a minute it begins, and what comes late
 ODD_REPORTS = 16  # kept apart in a window
 LAYOUTS_LIMIT = 64  # in which localities come, known to a service; others take longer to count
 STRIPS_LIMIT = 4  # of one service: orders in which clients name it among others
+STRIP_LEAST = 4  # services; fewer are counted one by one
 WINDOW_LIMIT_S = 3_600.0
 POINTS_LIMIT = 720  # of a series
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from operator import is_not
 
-from xds.load.bounds import STRIPS_LIMIT
+from xds.load.bounds import STRIP_LEAST, STRIPS_LIMIT
 from xds.load.figures import UNCATEGORISED, Taken
 from xds.load.history import edge_of
 from xds.load.reporter import Reporter
@@ -134,6 +134,8 @@ class Counting:
 
     def _strip(self, read: Sequence[ClusterTally | bytes], services: Sequence[Service | None]) -> Strip | None:
         """For the next reports of these clusters, if they are of the kind that can be counted at once."""
+        if len(read) < STRIP_LEAST:
+            return None
         clusters = [each for each in read if not isinstance(each, bytes)]
         found = [service for service in services if service is not None and len(service.strips) < STRIPS_LIMIT]
         if not len(set(found)) == len(clusters) == len(read):
