@@ -64,16 +64,19 @@ def first_message(fleet: Fleet, node: int) -> bytes:
 
 
 async def measure(fleet: Fleet, rounds: int) -> Measured:
+    """One round that makes what the others find, and ``rounds`` of which the server's CPU is taken."""
     with TemporaryFile() as file:
         reports = kept_reports(fleet, 1 + rounds, file)
+        # All are made before the first is there, a minute or more; begun later, they would come late and in a burst.
+        following = await asyncio.to_thread(next, reports)
         async with AsyncExitStack() as running:
             peer = await running.enter_async_context(Peer.start("ours"))
             begun_kb = peer.rss_kb()
             streams = await open_streams(peer.target, fleet, running)
-            begin = monotonic() + 1.0
+            begin = measured_from = monotonic() + 1.0
             cpu_s = peer.cpu_s()
             for number in range(fleet.nodes * (1 + rounds)):
-                node, _, report = await asyncio.to_thread(next, reports)
+                (node, _, report), following = following, await asyncio.to_thread(next, reports, following)
                 if number == fleet.nodes:
                     cpu_s, measured_from = peer.cpu_s(), monotonic()
                 await asyncio.sleep(begin + number / fleet.nodes * INTERVAL_S - monotonic())

@@ -21,16 +21,17 @@ work; we answer when the push is durable, and tell the streams then. In the larg
 before its own answer, so that nothing is left to be measured. With 100 streams, where little is left to either, we are
 faster in three cells of four."""
 WHY_CALL: Final = """\
-Two things are in the time of a call. Ours is an HTTP request with its checks, its commit and its answer, 5 to 7 ms for
+Two things are in the time of a call. Ours is an HTTP request with its checks, its commit and its answer, 5 to 8 ms for
 ten clusters, where `SetSnapshot` is a function: that decides with 100 streams. And the streams of a Python process are
-served by one core, so its time is its CPU, 50 to 80 us a stream, while go-control-plane spreads its 70 to 120 us over
-two: that decides with a thousand streams and more of ten clusters, narrowly. With 1,000 clusters we take between 0.08
-and 0.4 of its time."""
+served by one core, so its time is its CPU, 50 to 80 us a stream, while go-control-plane spreads its 65 to 135 us over
+two: that decides with a thousand streams and more of ten clusters, by up to a fifth. With 1,000 clusters we take
+between 0.08 and 0.4 of its time."""
 WHY_BINARY: Final = """\
 40 ms would be 20 us a resource for reading, rules, references, blobs, comparing, rows and snapshot together. Each of
 these runs some Python for each resource; SQLite's rows alone take three quarters of that time, and the same push again,
 in which next to nothing is read or written, four fifths: see
-[where an admin push's time goes](#where-an-admin-pushs-time-goes)."""
+[where an admin push's time goes](#where-an-admin-pushs-time-goes). Fewer rows for a push, all its new resources in one,
+would take some of that away; it has not been tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Goal:
     """Our figure in every cell that matches, at most ``bound`` times the peer's; without a peer, at most ``bound``.
 
     ``base`` names another cell to compare with, instead of the same one. ``asks`` are conditions of the cell without
-    which the verdict is but a hint. ``why`` is what the page says of a goal that is out of reach.
+    which the verdict is but a hint. ``why`` is what the page says of it as long as it is missed.
     """
 
     workload: str

@@ -30,7 +30,8 @@ holds every round behind these tables.
 All servers of a cell run at the same time on one machine, with as many streams each; rounds alternate between them, so
 that whatever else the machine does meets all of them. A round is a push, and the wait for the ACK of every stream. Two
 rounds of each warm up, the medians of at least five more are kept. Ratios are of medians in one cell. Never compare
-microseconds of different runs: the same run again differs by a fifth.
+microseconds of different runs: the same run again differs by a fifth. The storm (d) and the idle streams (e) are
+one run each, one server after the other: their figures have no spread in the tables.
 
 * **CPU per push + ACK**: user and system time of the server's process, all threads, by the kernel's clock of that
   process, from before the push until the server has nothing left to do after the last ACK, over the number of streams.
@@ -57,7 +58,7 @@ def render(results: Results, plots: Mapping[str, str], profile: str) -> str:
     """The whole page. ``plots`` are file names by workload, ``profile`` a section written by hand."""
     parts = [INTRODUCTION, *_machine(results.machine), "## Goals\n", MARK + "\n", *_busy(results)]
     verdicts = judge_all(results)
-    parts += (_goals(verdicts), *_out_of_reach(verdicts))
+    parts += (_goals(verdicts), *_reasons(verdicts))
     if profile:
         parts.append(profile.rstrip() + "\n")
     for letter, workload in WORKLOADS.items():
@@ -114,8 +115,8 @@ def _goals(verdicts: Iterable[Verdict]) -> str:
     return table(["workload", "", "goal", "measured", "verdict", "figures"], rows)
 
 
-def _out_of_reach(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Why goals are missed that cannot be met."""
+def _reasons(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """Why goals are missed, as far as that is known."""
     goals = [verdict.goal for verdict in verdicts if verdict.is_missed and verdict.goal.why]
     if goals:
         yield "### What is missed, and why\n"

@@ -164,7 +164,7 @@ def test_a_busy_machine_is_told_of() -> None:
     assert "load average above 4) while some cells of e were measured" in report.render(found, {}, "")
 
 
-def test_the_page_says_why_a_goal_is_out_of_reach_as_long_as_it_is_missed() -> None:
+def test_the_page_says_why_a_goal_is_missed_as_long_as_it_is() -> None:
     slow = report.render(results(cell("g/binary/1000", [132], [1], "answer_ms")), {}, "")
     assert "### What is missed, and why\n" in slow
     assert "assignments, binary**.\n  40 ms would be 20 us a resource" in slow

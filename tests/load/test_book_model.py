@@ -30,20 +30,23 @@ rows = st.dictionaries(st.sampled_from(ZONES), st.tuples(counts, counts, counts,
 details = st.tuples(rows, st.integers(0, 5))
 reports = st.one_of(
     st.dictionaries(st.sampled_from(CLUSTERS), details, max_size=3),
-    st.fixed_dictionaries(dict.fromkeys(CLUSTERS, details)),  # in one order: counted all at once from the second one on
-)
-further = st.lists(
-    st.one_of(
-        st.tuples(st.just("open"), st.integers(1, 3), st.sampled_from(ZONES)),
-        st.tuples(st.just("close"), st.integers(1, 3), st.none()),
-        st.tuples(st.just("tell"), st.integers(1, 3), reports),
-        st.tuples(st.just("tell"), st.integers(1, 3), reports),
-        st.tuples(st.just("wait"), st.sampled_from([0.4, 1.0, 4.6, 10.0, 47.0]), st.none()),
+    # In one order: counted all at once from the second one on.
+    st.lists(details, min_size=len(CLUSTERS), max_size=len(CLUSTERS)).map(
+        lambda each: dict(zip(CLUSTERS, each, strict=True))
     ),
-    max_size=40,
 )
+told = st.tuples(st.just("tell"), st.integers(1, 3), reports)
+waited = st.tuples(st.just("wait"), st.sampled_from([0.4, 1.0, 4.6, 10.0, 47.0]), st.none())
+step = st.one_of(
+    st.tuples(st.just("open"), st.integers(1, 3), st.sampled_from(ZONES)),
+    st.tuples(st.just("close"), st.integers(1, 3), st.none()),
+    told,
+    waited,
+)
+# With three streams from the start, and enough reports that what was told in one order is told in it again.
 BEGUN = [("open", 1, ZONES[0]), ("open", 2, ZONES[0]), ("open", 3, ZONES[1])]
-steps = st.one_of(further, further.map(lambda script: [*BEGUN, *script]))
+lively = st.lists(st.one_of(told, told, told, waited, step), min_size=8, max_size=40)
+steps = st.one_of(st.lists(step, max_size=40), lively.map(lambda script: [*BEGUN, *script]))
 
 
 @dataclass

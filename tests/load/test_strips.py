@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.load.reports import HERE, T0, THERE, Books, encode, row, stats
+from tests.load.reports import HERE, T0, THERE, Books, row, stats
 from tests.support.examples import examples
 from xds.load.bounds import IDLE_S, STRIP_LEAST, STRIPS_LIMIT
 from xds.load.counting import STRIP_IDLE_S, Counting
@@ -252,7 +252,7 @@ def _figures(script: Script) -> list[object]:
 
 def test_a_report_that_is_too_short_for_its_cuts_is_not_cut() -> None:
     """Its name ends as an interval does, and so its head and its interval overlap."""
-    (usual,) = encode_all(stats("web", interval_s=10))
+    usual = stats("web", interval_s=10).SerializeToString()
     (known,) = read_tallies([usual])
     assert not isinstance(known, bytes)
     cuts = Cuts([known])
@@ -265,11 +265,3 @@ def test_a_report_that_is_too_short_for_its_cuts_is_not_cut() -> None:
     assert not isinstance(own, bytes)
     assert Cuts([own]).read([longer]) is not None
     assert Cuts([own]).read([mimic]) is None
-
-
-def encode_all(*clusters: Any) -> list[bytes]:
-    return [cluster.SerializeToString() for cluster in clusters]
-
-
-def test_requests_are_what_these_tests_take_them_for() -> None:
-    assert encode(stats("web")).endswith(stats("web").SerializeToString())
