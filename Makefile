@@ -20,7 +20,7 @@ help:
 	@echo "make test      run the tests"
 	@echo "make check     formatting, lint, types, import contracts, generated code"
 	@echo "make soak      run the long tests, and the property tests with many more examples"
-	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; most of an hour)"
+	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make format    format the code"
 	@echo "make generate  regenerate the checked-in generated code"

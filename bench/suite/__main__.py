@@ -76,8 +76,8 @@ def main() -> None:
     if not arguments.report:
         results.machine = machine.describe()
         os.environ.update(DRAIN)
-        stage = Stage(arguments.scale, results, path, arguments.rounds or arguments.scale.rounds)
-        failed = asyncio.run(measure(stage, letters))
+        scale = arguments.scale.in_rounds(arguments.rounds) if arguments.rounds else arguments.scale
+        failed = asyncio.run(measure(Stage(scale, results, path), letters))
     write_report(results, arguments.docs)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from bench.load.fleet import FleetSpec
+from bench.peers.peer import Kind
 from bench.suite.goals import OURS, SNAPSHOT
 from bench.suite.measure import Change, push_once
-from bench.suite.process import rss_kb
+from bench.suite.process import rest
 from bench.suite.pushes import clients
-from bench.suite.stage import Side, Stage, connect
+from bench.suite.results import merge
+from bench.suite.stage import Side, Stage, connect, take_turns
 
 WARM_STREAMS = 100  # before the push, and as many behind it
-SETTLE_S = 4.0
-PUSHES = 3
+IDLE_S = 2.0
 
 
 async def idle(stage: Stage) -> None:
@@ -21,34 +23,38 @@ async def idle(stage: Stage) -> None:
 
     Counted from 200 streams on, half of them connected behind a push, so that neither what is made once for all (the
     first answer from this snapshot, a megabyte of 10,000 clusters) nor what the push had left over is mistaken for
-    theirs: after the first answer, and after three pushes that changed one cluster. Idle CPU of them all.
+    theirs: after the first answer, and after a push that changed one cluster. Memory is read once it and the CPU have
+    come to rest, or after eight seconds; idle CPU is that of all streams in the two seconds that follow.
     """
+    rounds: dict[Kind, int] = {OURS: stage.scale.idle_rounds, SNAPSHOT: stage.scale.idle_rounds}
     for size, streams in stage.scale.idle:
         for variant in stage.scale.variants:
-            figures = {}
-            for kind in (OURS, SNAPSHOT):
-                async with stage.sides((kind,), Change(size)) as sides:
-                    figures[kind] = await _idle(sides[0], clients(streams, variant), size)
+            runs = await take_turns(rounds, partial(run_idle, stage, clients(streams, variant), size))
+            figures = {kind: merge(found) for kind, found in runs.items()}
             stage.keep(f"e/{variant}/{size}", figures, variant=variant, clusters=size, streams=streams)
 
 
-async def _idle(side: Side, spec: FleetSpec, size: int) -> dict[str, list[float]]:
+async def run_idle(stage: Stage, spec: FleetSpec, size: int, kind: Kind) -> dict[str, float]:
+    """A round of one server, from its start to its end."""
+    async with stage.sides((kind,), Change(size)) as sides:
+        return await _idle(sides[0], spec, size)
+
+
+async def _idle(side: Side, spec: FleetSpec, size: int) -> dict[str, float]:
     pid = side.server.pid
     await connect(side, clients(WARM_STREAMS, spec.variant))
     await push_once(side, Change(size, changed="one"))
     await connect(side, clients(WARM_STREAMS, spec.variant))
-    await asyncio.sleep(SETTLE_S)
-    before_kb = rss_kb(pid)
+    before_kb = await rest(pid)
     await connect(side, spec)
-    await asyncio.sleep(SETTLE_S)
-    in_step_kb = rss_kb(pid)
-    for _ in range(PUSHES):
-        await push_once(side, Change(size, changed="one"))
+    in_step_kb = await rest(pid)
+    await push_once(side, Change(size, changed="one"))
+    pushed_kb = await rest(pid)
     before_s = side.server.cpu_s()
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(IDLE_S)
     return {
-        "stream_kb": [(in_step_kb - before_kb) / spec.streams],
-        "pushed_kb": [(rss_kb(pid) - before_kb) / spec.streams],
-        "total_mb": [in_step_kb / 1024],
-        "idle_cpu_percent": [(side.server.cpu_s() - before_s) / SETTLE_S * 100],
+        "stream_kb": (in_step_kb - before_kb) / spec.streams,
+        "pushed_kb": (pushed_kb - before_kb) / spec.streams,
+        "total_mb": in_step_kb / 1024,
+        "idle_cpu_percent": (side.server.cpu_s() - before_s) / IDLE_S * 100,
     }

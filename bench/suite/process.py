@@ -12,6 +12,13 @@ from pathlib import Path
 QUIET_S = 0.0005
 PAUSE_S = 0.02
 QUIET_TIMEOUT_S = 1.0
+# A server is at rest when it takes less CPU than this in so long a time, and its memory moves by less. Go's collector
+# works for seconds after the last stream has come, and gives memory back after pauses of up to 0.75 s.
+REST_CPU_S = 0.02
+REST_KB = 100.0
+REST_S = 1.0
+REST_PAUSE_S = 0.25
+REST_TIMEOUT_S = 8.0
 
 
 def cpu_s(pid: int) -> float:
@@ -33,6 +40,19 @@ async def quiet(cpu: Callable[[], float]) -> float:
         if now_s - before_s < QUIET_S or time.monotonic() > deadline:
             return now_s
         before_s = now_s
+
+
+async def rest(pid: int) -> float:
+    """The resident memory of a process once that and its CPU have come to rest, or after eight seconds."""
+    began = still_since = time.monotonic()
+    before_s, before_kb = cpu_s(pid), rss_kb(pid)
+    while True:
+        await asyncio.sleep(REST_PAUSE_S)
+        now, now_s, now_kb = time.monotonic(), cpu_s(pid), rss_kb(pid)
+        if now_s - before_s > REST_CPU_S or abs(now_kb - before_kb) > REST_KB:
+            still_since, before_s, before_kb = now, now_s, now_kb
+        if now - still_since >= REST_S or now - began > REST_TIMEOUT_S:
+            return now_kb
 
 
 def _kb(text: str, name: str) -> float:

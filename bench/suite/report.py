@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.suite.goals import Verdict, judge_all
 from bench.suite.results import Cell, Results
+from bench.suite.scale import ROUNDS
 from bench.suite.workloads import WORKLOADS, Workload
 
 PEERS = {
@@ -30,8 +31,11 @@ holds every round behind these tables.
 All servers of a cell run at the same time on one machine, with as many streams each; rounds alternate between them, so
 that whatever else the machine does meets all of them. A round is a push, and the wait for the ACK of every stream. Two
 rounds of each warm up, the medians of at least five more are kept. Ratios are of medians in one cell. Never compare
-microseconds of different runs: the same run again differs by a fifth. The storm (d) and the idle streams (e) are
-one run each, one server after the other: their figures have no spread in the tables.
+microseconds of different runs: the same run again differs by a fifth.
+
+In the storm (d) and with idle streams (e) a round is a run of its own: one server at a time is started anew, and the
+servers alternate round by round; the tables show medians of these rounds as well. Where a server had fewer than five,
+its row says how many: the goals of the storm are about ours alone, so go-control-plane has one round of it.
 
 * **CPU per push + ACK**: user and system time of the server's process, all threads, by the kernel's clock of that
   process, from before the push until the server has nothing left to do after the last ACK, over the number of streams.
@@ -143,7 +147,7 @@ def _workload(letter: str, workload: Workload, cells: Sequence[Cell], plots: Map
     title = f"({letter}) {workload.title}" if len(letter) == 1 else workload.title
     yield f"## {title}\n"
     yield workload.text + "\n"
-    rows = [row for cell in cells for row in _rows(cell, workload.columns)]
+    rows = [row for cell in cells for row in _rows(cell, workload)]
     yield table(["cell", "streams", "server", *workload.columns.values()], rows)
     loads = [cell.load for cell in cells]
     scales = ", ".join(sorted({cell.scale for cell in cells}))
@@ -154,12 +158,21 @@ def _workload(letter: str, workload: Workload, cells: Sequence[Cell], plots: Map
         yield f"![{workload.title}](performance/{plots[letter]})\n"
 
 
-def _rows(cell: Cell, columns: Mapping[str, str]) -> Iterator[list[str]]:
+def _rows(cell: Cell, workload: Workload) -> Iterator[list[str]]:
     """A row for each server, and under ours the ratios."""
     streams = number(cell.conditions.get("streams"))
     for place, peer in enumerate(cell.figures):
-        figures = [_figure(cell, peer, name) for name in columns]
-        yield [f"`{cell.key}`" if place == 0 else "", streams if place == 0 else "", PEERS.get(peer, peer), *figures]
+        figures = [_figure(cell, peer, name) for name in workload.columns]
+        server = PEERS.get(peer, peer) + _few(cell, peer, workload)
+        yield [f"`{cell.key}`" if place == 0 else "", streams if place == 0 else "", server, *figures]
+
+
+def _few(cell: Cell, peer: str, workload: Workload) -> str:
+    """How many rounds the server had, where these are fewer than the goals ask for."""
+    rounds = max(len(cell.values(peer, name)) for name in workload.columns)
+    if not workload.in_rounds or not 0 < rounds < ROUNDS:
+        return ""
+    return f" ({rounds} round{'s' if rounds > 1 else ''})"
 
 
 def _figure(cell: Cell, peer: str, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -42,6 +42,10 @@ class Cell:
         values = self.values(peer, figure)
         return statistics.median(values) if values else None
 
+    def worst(self, peer: str, figure: str) -> float | None:
+        """The largest of the rounds; None where it was not measured."""
+        return max(self.values(peer, figure), default=None)
+
 
 @dataclass(slots=True)
 class Results:
@@ -75,6 +79,15 @@ class Results:
     def matching(self, pattern: str) -> Iterator[Cell]:
         """The cells whose keys match, with ``*`` for anything."""
         return (cell for key, cell in self.cells.items() if fnmatchcase(key, pattern))
+
+
+def merge(rounds: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
+    """One value a round of each figure."""
+    figures: dict[str, list[float]] = {}
+    for found in rounds:
+        for name, value in found.items():
+            figures.setdefault(name, []).append(value)
+    return figures
 
 
 def _rounded(value: Any) -> Any:

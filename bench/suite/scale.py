@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 from bench.load.spec import Variant
 from bench.suite.measure import Changed
@@ -28,7 +28,9 @@ class Size(NamedTuple):
 class Scale:
     """The sizes of the workloads. ``idle`` are clusters and streams, ``named`` names and streams.
 
-    ``variants`` are those of (e) and (f), ``profiled`` counts the situations of the profile.
+    ``rounds`` are those of a cell, but in (d) and (e), whose rounds each start the servers anew: ``storm_rounds`` of
+    our server and ``idle_rounds``. ``variants`` are those of (e) and (f), ``profiled`` counts the situations of the
+    profile.
     """
 
     name: str
@@ -40,8 +42,10 @@ class Scale:
     named: tuple[tuple[int, int], ...]
     rate_streams: tuple[int, ...]
     rate_s: float
+    storm_rounds: int
     storm_streams: int
     storm_later_s: float
+    idle_rounds: int
     idle: tuple[tuple[int, int], ...]
     growth: tuple[tuple[int, tuple[int, ...]], ...]
     admin: tuple[int, ...]
@@ -49,6 +53,10 @@ class Scale:
     envoy_clusters: tuple[int, ...]
     tls_streams: int
     node_streams: int
+
+    def in_rounds(self, rounds: int) -> Self:
+        """The same with so many rounds of everything."""
+        return replace(self, rounds=rounds, storm_rounds=rounds, idle_rounds=rounds)
 
 
 QUICK = Scale(
@@ -66,8 +74,10 @@ QUICK = Scale(
     named=((100, 1_000),),
     rate_streams=(100,),
     rate_s=5.0,
+    storm_rounds=1,
     storm_streams=1_000,
     storm_later_s=10.0,
+    idle_rounds=1,
     idle=((10, 1_000), (1_000, 500), (10_000, 500)),
     growth=((10, (1_000, 10_000)),),
     admin=(10, 1_000),
@@ -87,8 +97,10 @@ ALL = Scale(
     named=((100, 1_000), (10_000, 200)),
     rate_streams=(100, 1_000),
     rate_s=30.0,
+    storm_rounds=ROUNDS,
     storm_streams=5_000,
     storm_later_s=60.0,
+    idle_rounds=ROUNDS,
     idle=((10, 1_000), (1_000, 1_000), (10_000, 1_000)),
     growth=((10, (100, 1_000, 5_000, 10_000)), (1_000, (100, 1_000, 5_000, 10_000))),
     admin=(10, 1_000, 10_000, 50_000),

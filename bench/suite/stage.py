@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.load.fleet import Fleet, FleetSpec, Subscription
 from bench.peers.peer import Kind, Peer, Tls
@@ -21,6 +21,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT
 
 Side = measure.Side[Peer, Fleet]
 CLUSTERS = (Subscription(CLUSTER, None),)
+FoundT = TypeVar("FoundT")
 
 
 def named(indexes: Iterable[int]) -> tuple[Subscription, ...]:
@@ -35,7 +36,11 @@ class Stage:
     scale: Scale
     results: Results
     path: Path
-    rounds: int
+
+    @property
+    def rounds(self) -> int:
+        """Of a cell, but in (d) and (e)."""
+        return self.scale.rounds
 
     def keep(self, key: str, figures: Figures, **conditions: Any) -> None:
         """Put a cell into the results, and tell of it."""
@@ -70,6 +75,16 @@ class Stage:
                 await side.server.push(first.clusters, first.assignments, "all", 0)
                 sides.append(side)
             yield sides
+
+
+async def take_turns(rounds: Mapping[Kind, int], run: Callable[[Kind], Awaitable[FoundT]]) -> dict[str, list[FoundT]]:
+    """What each run found: round by round one of each kind, of those that have rounds left."""
+    found: dict[str, list[FoundT]] = {kind: [] for kind in rounds}
+    for number in range(max(rounds.values())):
+        for kind in rounds:
+            if number < rounds[kind]:
+                found[kind].append(await run(kind))
+    return found
 
 
 async def connect(side: Side, spec: FleetSpec) -> Fleet:

@@ -12,11 +12,15 @@ from bench.suite.stage import Stage
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``columns`` are the figures of the report's table, with what stands above them."""
+    """``columns`` are the figures of the report's table, with what stands above them.
+
+    ``in_rounds``: a figure has one value a round. Where it has not, its value is made of all that was measured.
+    """
 
     title: str
     run: Callable[[Stage], Awaitable[None]]
     columns: Mapping[str, str]
+    in_rounds: bool = True
 
     @property
     def text(self) -> str:
@@ -52,6 +56,7 @@ WORKLOADS: Mapping[str, Workload] = {
             "rest_us": "rest",
             "transport_us": "bare gRPC",
         },
+        in_rounds=False,
     ),
     "a": Workload("All changed, one changed", pushes.fan_out, {**PUSH, "alone_us": "without streams, us", **GENERATOR}),
     "node": Workload("A 61 KB node in every ACK", pushes.large_node, {**PUSH, **GENERATOR}),
@@ -67,6 +72,7 @@ WORKLOADS: Mapping[str, Workload] = {
             "acks_per_push": "ACKs per push and stream",
             "cpu_cores": "cores",
         },
+        in_rounds=False,
     ),
     "d": Workload("Reconnect storm", storm.storm, STORM),
     "e": Workload(
@@ -74,7 +80,7 @@ WORKLOADS: Mapping[str, Workload] = {
         idle.idle,
         {
             "stream_kb": "memory a stream, kB",
-            "pushed_kb": "after pushes, kB",
+            "pushed_kb": "after a push, kB",
             "total_mb": "the process, MB",
             "idle_cpu_percent": "idle CPU, % of a core",
         },

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from bench.load.fleet import Fleet
-from bench.peers.peer import Peer
-from bench.suite import admin, report
+from bench.load.fleet import Fleet, FleetSpec, Variant
+from bench.peers.peer import Kind, Peer
+from bench.suite import admin, idle, process, report, storm
 from bench.suite.clocks import PARTS, Clocks
 from bench.suite.goals import GOALS, Goal, judge, judge_all
 from bench.suite.latency import convergence_s, quantile
 from bench.suite.measure import Change, Clients, Side, alternate, push_once
-from bench.suite.process import cpu_s, rss_kb
+from bench.suite.process import cpu_s, rest, rss_kb
 from bench.suite.profile import divide
 from bench.suite.pushes import clients
-from bench.suite.results import Cell, Figures, Results
-from bench.suite.scale import QUICK
-from bench.suite.stage import Stage, connect_all
+from bench.suite.results import Cell, Figures, Results, merge
+from bench.suite.scale import ALL, QUICK
+from bench.suite.stage import Stage, connect_all, take_turns
+from bench.suite.storm import Run, gather
 from bench.suite.workloads import WORKLOADS
 
 CPU = Goal("CPU", "all of 10", "a/*/10/all", "cpu_us", 0.5, "go-snapshot", unit="us")
@@ -63,6 +66,19 @@ def test_a_goal_without_a_peer_is_absolute() -> None:
     goal = Goal("storm", "longest wait", "d/*", "longest_wait_s", 10, unit="s")
     verdict = judge(goal, results(cell("d/sotw", [10.5], [20], "longest_wait_s")))
     assert (verdict.value, verdict.theirs, verdict.met) == (10.5, None, False)
+
+
+def test_a_goal_of_the_median_does_not_mind_one_round() -> None:
+    goal = Goal("storm", "longest wait", "d/*", "longest_wait_s", 10, unit="s")
+    verdict = judge(goal, results(cell("d/sotw", [9, 8, 12], [20], "longest_wait_s")))
+    assert (verdict.value, verdict.low, verdict.high, verdict.met) == (9, 8, 12, True)
+
+
+def test_a_single_rejected_client_in_any_round_is_a_miss() -> None:
+    goal = next(goal for goal in GOALS if goal.figure == "rejected")
+    verdict = judge(goal, results(cell("d/sotw", [0, 0, 0, 1, 0], [0], "rejected", streams=5_000)))
+    assert (verdict.value, verdict.low, verdict.high, verdict.word) == (1, 0, 1, "**missed**")
+    assert judge(goal, results(cell("d/sotw", [0] * 5, [7], "rejected", streams=5_000))).word == "met"
 
 
 def test_a_goal_may_compare_two_cells_of_ours() -> None:
@@ -139,8 +155,8 @@ def test_results_of_another_schema_are_refused(tmp_path: Path) -> None:
 
 def test_the_page_has_the_goals_the_machine_and_a_table_for_each_workload(tmp_path: Path) -> None:
     found = results(
-        cell("a/sotw/10/all", [80], [100], streams=1_000),
-        cell("d/sotw", [10.5], [20], "longest_wait_s", streams=5_000),
+        cell("a/sotw/10/all", [80] * 5, [100] * 5, streams=1_000),
+        cell("d/sotw", [10.5] * 5, [20], "longest_wait_s", streams=5_000),
     )
     page = tmp_path / "performance.md"
     (tmp_path / "performance").mkdir()
@@ -155,6 +171,21 @@ def test_the_page_has_the_goals_the_machine_and_a_table_for_each_workload(tmp_pa
     assert "![All changed, one changed](performance/cpu.png)" in text
     assert "## Where each microsecond goes\n\nHere.\n" in text
     assert "(e) Idle streams" not in text
+
+
+def test_the_page_says_who_had_fewer_than_five_rounds() -> None:
+    found = results(
+        cell("d/sotw", [10, 9, 8, 7, 30], [20], "longest_wait_s", streams=5_000),
+        cell("e/sotw/10", [12, 13], [50, 52], "stream_kb", streams=1_000),
+        cell("c/sotw/100", [3], [4], "p50", streams=100),
+    )
+    text = report.render(found, {}, "")
+    assert "a round is a run of its own" in text
+    assert "one run each" not in text
+    assert "| `d/sotw` | 5,000 | ours |  | 9 |" in text
+    assert "go-control-plane, snapshot cache (1 round) |  | 20 |" in text
+    assert "| `e/sotw/10` | 1,000 | ours (2 rounds) | 12.5 |" in text
+    assert "| `c/sotw/100` | 100 | ours | 3 |" in text
 
 
 def test_a_busy_machine_is_told_of() -> None:
@@ -238,6 +269,90 @@ async def test_rounds_alternate_and_the_first_are_not_kept() -> None:
     assert [side.server.pushes for side in sides] == [5, 5]
 
 
+async def test_servers_take_turns_as_long_as_they_have_rounds() -> None:
+    taken: list[Kind] = []
+
+    async def run(kind: Kind) -> int:
+        taken.append(kind)
+        return len(taken)
+
+    found = await take_turns({"ours": 3, "go-snapshot": 1, "go-linear": 2}, run)
+    assert taken == ["ours", "go-snapshot", "go-linear", "ours", "go-linear", "ours"]
+    assert found == {"ours": [1, 4, 6], "go-snapshot": [2], "go-linear": [3, 5]}
+
+
+def test_rounds_are_merged_one_value_each() -> None:
+    assert merge([{"a": 1, "b": 2}, {"a": 3, "b": 4}]) == {"a": [1, 3], "b": [2, 4]}
+
+
+def run_of(longest_s: float) -> Run:
+    return Run({"longest_wait_s": longest_s, "rejected": 0.0}, {"waits_s": [0.5, longest_s]})
+
+
+@pytest.mark.parametrize(("waits", "shown"), [([7, 9, 8], 8), ([7, 9, 8, 6], 7), ([7], 7)])
+def test_the_plots_show_the_storm_with_the_median_longest_wait(waits: list[float], shown: float) -> None:
+    assert gather([run_of(longest_s) for longest_s in waits]) == {
+        "longest_wait_s": waits,
+        "rejected": [0.0] * len(waits),
+        "waits_s": [0.5, shown],
+    }
+
+
+async def test_storms_are_kept_round_by_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[Variant, Kind]] = []
+
+    async def run_storm(stage: Stage, variant: Variant, kind: Kind) -> Run:
+        taken.append((variant, kind))
+        return run_of(len(taken))
+
+    monkeypatch.setattr(storm, "run_storm", run_storm)
+    stage = Stage(QUICK.in_rounds(3), Results(), tmp_path / "results.json")
+    await storm.storm(stage)
+    assert taken[:4] == [("sotw", "ours"), ("sotw", "go-snapshot"), ("sotw", "ours"), ("sotw", "ours")]
+    kept = stage.results.cells["d/sotw"]
+    assert kept.values("ours", "longest_wait_s") == [1, 3, 4]
+    assert kept.values("ours", "waits_s") == [0.5, 3]
+    assert kept.values("go-snapshot", "longest_wait_s") == [2]
+
+
+async def test_idle_streams_are_kept_round_by_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[int, Kind]] = []
+
+    async def run_idle(stage: Stage, spec: FleetSpec, size: int, kind: Kind) -> dict[str, float]:
+        taken.append((size, kind))
+        return {"stream_kb": len(taken)}
+
+    monkeypatch.setattr(idle, "run_idle", run_idle)
+    stage = Stage(QUICK.in_rounds(2), Results(), tmp_path / "results.json")
+    await idle.idle(stage)
+    assert taken[:4] == [(10, "ours"), (10, "go-snapshot"), (10, "ours"), (10, "go-snapshot")]
+    kept = stage.results.cells["e/delta/10"]
+    assert (kept.values("ours", "stream_kb"), kept.values("go-snapshot", "stream_kb")) == ([1, 3], [2, 4])
+
+
+def test_all_of_it_has_the_rounds_that_the_goals_ask_for() -> None:
+    assert min(ALL.rounds, ALL.storm_rounds, ALL.idle_rounds) >= 5
+    assert ALL.in_rounds(7) == replace(ALL, rounds=7, storm_rounds=7, idle_rounds=7)
+
+
+async def test_a_process_that_works_is_waited_for_until_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent_s, memory_kb = iter([0.0, 1.0, 2.0]), iter([100.0, 5_000.0, 5_000.0, 90_000.0])
+    monkeypatch.setattr(process, "cpu_s", lambda pid: next(spent_s, 2.0))
+    monkeypatch.setattr(process, "rss_kb", lambda pid: next(memory_kb, 70_000.0))
+    monkeypatch.setattr(process, "REST_PAUSE_S", 0.001)
+    monkeypatch.setattr(process, "REST_S", 0.01)
+    assert await rest(1) == 70_000.0
+
+
+async def test_a_process_that_never_rests_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    growing = count()
+    monkeypatch.setattr(process, "cpu_s", lambda pid: float(next(growing)))
+    monkeypatch.setattr(process, "rss_kb", lambda pid: 100.0)
+    monkeypatch.setattr(process, "REST_PAUSE_S", 0.001)
+    monkeypatch.setattr(process, "REST_TIMEOUT_S", 0.01)
+    assert await asyncio.wait_for(rest(1), 5.0) == 100.0
+
+
 def test_cpu_and_memory_of_a_process_grow() -> None:
     before_s, before_kb = cpu_s(os.getpid()), rss_kb(os.getpid())
     kept = b"x" * (64 << 20)
@@ -247,7 +362,7 @@ def test_cpu_and_memory_of_a_process_grow() -> None:
 
 @asynccontextmanager
 async def stage_of_two(tmp_path: Path) -> AsyncIterator[tuple[Stage, list[Side[Peer, Fleet]]]]:
-    stage = Stage(QUICK, Results(), tmp_path / "results.json", rounds=2)
+    stage = Stage(QUICK.in_rounds(2), Results(), tmp_path / "results.json")
     async with stage.sides(("ours", "broadcaster"), Change(10)) as sides:
         yield stage, sides
 
@@ -294,7 +409,7 @@ def test_time_within_a_part_is_not_that_of_the_part_around_it() -> None:
 
 async def test_a_push_is_divided_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "DIVIDED", 300)
-    stage = Stage(QUICK, Results(), tmp_path / "results.json", rounds=1)
+    stage = Stage(QUICK.in_rounds(1), Results(), tmp_path / "results.json")
     await admin.divided_calls(stage)
     new, changed, same = (stage.results.cells[f"call/binary/300/{one}"] for one in ("new", "changed", "same"))
     assert all(new.median("ours", part) for part in PARTS)
