@@ -77,15 +77,15 @@ class Probe:
         self.found = Lateness()
 
 
-def serve(grpc_port: int, http_port: int, folder: Path) -> None:
-    """The real server of ``xds serve`` and the probe, on one loop."""
+def serve(grpc_port: int, http_port: int, folder: Path, probed: bool = True) -> None:
+    """The real server of ``xds serve``, with the probe on its loop or without."""
     from xds.cli import serve as command
     from xds.control.settings import load_settings
 
     class ProbedServer(command.Server):
         async def start(self) -> None:
             await super().start()
-            self.probe = asyncio.create_task(Probe(folder / "late.json").run())
+            self.probe = asyncio.create_task(Probe(folder / "late.json").run()) if probed else None
 
     flags = {
         "server": {"grpc": {"port": grpc_port}, "http": {"port": http_port}},
@@ -95,8 +95,12 @@ def serve(grpc_port: int, http_port: int, folder: Path) -> None:
     command.serve(load_settings(None, flags), ProbedServer)
 
 
+PROBED = ("bench.pushes", "--serve")
+UNPROBED = ("bench.pushes", "--unprobed", "--serve")
+
+
 @contextmanager
-def running_server(folder: Path, program: Sequence[str] = ("bench.pushes", "--serve")) -> Iterator[Server]:
+def running_server(folder: Path, program: Sequence[str] = PROBED) -> Iterator[Server]:
     """``serve`` in a process of its own, ended afterwards; or another module that takes ports and folder."""
     ports = [str(free_port()), str(free_port())]
     process = subprocess.Popen([sys.executable, "-m", *program, *ports, str(folder)])
@@ -285,10 +289,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--variant", choices=METHODS, default="delta")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--unprobed", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         grpc_port, http_port, folder = arguments.serve
-        serve(int(grpc_port), int(http_port), Path(folder))
+        serve(int(grpc_port), int(http_port), Path(folder), not arguments.unprobed)
         return
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(measure(arguments, Path(folder)))

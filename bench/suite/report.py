@@ -42,9 +42,11 @@ its row says how many: the goals of the storm are about ours alone, so go-contro
   Building the snapshot is in it, and for our server the whole admin call: HTTP, parsing, checks, the store. *Without
   streams* is the same push with nobody connected, spread over as many streams: subtract it to compare with a library
   that is handed its snapshot in memory. The goals are judged with all of it.
-* **Wall time**: *accepted to last ACK* begins when the push is answered (by our admin API; by `SetSnapshot` returning),
-  *call to last ACK* when it is sent. go-control-plane builds the responses of all streams within `SetSnapshot`, so its
-  first figure leaves out most of its work: read the second beside it.
+* **Wall time**: *answer to last ACK* begins when the push is answered (by our admin API; by `SetSnapshot` returning),
+  *call to last ACK* when it is sent. `SetSnapshot` puts the snapshot into the cache and then builds the responses of
+  all streams, so what it takes from its answer on leaves out most of its work. A push is accepted, for the goal, when
+  ours is answered (durable, published) and when theirs is in the cache, which is at once: our first column is compared
+  with their second. The comparison of the calls has our HTTP request in it as well.
 * **Memory**: resident memory of the server's process; the kernel's socket buffers are in nobody's figure.
 * **Ours** is `xds serve` with its memory store, pushed to in protobuf; (g) has JSON and the store on disk.
 * **Peers**: go-control-plane with its snapshot cache and with its linear cache, the same resources; and a broadcaster
@@ -140,7 +142,8 @@ def _judged(verdict: Verdict) -> Iterator[str]:
     yield "" if verdict.value is None else f"{number(verdict.value)}{unit}{spread}"
     yield verdict.word
     against = f"{number(verdict.ours)} / {number(verdict.theirs)} {goal.unit}; " if verdict.theirs is not None else ""
-    yield f"{against}`{verdict.cell}`" if verdict.cell else ""
+    missed = f"; missed in {verdict.misses} of {verdict.cells} cells" if verdict.misses and verdict.cells > 1 else ""
+    yield f"{against}`{verdict.cell}`{missed}" if verdict.cell else ""
 
 
 def _workload(letter: str, workload: Workload, cells: Sequence[Cell], plots: Mapping[str, str]) -> Iterator[str]:

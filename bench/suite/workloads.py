@@ -29,7 +29,7 @@ class Workload:
 
 
 CPU = {"cpu_us": "CPU per push + ACK, us"}
-PUSH = {**CPU, "wall_ms": "accepted to last ACK, ms", "call_ms": "call to last ACK, ms"}
+PUSH = {**CPU, "wall_ms": "answer to last ACK, ms", "call_ms": "call to last ACK, ms"}
 GENERATOR = {"generator_us": "generator's CPU per ACK, us", "received_kb": "received per stream, kB"}
 STORM = {
     "rejected": "rejected",

@@ -54,6 +54,14 @@ def test_a_goal_is_judged_by_the_ratio_of_medians() -> None:
 def test_the_worst_cell_decides() -> None:
     verdict = judge(CPU, results(cell("a/sotw/10/all", [10], [100]), cell("a/delta/10/all", [60], [100])))
     assert (verdict.cell, verdict.word) == ("a/delta/10/all", "**missed**")
+    assert (verdict.cells, verdict.misses) == (2, 1)
+
+
+def test_another_figure_of_the_peer_may_be_compared() -> None:
+    goal = next(goal for goal in GOALS if (goal.figure, goal.peer_figure) == ("wall_ms", "call_ms"))
+    found = cell("a/sotw/10/all", [40], [10], "wall_ms")
+    found.figures["go-snapshot"]["call_ms"] = [50.0]
+    assert judge(goal, results(found)).value == 0.8
 
 
 def test_below_is_not_at_most() -> None:
@@ -418,3 +426,11 @@ async def test_a_push_is_divided_for_real(tmp_path: Path, monkeypatch: pytest.Mo
     for cell in (new, changed, same):
         parts_ms = [cell.values("ours", part)[0] for part in (*PARTS, "rest_ms")]
         assert sum(parts_ms) == pytest.approx(cell.values("ours", "answer_ms")[0])
+
+
+async def test_an_answer_is_timed_where_nothing_else_is_measured(tmp_path: Path) -> None:
+    stage = Stage(replace(QUICK, admin=(10,)).in_rounds(1), Results(), tmp_path / "results.json")
+    await admin.admin_calls(stage)
+    for form in admin.MEDIA:
+        found = stage.results.cells[f"g/{form}/10"]
+        assert all(found.median("ours", figure) for figure in ("answer_ms", "cpu_ms", "held_ms", "late_ms"))
