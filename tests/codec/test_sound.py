@@ -161,6 +161,24 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sound._known.count <= sound.KNOWN_LIMIT
 
 
+@pytest.mark.parametrize("is_packing", [False, True])
+def test_what_packs_a_message_is_judged_each_time(is_packing: bool) -> None:
+    """A type that is made known later may have rules."""
+    message: Any = schema.require("envoy.config.cluster.v3.Cluster")(name="c")
+    message.transport_socket.name = f"{is_packing}.test"
+    if is_packing:
+        message.transport_socket.typed_config.type_url = "type.googleapis.com/yet.unknown"
+    assert verdict(message)
+    body = message.transport_socket.SerializeToString(deterministic=True)
+    assert any(body in known for known in sound._known._by_field) is not is_packing
+
+
+@pytest.mark.parametrize(("text", "passes"), [(b"", False), (b"a", True), ("ü".encode(), True), (b"\xff", False)])
+def test_a_text_that_must_not_be_empty(text: bytes, passes: bool) -> None:
+    body = b"\x0a" + bytes((len(text),)) + text
+    assert is_sound(schema.require("envoy.config.endpoint.v3.ClusterLoadAssignment").DESCRIPTOR, body) is passes
+
+
 @pytest.mark.parametrize("body", [b"\x0a", b"\x0a\x05ab", b"\xff" * 12, b"\x0a\x02\xff\xfe", b"\x0b\x0c"])
 def test_bytes_of_no_message_are_left_to_others(body: bytes) -> None:
     assert not is_sound(schema.require("envoy.config.endpoint.v3.ClusterLoadAssignment").DESCRIPTOR, body)

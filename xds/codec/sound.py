@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -27,64 +27,77 @@ KNOWN_LIMIT = 40_000
 KNOWN_BYTES_LIMIT = 96
 
 _VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
+_FIXED = {_FIXED64: 8, _FIXED32: 4}  # bytes
 _MORE = 0x80
 _VARINT_LIMIT = 70  # bits
 
-_Judge = Callable[[Any], bool]  # of a number as it stands on the wire, or of the bytes of what has a size
+_Values = set[int | bytes]
+# Of a number as it stands on the wire, or of the bytes of what has a size: the truth of what it tells is the verdict.
+_Judge = Callable[[Any], object]
+# A verdict: right, but not to be remembered, as what an ``Any`` holds may be of a type that is made known later.
+_FOR_NOW = object()
 
 
 def is_sound(descriptor: Any, body: bytes) -> bool:
     """Whether the message of these canonical bytes breaks no rule and uses nothing deprecated; False where in doubt."""
     try:
-        return _shape(descriptor).judge(body)
+        return bool(_shape(descriptor).judge(body))
     except (IndexError, UnicodeDecodeError, RecursionError):
         return False
 
 
 class _Known:
-    """Bytes that were found right, by type; all are forgotten when there are too many."""
+    """Values that were found right, by field; all are forgotten when there are too many."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._by_type: list[set[bytes]] = []
+        self._by_field: list[_Values] = []
 
-    def of_type(self) -> set[bytes]:
-        self._by_type.append(set())
-        return self._by_type[-1]
+    def of_field(self) -> _Values:
+        self._by_field.append(set())
+        return self._by_field[-1]
 
-    def keep(self, known: set[bytes], body: bytes) -> None:
-        if len(body) > KNOWN_BYTES_LIMIT:
-            return
+    def keep(self, known: _Values, value: int | bytes) -> None:
         if self.count >= KNOWN_LIMIT:
-            for each in self._by_type:
+            for each in self._by_field:
                 each.clear()
             self.count = 0
-        known.add(body)
+        known.add(value)
         self.count += 1
 
 
 _known = _Known()
 
 
-class _Shape:
-    """What to look at in the bytes of a type: by tag, the bit of its presence and what judges its value.
+class _Look(NamedTuple):
+    """How to look at a field: the bits of its presence, what judges each of its values, and what was found right.
 
-    ``needed`` are the bits of what must be there, ``one_of`` those of which one must be.
+    ``judge`` is None where there is nothing to test, ``known`` where nothing is remembered. What ``judge`` doubts is
+    right if ``check`` says so.
     """
 
-    __slots__ = ("_descriptor", "_fields", "_needed", "_one_of")
+    bits: int
+    judge: _Judge | None = None
+    known: _Values | None = None
+    check: _Judge | None = None
+
+
+class _Shape:
+    """What to look at in the bytes of a type, by tag; ``needed`` are the bits of what must be there."""
+
+    __slots__ = ("_descriptor", "_fields", "_needed")
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
-        self._fields: Mapping[int, tuple[int, _Judge | None]] | None = None
+        self._fields: Mapping[int, _Look] | None = None
         self._needed = 0
-        self._one_of: tuple[int, ...] = ()
 
-    def judge(self, body: bytes) -> bool:
+    def judge(self, body: bytes) -> object:
         """Whether all that stands in ``body`` is right, and all that must is there."""
         fields = self._fields
         if fields is None:
             fields = self._compile()
+        verdict: object = True
         seen = at = 0
         end = len(body)
         while at < end:
@@ -92,48 +105,57 @@ class _Shape:
             at += 1
             if tag >= _MORE:
                 tag, at = _varint(body, at - 1)
-            bit, judge = fields.get(tag, _UNKNOWN)
-            seen |= bit
+            bits, judge, known, check = fields.get(tag, _UNKNOWN)
+            seen |= bits
             form = tag & 7
+            start = at
+            value: int | bytes
             if form == _SIZED:
                 size = body[at]
                 at += 1
                 if size >= _MORE:
-                    size, at = _varint(body, at - 1)
+                    size, at = _varint(body, start)
                 start, at = at, at + size
-                if judge is not None and not judge(body[start:at]):
-                    return False
+                value = body[start:at]
             elif form == _VARINT:
                 value = body[at]
                 at += 1
                 if value >= _MORE:
-                    value, at = _varint(body, at - 1)
-                if judge is not None and not judge(value):
-                    return False
-            elif judge is None and form in (_FIXED32, _FIXED64):
-                at += 4 if form == _FIXED32 else 8
+                    value, at = _varint(body, start)
+            elif judge is None and form in _FIXED:
+                at += _FIXED[form]
+                continue
             else:
                 return False
-        if at != end or seen & self._needed != self._needed:
-            return False
-        return not self._one_of or all(seen & bits for bits in self._one_of)
+            if judge is None or (known is not None and value in known):
+                continue
+            own = judge(value) or (check is not None and check(value))
+            if not own:
+                return False
+            verdict = own if own is _FOR_NOW else verdict
+            # What is all there is in ``body`` is known with it.
+            if known is not None and own is not _FOR_NOW and at - start <= KNOWN_BYTES_LIMIT and at - start + 2 != end:
+                _known.keep(known, value)
+        return verdict if at == end and seen & self._needed == self._needed else False
 
-    def _compile(self) -> Mapping[int, tuple[int, _Judge | None]]:
+    def _compile(self) -> Mapping[int, _Look]:
         """On first use: types refer to themselves."""
         bits = {field.name: 1 << place for place, field in enumerate(self._descriptor.fields)}
         needed, oneofs = presence_rules(self._descriptor)
         # An entry of a map is written with both its parts.
         self._needed = sum(bits[name] for name in (bits if self._descriptor.GetOptions().map_entry else needed))
-        self._one_of = tuple(sum(bits[name] for name in members) for members in oneofs)
-        found: dict[int, tuple[int, _Judge | None]] = {}
+        for place, members in enumerate(oneofs, len(bits)):  # a bit that any of them sets
+            self._needed |= 1 << place
+            bits |= {name: bits[name] | 1 << place for name in members}
+        found: dict[int, _Look] = {}
         for field in self._descriptor.fields:
-            judge = _judge_of(self._descriptor, field)
-            found.update((field.number << 3 | form, (bits[field.name], judge)) for form in _forms(field))
+            look = _look_at(self._descriptor, field)._replace(bits=bits[field.name])
+            found.update((field.number << 3 | form, look) for form in _forms(field))
         self._fields = found
         return found
 
 
-_UNKNOWN: tuple[int, None] = (0, None)
+_UNKNOWN = _Look(0)
 
 
 @cache
@@ -170,40 +192,49 @@ def _forms(field: FieldDescriptor) -> Iterable[int]:
     return (own, _SIZED) if field.is_repeated else (own,)
 
 
-def _judge_of(descriptor: Descriptor, field: FieldDescriptor) -> _Judge | None:
-    """What judges a field's value, or each of its values; None where there is nothing to test."""
+def _look_at(descriptor: Descriptor, field: FieldDescriptor) -> _Look:
+    """How to look at a field's value, or at each of its values; which bits are its own is for others to say."""
     is_closed = field.enum_type is not None and field.enum_type.is_closed  # what it does not name is no value of it
     if is_closed or field.name in options.deprecated_fields(descriptor.full_name):
-        return _doubt
+        return _DOUBT
     rules = options.rules(descriptor.full_name).get(field.name, {})
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return _doubt if rules.get("map") else _judge_of_entries(field.message_type)
+        return _DOUBT if rules.get("map") else _look_at_entries(field.message_type)
     if not field.is_repeated:
-        return _judge_of_value(field, rules)
+        return _look_at_value(field, rules)
     own = rules.get("repeated", {})
     if compile_rules("repeated", {name: argument for name, argument in own.items() if name != "items"}) is not None:
-        return _doubt
-    judge = _judge_of_value(field, own.get("items", {}))
-    return judge if judge is None or field.message_type is not None else _doubt
+        return _DOUBT
+    look = _look_at_value(field, own.get("items", {}))
+    return look if look.judge is None or field.message_type is not None else _DOUBT
 
 
 def _doubt(value: Any) -> bool:
     return False
 
 
-def _judge_of_entries(entry: Descriptor) -> _Judge | None:
+_DOUBT = _Look(0, _doubt)
+
+
+def _look_at_entries(entry: Descriptor) -> _Look:
     checks = [value_check(field, {}) for field in entry.fields]
-    return _shape(entry).judge if any(check is not None for check in checks) else None
+    return _Look(0, _shape(entry).judge) if any(check is not None for check in checks) else _UNKNOWN
 
 
-def _judge_of_value(field: FieldDescriptor, rules: Rules) -> _Judge | None:
+def _look_at_value(field: FieldDescriptor, rules: Rules) -> _Look:
     check = value_check(field, rules)
     if check is None:
-        return None
+        return _UNKNOWN
     if field.message_type is not None:
-        return _judge_of_message(field.message_type, check, has_rules=any(kind != "message" for kind in rules))
+        return _look_at_message(field.message_type, check, has_rules=any(kind != "message" for kind in rules))
+    if field.type == FieldDescriptor.TYPE_STRING and rules in _NOT_EMPTY:
+        return _Look(0, bytes.decode)  # the verdict is the text: if there is none, no
     value_of = _VALUES.get(field.type)
-    return _doubt if value_of is None else lambda raw: check(value_of(raw)) is None
+    return _DOUBT if value_of is None else _Look(0, lambda raw: check(value_of(raw)) is None, _known.of_field())
+
+
+# By far the commonest of all rules.
+_NOT_EMPTY: tuple[Rules, ...] = ({"string": {"min_len": "1"}}, {"string": {"min_bytes": "1"}})
 
 
 def _signed(number: int) -> int:
@@ -223,23 +254,17 @@ _VALUES: Mapping[int, Callable[[Any], object]] = {
 }
 
 
-def _judge_of_message(descriptor: Descriptor, check: Callable[[Any], object], *, has_rules: bool) -> _Judge:
+def _look_at_message(descriptor: Descriptor, check: Callable[[Any], object], *, has_rules: bool) -> _Look:
     """By its shape, unless the field itself asks something of it or it packs another; else it is read and checked."""
     parse = message_factory.GetMessageClass(descriptor).FromString
-    shape = None if has_rules or descriptor.full_name == ANY else _shape(descriptor)
-    # What an ``Any`` holds may be of a type that is made known later.
-    known = None if ANY in reachable(descriptor) else _known.of_type()
+    right = _FOR_NOW if ANY in reachable(descriptor) else True
 
-    def judge(body: bytes) -> bool:
-        if known is not None and body in known:
-            return True
+    def judge(body: bytes) -> object:
         try:
-            if not (shape is not None and shape.judge(body)) and check(parse(body)) is not None:
-                return False
+            return right if check(parse(body)) is None else False
         except DecodeError:
             return False
-        if known is not None:
-            _known.keep(known, body)
-        return True
 
-    return judge
+    if has_rules or descriptor.full_name == ANY:
+        return _Look(0, judge, _known.of_field())
+    return _Look(0, _shape(descriptor).judge, _known.of_field(), judge)
