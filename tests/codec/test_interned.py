@@ -11,6 +11,7 @@ import pytest
 from xds.codec import interned
 from xds.codec.resources import decode_document
 from xds.model.errors import ValidationError
+from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER
 from xds.proto import wire_pb2
 
@@ -41,6 +42,16 @@ def test_it_is_forgotten_with_its_last_holder() -> None:
     del first
     gc.collect()
     assert interned.find(CLUSTER, body) is None
+
+
+def test_the_end_of_an_older_one_takes_no_newer_one_along() -> None:
+    body = b"the bytes of both"
+    older, newer = (Resource(CLUSTER, "a", body, version) for version in ("1", "2"))
+    interned.keep(older)
+    interned.keep(newer)
+    del older
+    gc.collect()
+    assert interned.find(CLUSTER, body) is newer
 
 
 def test_warnings_come_each_time() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from xds.codec.findings import Findings
 from xds.model.resource import Resource
-from xds.model.resource_type import alias_of
 
 RESOURCE_LIMIT = 4 * 1024 * 1024
 
@@ -33,10 +32,6 @@ def check_unique(resources: Mapping[int, Resource], findings: Findings) -> None:
 
 
 def _note(findings: Findings, index: int, resource: Resource, code: str, detail: str, other: int) -> None:
-    findings.resource, findings.index = resource_label(resource.type_url, resource.name), index
+    findings.turn_to(index)
+    findings.name_resource(resource.type_url, resource.name)
     findings.add(code, detail, hint=f"the other one is resources[{other}]")
-
-
-def resource_label(type_url: str, name: str) -> str:
-    """How findings call a resource: ``clusters/c1``."""
-    return f"{alias_of(type_url)}/{name}"

@@ -97,9 +97,8 @@ def _is_api_listener(message: Any) -> bool:
 
 
 def _note(problems: list[_Problem], findings: Findings, *, is_partial: bool, is_mild: bool) -> None:
-    known = {
-        one.pointer for one in findings.violations if (one.index, one.resource) == (findings.index, findings.resource)
-    }
+    place = findings.index, findings.resource
+    known = {one.pointer for one in findings.violations if (one.index, one.resource) == place}
     for problem in problems:
         if json_pointer((*findings.base, *problem.path)) in known or (is_partial and problem.is_absence):
             continue

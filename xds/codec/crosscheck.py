@@ -15,7 +15,6 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from xds.codec import schema
-from xds.codec.check import resource_label
 from xds.codec.exclusive import LISTENERS, Address, addresses_of, repeated_domains
 from xds.codec.findings import FINDINGS_LIMIT, Findings
 from xds.codec.references import Path, places_of
@@ -256,8 +255,8 @@ class _Check:
                 self.findings.add("duplicate_domain", detail, path)
 
     def _about(self, resource: Resource, index: int) -> None:
-        self.findings.resource = resource_label(resource.type_url, resource.name)
-        self.findings.index = index if self._is_whole else -1
+        self.findings.turn_to(index if self._is_whole else -1)
+        self.findings.name_resource(resource.type_url, resource.name)
         self.findings.base = () if resource.ttl_s is None else ("resource",)  # a TTL stands in a wrapper
 
 

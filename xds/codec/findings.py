@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from xds.model.errors import ERROR, WARNING, Violation
+from xds.model.resource_type import alias_of
 
 # More findings than a person reads, and than an answer should carry.
 FINDINGS_LIMIT = 100
@@ -34,20 +35,25 @@ def bare(name: str) -> str:
     return _NOTATION.sub("", name).lower()
 
 
+def resource_label(type_url: str, name: str) -> str:
+    """How findings call a resource: ``clusters/c1``."""
+    return f"{alias_of(type_url)}/{name}"
+
+
 class Findings:
     """Violations of one document, warnings apart from errors: ``len`` and truth are those of the errors.
 
-    ``resource`` and ``index`` say which resource is being read, ``base`` is where its message stands within it (in a
-    wrapper: ``("resource",)``).
+    ``index`` says which resource is being read (-1: the only one), ``base`` is where its message stands within it (in
+    a wrapper: ``("resource",)``).
     """
 
     def __init__(self, source: str = "") -> None:
-        self.resource = ""
         self.index = -1
         self.base: tuple[str | int, ...] = ()
         self.violations: list[Violation] = []
         self.warnings: list[Violation] = []
         self._source = source
+        self._type_url = self._name = ""
 
     def __len__(self) -> int:
         return len(self.violations)
@@ -59,6 +65,21 @@ class Findings:
     def is_full(self) -> bool:
         """True once errors are dropped: nobody needs to ponder over them."""
         return len(self.violations) >= FINDINGS_LIMIT
+
+    @property
+    def resource(self) -> str:
+        """How the resource is called. Told when asked, for hardly any has a finding."""
+        if self._name:
+            return resource_label(self._type_url, self._name)
+        return f"resources[{self.index}]" if self.index >= 0 else ""
+
+    def turn_to(self, index: int) -> None:
+        """What follows is about the resource at this position, whose name is not known yet."""
+        self.index, self._name = index, ""
+
+    def name_resource(self, type_url: str, name: str) -> None:
+        """What follows is about the resource of this name."""
+        self._type_url, self._name = type_url, name
 
     def add(self, code: str, detail: str, path: Iterable[str | int] = (), *, hint: str = "") -> None:
         """Note an error at ``path`` within the message; those behind the limit are dropped."""

@@ -22,14 +22,17 @@ def name_field(type_url: str) -> str:
 
 def name_of(type_url: str, message: Any) -> str | None:
     """The name a message gives itself; None for a type without such a field."""
-    field = name_field(type_url)
-    return str(getattr(message, field)) if _has_text(message.DESCRIPTOR, field) else None
+    field = text_field(type_url, message.DESCRIPTOR)
+    return None if field is None else str(getattr(message, field))
 
 
 @cache
-def _has_text(descriptor: Descriptor, name: str) -> bool:
+def text_field(type_url: str, descriptor: Descriptor) -> str | None:
+    """The field that holds the name, if messages of a type have it and it holds a text."""
+    name = name_field(type_url)
     field = descriptor.fields_by_name.get(name)
-    return field is not None and field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated
+    is_text = field is not None and field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated
+    return name if is_text else None
 
 
 def is_named_outside(type_url: str) -> bool:

@@ -6,7 +6,7 @@ names. Names of v2 resources refer to v2 types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -35,7 +35,7 @@ _SOURCES = {
     "path_config_source": "path",
     "self": "self",
 }
-Found = Iterator[Reference]
+Found = Iterable[Reference]
 Path = tuple[str | int, ...]
 
 
@@ -43,7 +43,9 @@ def references_of(type_url: str, message: Any) -> tuple[Reference, ...]:
     """All references of a resource, each once, in the order in which they stand."""
     if type_url not in _REFERRING:
         return ()
-    found = dict.fromkeys(one for one in _walk(message) if one.name)
+    found = [one for one in _walk(message) if one.name]
+    if len(found) > 1:
+        found = list(dict.fromkeys(found))
     if type_url in _V2_TYPES:
         return tuple(Reference(V2_URLS.get(one.type_url, one.type_url), one.name, one.source) for one in found)
     return tuple(found)
@@ -94,7 +96,7 @@ def _naming(message: Any, name: str) -> Path:
     return ()
 
 
-def _walk(message: Any) -> Found:
+def _walk(message: Any) -> Iterator[Reference]:
     descriptor = message.DESCRIPTOR
     if descriptor.full_name == ANY:
         inner = unpack(message)
@@ -119,8 +121,7 @@ def _finder(descriptor: Descriptor) -> Callable[[Any], Found] | None:
 def _from_source(type_url: str, name: str, config_source: Any) -> Found:
     """A reference by way of a ``ConfigSource``; one that says nothing leads nowhere."""
     kind = config_source.WhichOneof("config_source_specifier")
-    if kind is not None:
-        yield Reference(type_url, canonical_name(name), _SOURCES[kind])
+    return () if kind is None else (Reference(type_url, canonical_name(name), _SOURCES[kind]),)
 
 
 def _mention(type_url: str, name: str) -> Reference:
@@ -128,9 +129,10 @@ def _mention(type_url: str, name: str) -> Reference:
 
 
 def _cluster(cluster: Any) -> Found:
-    if cluster.WhichOneof("cluster_discovery_type") == "type" and cluster.type == _EDS:
-        config = cluster.eds_cluster_config
-        yield from _from_source(ENDPOINT, config.service_name or cluster.name, config.eds_config)
+    if cluster.type != _EDS:  # which is not the default, and so is none of the other discovery types
+        return ()
+    config = cluster.eds_cluster_config
+    return _from_source(ENDPOINT, config.service_name or cluster.name, config.eds_config)
 
 
 def _aggregate(config: Any) -> Found:

@@ -13,12 +13,13 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xds.codec import interned, schema
-from xds.codec.check import RESOURCE_LIMIT, check_size, check_unique, resource_label
+from xds.codec.check import RESOURCE_LIMIT, check_size, check_unique
 from xds.codec.constraints import check_constraints
 from xds.codec.document import TEXT_LIMIT, Document, document_of, malformed, parse_document, read_values
 from xds.codec.findings import Findings
+from xds.codec.kind import Kind, kind_of
 from xds.codec.message import MessageReader, is_type_url
-from xds.codec.name import aliases_of, is_named_outside, name_field, name_of
+from xds.codec.name import aliases_of, name_field, name_of
 from xds.codec.places import Layout, locate
 from xds.codec.redacted import check_not_redacted, may_be_redacted
 from xds.codec.references import references_of
@@ -38,7 +39,6 @@ NAME_LIMIT = 4096
 # What stands in every type URL: without one in its bytes a message packs no other, and need not be searched for them.
 # An ``Any`` that names its type without one keeps the bytes it came with.
 _ANY_MARK = b"/"
-_WRAPPERS = (schema.WRAPPER_TYPE, "envoy.api.v2.Resource")
 # What a wrapper can say beyond what we keep; losing it silently would be worse than refusing it.
 _NOT_KEPT = ("cache_control", "metadata")
 
@@ -228,12 +228,13 @@ class _Reader:
         self._findings = findings
         self._limit = resource_limit
         self._messages = MessageReader(findings)
+        self._kinds: dict[str, Kind] = {}
 
     def read_all(self, items: Iterable[Any], read: Callable[[Any], Resource | None]) -> dict[int, Resource]:
         """Read items in order, by position; those with findings are left out."""
         resources = {}
         for index, item in enumerate(items):
-            self._findings.resource, self._findings.index = f"resources[{index}]", index
+            self._findings.turn_to(index)
             resource = read(item)
             if resource is not None:
                 resources[index] = resource
@@ -256,8 +257,6 @@ class _Reader:
             check_not_redacted(value, self._findings)
             if len(self._findings) > before:
                 return None
-        if _full_name(type_url) in _WRAPPERS and VALUE_KEY not in value:
-            return self._wrapper_value(type_url, value)
         if VALUE_KEY in value:
             return self._opaque_value(type_url, value, name)
         return self._message_value(type_url, value, name)
@@ -267,24 +266,24 @@ class _Reader:
         key = name_field(type_url)
         name = value.get(NAME_KEY, value.get(key, value.get("clusterName" if key == "cluster_name" else key)))
         if isinstance(name, str) and name:
-            self._findings.resource = resource_label(type_url, name[:NAME_LIMIT])
+            self._findings.name_resource(type_url, name[:NAME_LIMIT])
 
     def _message_value(self, type_url: str, value: dict[str, object], name: str) -> Resource | None:
-        message_class = schema.message_class(type_url)
-        if message_class is None:
+        kind = self._kind(type_url)
+        if kind.message_class is None:
             self._messages.unknown_type(type_url)
             return None
-        before, message = len(self._findings), message_class()
+        before, message = len(self._findings), kind.message_class()
+        if kind.is_wrapper:
+            return self._wrapper_value(message, value)
         self._messages.read(message, value, frozenset((TYPE_KEY,)))
         body = self._messages.pack(message)
         if len(self._findings) > before:
             check_constraints(message, self._findings, is_partial=True)
             return None
-        own = name_of(type_url, message)
-        outside = _Outside(name) if name and not own else _NOTHING
-        type_url = _canonical_url(type_url, message)
-        known = self._interned(type_url, body) if outside is _NOTHING else None
-        return known or self._resource(type_url, body, message, outside)
+        outside = _Outside(name) if name and not name_of(type_url, message) else _NOTHING
+        known = self._interned(kind.type_url, body) if outside is _NOTHING else None
+        return known or self._resource(kind, body, message, outside)
 
     def _opaque_value(self, type_url: str, value: dict[str, object], name: str) -> Resource | None:
         before = len(self._findings)
@@ -296,8 +295,8 @@ class _Reader:
             return None
         return self.packed(type_url, body, _Outside(str(given)))
 
-    def _wrapper_value(self, type_url: str, value: dict[str, object]) -> Resource | None:
-        before, wrapper = len(self._findings), schema.require(_full_name(type_url))()
+    def _wrapper_value(self, wrapper: Any, value: dict[str, object]) -> Resource | None:
+        before = len(self._findings)
         self._messages.read(wrapper, value, frozenset((TYPE_KEY,)))
         return None if len(self._findings) > before else self._unwrap(wrapper)
 
@@ -306,19 +305,20 @@ class _Reader:
         if "/" not in type_url:
             self._findings.add("missing_type", f"{type_url[:200]!r} is no type URL")
             return None
-        if outside is not None and _full_name(type_url) in _WRAPPERS:
+        kind = self._kind(type_url)
+        if outside is not None and kind.is_wrapper:
             self._findings.add("unsupported_type", "a wrapper cannot hold a wrapper")
             return None
-        message_class = schema.message_class(type_url)
-        if message_class is None:
-            return self._resource(type_url, body, None, outside or _NOTHING)
-        before = self._interned(type_url, body) if outside is None else None
-        return before or self._parsed(type_url, body, message_class, outside or _NOTHING)
+        if kind.message_class is None:
+            return self._resource(kind, body, None, outside or _NOTHING)
+        before = self._interned(kind.type_url, body) if outside is None else None
+        return before or self._parsed(type_url, kind, body, outside or _NOTHING)
 
-    def _parsed(self, type_url: str, body: bytes, message_class: type[Any], outside: _Outside) -> Resource | None:
+    def _parsed(self, type_url: str, kind: Kind, body: bytes, outside: _Outside) -> Resource | None:
+        assert kind.message_class is not None
         try:
-            message = message_class.FromString(body)
-            if message.DESCRIPTOR.full_name in _WRAPPERS:
+            message = kind.message_class.FromString(body)
+            if kind.is_wrapper:
                 return self._unwrap(message)
             if _ANY_MARK in body:
                 make_canonical(message)
@@ -326,10 +326,9 @@ class _Reader:
         except (DecodeError, EncodeError, RecursionError):
             self._findings.add("malformed", f"not the bytes of a {type_url[:200]}")
             return None
-        given, type_url = (type_url, body), _canonical_url(type_url, message)
-        is_another = outside is _NOTHING and (type_url, canonical) != given  # those were looked for
-        known = self._interned(type_url, canonical) if is_another else None
-        return known or self._resource(type_url, canonical, message, outside)
+        is_another = outside is _NOTHING and canonical != body  # which was looked for
+        known = self._interned(kind.type_url, canonical) if is_another else None
+        return known or self._resource(kind, canonical, message, outside)
 
     def _unwrap(self, wrapper: Any) -> Resource | None:
         before = len(self._findings)
@@ -351,57 +350,52 @@ class _Reader:
             self._findings.add("out_of_range", "a TTL must be above zero", ("ttl",))
         return ttl_s
 
-    def _resource(self, type_url: str, body: bytes, message: Message | None, outside: _Outside) -> Resource | None:
-        before, warned = len(self._findings), len(self._findings.warnings)
-        name = canonical_name(self._name(type_url, message, outside))
-        self._findings.resource = resource_label(type_url, name) if name else self._findings.resource
-        check_size(body, self._limit, self._findings)
+    def _resource(self, kind: Kind, body: bytes, message: Message | None, outside: _Outside) -> Resource | None:
+        findings = self._findings
+        before, warned = len(findings.violations), len(findings.warnings)
+        type_url, name = kind.type_url, self._name(kind, message, outside)
+        if name:
+            findings.name_resource(type_url, name)
+        check_size(body, self._limit, findings)
         if message is not None and not is_sound(message.DESCRIPTOR, body):
-            self._findings.base = outside.base
-            check_constraints(message, self._findings)
-            self._findings.base = ()
-        if len(self._findings) > before:
+            findings.base = outside.base
+            check_constraints(message, findings)
+            findings.base = ()
+        if len(findings.violations) > before:
             return None
-        derived = () if message is None else aliases_of(type_url, name, message)
+        derived = aliases_of(type_url, name, message) if kind.is_named_outside else ()
         aliases = tuple(dict.fromkeys((*derived, *outside.aliases))) if derived or outside.aliases else ()
-        resource = Resource(
-            type_url=type_url,
-            name=name,
-            body=body,
-            version=content_version(body, aliases, outside.ttl_s),
-            aliases=aliases,
-            ttl_s=outside.ttl_s,
-            references=() if message is None else references_of(type_url, message),
-        )
-        if outside is _NOTHING and message is not None and len(self._findings.warnings) == warned:
+        version = content_version(body, aliases, outside.ttl_s)
+        references = () if message is None else references_of(type_url, message)
+        resource = Resource(type_url, name, body, version, aliases, outside.ttl_s, references)
+        if outside is _NOTHING and message is not None and len(findings.warnings) == warned:
             interned.keep(resource)
         return resource
+
+    def _kind(self, type_url: str) -> Kind:
+        kind = self._kinds.get(type_url)
+        if kind is None:
+            kind = self._kinds[type_url] = kind_of(type_url)
+        return kind
 
     def _interned(self, type_url: str, body: bytes) -> Resource | None:
         """What these bytes were read as before, unless it is too large for this reader."""
         found = interned.find(type_url, body)
         if found is None or len(body) > self._limit:
             return None
-        self._findings.resource = resource_label(type_url, found.name)
+        self._findings.name_resource(type_url, found.name)
         return found
 
-    def _name(self, type_url: str, message: Message | None, outside: _Outside) -> str:
-        own = None if message is None else name_of(type_url, message)
-        name = outside.name or own or ""
-        pointer = (name_field(type_url),) if own is not None else (NAME_KEY,)
-        if not name:
+    def _name(self, kind: Kind, message: Message | None, outside: _Outside) -> str:
+        """The canonical name, whether or not there is something wrong with it."""
+        own = "" if kind.text_field is None else getattr(message, kind.text_field)
+        given = outside.name or own
+        name = canonical_name(given)
+        pointer = (kind.text_field or NAME_KEY,)
+        if not given:
             self._findings.add("missing_name", "a resource needs a name", pointer)
-        elif len(name) > NAME_LIMIT:
-            self._findings.add("too_large", f"a name of {len(name)} characters; the limit is {NAME_LIMIT}", pointer)
-        elif own and not is_named_outside(type_url) and canonical_name(name) != canonical_name(own):
-            self._findings.add("name_mismatch", f"wrapped as {name[:80]!r} but named {own[:80]!r}", pointer)
+        elif len(given) > NAME_LIMIT:
+            self._findings.add("too_large", f"a name of {len(given)} characters; the limit is {NAME_LIMIT}", pointer)
+        elif given is not own and own and not kind.is_named_outside and name != canonical_name(own):
+            self._findings.add("name_mismatch", f"wrapped as {given[:80]!r} but named {own[:80]!r}", pointer)
         return name
-
-
-def _full_name(type_url: str) -> str:
-    return type_url.rpartition("/")[2]
-
-
-def _canonical_url(type_url: str, message: Message) -> str:
-    """Clients know the types of the schema by this prefix only."""
-    return TYPE_PREFIX + str(message.DESCRIPTOR.full_name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from xds.codec.check import resource_label
+from xds.codec.findings import resource_label
 from xds.control.complaint import shorten
 from xds.control.synthetic import PREFIX, Surroundings, Unit, bootstrap, surroundings, units
 from xds.model.errors import ERROR, WARNING, Violation

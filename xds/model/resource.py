@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 _VERSION_BYTES = 10
+_set = object.__setattr__
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Reference:
     source: str = "config"
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, init=False)
 class Resource:
     """One xDS object as it is stored and served.
 
@@ -38,6 +39,25 @@ class Resource:
     aliases: tuple[str, ...] = ()
     ttl_s: float | None = None
     references: tuple[Reference, ...] = ()
+
+    def __init__(
+        self,
+        type_url: str,
+        name: str,
+        body: bytes,
+        version: str,
+        aliases: tuple[str, ...] = (),
+        ttl_s: float | None = None,
+        references: tuple[Reference, ...] = (),
+    ) -> None:
+        # As the dataclass would have it, in half the time: a push makes thousands.
+        _set(self, "type_url", type_url)
+        _set(self, "name", name)
+        _set(self, "body", body)
+        _set(self, "version", version)
+        _set(self, "aliases", aliases)
+        _set(self, "ttl_s", ttl_s)
+        _set(self, "references", references)
 
 
 def content_version(body: bytes, aliases: Sequence[str] = (), ttl_s: float | None = None) -> str:

@@ -1,0 +1,32 @@
+"""What findings call the resource they are about."""
+
+from __future__ import annotations
+
+from xds.codec.findings import Findings
+from xds.model.resource_type import CLUSTER
+
+
+def called(findings: Findings) -> tuple[str, int]:
+    findings.add("wrong", "it is wrong")
+    return findings.violations[-1].resource, findings.violations[-1].index
+
+
+def test_a_resource_is_called_by_its_place_until_it_has_a_name() -> None:
+    findings = Findings()
+    assert called(findings) == ("", -1)
+    findings.turn_to(3)
+    assert called(findings) == ("resources[3]", 3)
+    findings.name_resource(CLUSTER, "c1")
+    assert called(findings) == ("clusters/c1", 3)
+    findings.turn_to(4)
+    assert called(findings) == ("resources[4]", 4)
+    findings.name_resource("type.googleapis.com/my.Type", "a")
+    assert called(findings) == ("my.Type/a", 4)
+
+
+def test_what_was_found_keeps_the_name_it_was_found_under() -> None:
+    findings = Findings()
+    findings.name_resource(CLUSTER, "c1")
+    findings.warn("odd", "it is odd")
+    findings.name_resource(CLUSTER, "c2")
+    assert [one.resource for one in findings.warnings] == ["clusters/c1"]
