@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 _VERSION_BYTES = 10
-_set = object.__setattr__
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,25 @@ class Resource:
         ttl_s: float | None = None,
         references: tuple[Reference, ...] = (),
     ) -> None:
-        # As the dataclass would have it, in half the time: a push makes thousands.
-        _set(self, "type_url", type_url)
-        _set(self, "name", name)
-        _set(self, "body", body)
-        _set(self, "version", version)
-        _set(self, "aliases", aliases)
-        _set(self, "ttl_s", ttl_s)
-        _set(self, "references", references)
+        # As the dataclass would have it, in a third of the time: a push makes thousands.
+        _set_type_url(self, type_url)
+        _set_name(self, name)
+        _set_body(self, body)
+        _set_version(self, version)
+        _set_aliases(self, aliases)
+        _set_ttl_s(self, ttl_s)
+        _set_references(self, references)
+
+
+# How fields are set, once, of what is frozen: by its slots, which type checkers do not see.
+_slots: Any = Resource
+_set_type_url = _slots.type_url.__set__
+_set_name = _slots.name.__set__
+_set_body = _slots.body.__set__
+_set_version = _slots.version.__set__
+_set_aliases = _slots.aliases.__set__
+_set_ttl_s = _slots.ttl_s.__set__
+_set_references = _slots.references.__set__
 
 
 def content_version(body: bytes, aliases: Sequence[str] = (), ttl_s: float | None = None) -> str:
