@@ -27,6 +27,7 @@ from xds.store.base import (
     GroupChange,
     GroupPush,
     Head,
+    Known,
     Manifest,
     Meta,
     Reset,
@@ -77,6 +78,16 @@ async def contents(store: Store, manifest: Manifest) -> list[Content]:
     """A manifest with the bodies it names, in order."""
     blobs = await store.blobs({entry.blob_id for entry in manifest.entries})
     return [(entry.type_url, entry.name, blobs[entry.blob_id]) for entry in manifest.entries]
+
+
+async def push_knowing(store: Store, change: GroupChange, known: Known, group: str = "g") -> Commit:
+    (commit,) = await store.commit_all([GroupPush(group, change, known=known)], push_id=f"push-{next(_push_ids)}")
+    return commit
+
+
+def known_of(manifest: Manifest) -> Known:
+    """What somebody who holds a manifest knows."""
+    return Known(manifest.revision, {(url, name): blob for url, name, blob in manifest.entries})
 
 
 async def take(watch: AsyncIterator[WatchItem], number: int) -> list[WatchItem]:
@@ -131,6 +142,60 @@ class StoreContract:
             await push(store, full(*edition))
         for revision, edition in enumerate(editions, start=1):
             assert await contents(store, await store.manifest("g", revision)) == edition
+
+    async def test_what_is_known_of_a_group_changes_no_outcome(self, store: Store) -> None:
+        names = [f"n{index}" for index in range(120)]
+        of_old, of_new = ([endpoints(name, body) for name in names] for body in (b"old", b"new"))
+        changes: list[GroupChange] = [
+            full(*map(cluster, names), *of_old),
+            full(*map(cluster, names), *of_new),  # all of a type, in its place
+            full(*map(cluster, names), *of_new),
+            full(*map(cluster, names), *of_old[:7], *of_new[7:], cluster("last")),
+            full(*map(cluster, names[3:]), *of_old, cluster("last")),
+            full(endpoints("first"), *of_new[::-1], *map(cluster, names)),
+            delta(endpoints("n5", b"5"), cluster("one", b"1"), delete=((CDS, "n7"),)),
+            Rollback(2),
+            full(*of_old[:60]),
+            full(),
+            full(*of_new),
+            Drop(),
+        ]
+        for change in changes:
+            await push(store, change, "unknown")
+            known = Known(0, {})
+            with suppress(NotFoundError):
+                known = known_of(await store.manifest("known"))
+            await push_knowing(store, change, known, "known")
+        lines = [await store.history(group, limit=100) for group in ("known", "unknown")]
+        assert len(lines[0]) == len(changes) - 1
+        for known_line, line in zip(*lines, strict=True):
+            assert (known_line.versions, known_line.resources) == (line.versions, line.resources)
+        for revision in range(1, len(lines[0])):
+            known_then, then = [await store.manifest(group, revision) for group in ("known", "unknown")]
+            assert known_then.entries == then.entries
+
+    async def test_what_was_known_of_another_revision_counts_for_nothing(self, store: Store) -> None:
+        await push(store, full(cluster("a"), cluster("b")))
+        old = known_of(await store.manifest("g"))
+        await push(store, full(cluster("b", b"2"), cluster("c")))
+        for known in (old, Known(3, old.blob_ids), Known(0, {})):
+            back = await push_knowing(store, full(cluster("b", b"2"), cluster("c")), known)
+            assert back == Commit("g", 2, changed=False)
+            with pytest.raises(NotFoundError):
+                await push_knowing(store, delta(delete=((CDS, "a"),)), known)
+        assert await push_knowing(store, full(cluster("a"), cluster("b")), old) == Commit("g", 3)
+        assert await push_knowing(store, delta(cluster("b", b"3"), delete=((CDS, "a"),)), old) == Commit("g", 4)
+        contents_by_revision = [await contents(store, await store.manifest("g", n)) for n in (2, 3, 4)]
+        assert contents_by_revision == [
+            [cluster("b", b"2"), cluster("c")],
+            [cluster("a"), cluster("b")],
+            [cluster("b", b"3")],
+        ]
+
+    async def test_what_is_known_is_no_part_of_the_push(self, store: Store) -> None:
+        pushed = [GroupPush("g", full(cluster("a")), known=known) for known in (None, Known(0, {}), Known(1, {}))]
+        commits = [await store.commit_all([one], push_id="p") for one in pushed]
+        assert [(commit.revision, commit.replayed) for (commit,) in commits] == [(1, False), (1, True), (1, True)]
 
     async def test_a_push_that_changes_nothing_makes_no_revision(self, store: Store) -> None:
         await push(store, full(cluster("a"), endpoints("x")))

@@ -14,7 +14,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from tests.store.contract import Content, cluster, contents, delta, full, push, start, take
-from xds.store.base import Head, StoreError
+from xds.store.base import GroupPush, Head, Known, StoreError
 from xds.store.sqlite import SqliteStore
 
 GROUP = "g"
@@ -33,7 +33,10 @@ async def commit_without_end(path: Path) -> None:
     revision = head.revision if head is not None else 0
     while True:
         revision += 1
-        commit = await push(store, full(*content_at(revision)), GROUP, push_id=f"p{revision}")
+        before = full(*content_at(revision - 1)).entries if revision > 1 else ()
+        known = Known(revision - 1, {(url, name): blob for url, name, blob in before})
+        pushed = GroupPush(GROUP, full(*content_at(revision)), known=known)
+        (commit,) = await store.commit_all([pushed], push_id=f"p{revision}")
         assert commit.revision == revision
         print(revision, flush=True)
 

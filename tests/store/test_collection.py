@@ -24,11 +24,13 @@ from xds.store.base import (
     FullSet,
     GoneError,
     GroupPush,
+    Known,
     Meta,
     RevisionInfo,
     Rollback,
     Store,
     UnavailableError,
+    blob_id,
 )
 from xds.store.memory import MemoryStore
 from xds.store.retention import Retention
@@ -150,6 +152,8 @@ class Walk:
     async def _commit(self, pushes: list[GroupPush]) -> None:
         self._number += 1
         meta = Meta(time_s=self._now_s)
+        if self._random.random() < 0.5:
+            pushes = [replace(one, known=self._known(one.group)) for one in pushes]
         outcomes = [await _outcome(store, pushes, f"p{self._number}", meta) for store in (self._memory, self._sqlite)]
         assert outcomes[0] == outcomes[1]
         for one, commit in zip(pushes, outcomes[0], strict=False):
@@ -160,6 +164,11 @@ class Walk:
                 lines.append(Line(after, self._now_s))
             else:
                 assert after == lines[-1].resources
+
+    def _known(self, group: str) -> Known | None:
+        """What a caller knows who has followed the group."""
+        held = self.lines[group][-1].resources if self.lines[group] else None
+        return Known(len(self.lines[group]), {key: blob_id(body) for key, body in held.items()}) if held else None
 
     def _after(self, pushed: GroupPush) -> Resources | None:
         lines, change = self.lines[pushed.group], pushed.change

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.store.contract import CDS, EDS, take
+from tests.store.contract import CDS, EDS, known_of, take
 from tests.support.examples import examples
 from xds.model.errors import ConflictError, NotFoundError
 from xds.store.base import (
@@ -32,6 +33,8 @@ from xds.store.memory import MemoryStore
 from xds.store.retention import Retention
 from xds.store.sqlite import SqliteStore
 
+Lag = int | None  # how many revisions ago the caller knew what a group held
+
 GROUPS = ("g", "h")
 BODIES = (b"", b"1", b"2")
 NAMES = ("a", "b", "c", "ü", "d\x00")
@@ -44,12 +47,14 @@ class Push:
     push_id: str
     expect: int | None
     meta: Meta
+    lag: Lag
 
 
 @dataclass(frozen=True)
 class Transaction:
     pushes: tuple[GroupPush, ...]
     push_id: str
+    lag: Lag
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ def deltas(draw: st.DrawFn) -> Delta:
 
 changes = full_sets() | full_sets() | deltas() | deltas() | st.builds(Rollback, st.integers(0, 12)) | st.just(Drop())
 expect = st.none() | st.none() | st.integers(0, 12)
+lag = st.sampled_from([None, 0, 0, 1])
 steps = st.lists(
     st.builds(
         Push,
@@ -108,12 +114,14 @@ steps = st.lists(
         st.integers(0, 30).map(str),
         expect,
         st.builds(Meta, st.sampled_from(["", "ann"]), st.sampled_from(["", "why"]), st.sampled_from([0.0, 1.5])),
+        lag,
     )
     | st.builds(Document, st.sampled_from("ab"), st.none() | bodies, expect)
     | st.builds(
         Transaction,
         st.lists(st.builds(GroupPush, st.sampled_from(GROUPS), changes, expect), max_size=2).map(tuple),
         st.integers(0, 30).map(str),
+        lag,
     )
     | st.builds(
         Collect,
@@ -138,13 +146,26 @@ async def outcome(store: Store, step: Push | Transaction | Collect | Document) -
     try:
         if isinstance(step, Document):
             return await store.put_doc("kind", step.id, step.body, expect=step.expect)
-        if isinstance(step, Transaction):
-            return await store.commit_all(step.pushes, push_id=step.push_id)
         if isinstance(step, Collect):
             return await store.collect(step.policy, step.now_s)
-        return await store.commit(step.group, step.change, push_id=step.push_id, expect=step.expect, meta=step.meta)
+        if isinstance(step, Transaction):
+            return await store.commit_all(await knowing(store, step.pushes, step.lag), push_id=step.push_id)
+        pushes = await knowing(store, (GroupPush(step.group, step.change, step.expect),), step.lag)
+        return await store.commit_all(pushes, push_id=step.push_id, meta=step.meta)
     except (ConflictError, NotFoundError, CorruptError, ReusedPushIdError, ValueError) as error:
         return type(error), getattr(error, "revision", None)
+
+
+async def knowing(store: Store, pushes: tuple[GroupPush, ...], lag: Lag) -> list[GroupPush]:
+    """The pushes of a caller who knows what the groups held some revisions ago."""
+    told: list[GroupPush] = []
+    for push in pushes:
+        known, head = None, await store.head(push.group)
+        if head is not None and lag is not None:
+            with suppress(NotFoundError):
+                known = known_of(await store.manifest(push.group, head.revision - lag))
+        told.append(replace(push, known=known))
+    return told
 
 
 async def counts(store: Store) -> tuple[int, int]:

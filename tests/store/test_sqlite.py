@@ -28,6 +28,7 @@ from tests.store.contract import (
     endpoints,
     full,
     push,
+    push_knowing,
     start,
     take,
 )
@@ -40,11 +41,13 @@ from xds.store.base import (
     Delta,
     Drop,
     Head,
+    Known,
     OutOfSpaceError,
     Reset,
     ReusedPushIdError,
     Store,
     UnavailableError,
+    blob_id,
 )
 from xds.store.database import SETTLED_ROWS
 from xds.store.directory import file_system
@@ -252,6 +255,15 @@ async def test_a_second_process_is_refused(opened: Open, path: Path) -> None:
         with pytest.raises(UnavailableError, match="in use by another process"):
             await opened()
     assert await (await opened()).head("g") == Head("g", 1)
+
+
+async def test_what_is_falsely_known_is_not_written(opened: Open) -> None:
+    store = await opened()
+    await push(store, full(cluster("a"), cluster("b")))
+    false = Known(1, {(CDS, name): blob_id(b"1") for name in ("a", "c")})
+    with pytest.raises(CorruptError, match="1 of 2"):
+        await push_knowing(store, full(cluster("a", b"2"), cluster("c", b"2")), false)
+    assert await contents(store, await store.manifest("g")) == [cluster("a"), cluster("b")]
 
 
 async def test_a_second_store_in_the_same_process_is_refused(opened: Open) -> None:

@@ -350,7 +350,7 @@ class Publisher:
         return results
 
     async def _commit(self, steps: Sequence[Step], options: PushOptions, meta: Meta) -> list[Commit]:
-        pushes = [GroupPush(step.group, step.draft.change, step.expect) for step in steps]
+        pushes = [GroupPush(step.group, step.draft.change, step.expect, step.holds()) for step in steps]
         try:
             return await self._store.commit_all(pushes, push_id=options.push_id or uuid4().hex, meta=meta)
         except UnavailableError as error:

@@ -11,7 +11,7 @@ from xds.control.off_loop import off_loop
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.model.snapshot import Change
-from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, Meta, Rollback
+from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, Known, Meta, Rollback
 
 GROUP_NAME_LIMIT = 256
 ANY_ETAG = "*"
@@ -117,6 +117,10 @@ class Step:
         """How many resources have to be looked at to go from the one content to the other."""
         touched = self.blob_ids.touched_since(self.held.blob_ids) if self.held is not None else None
         return len(self.blob_ids if touched is None else touched)
+
+    def holds(self) -> Known | None:
+        """What the store need not read of the group."""
+        return Known(self.held.revision, self.held.blob_ids) if self.held is not None else None
 
     def difference(self) -> dict[str, Change]:
         """What changes, by type URL."""

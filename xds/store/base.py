@@ -95,12 +95,25 @@ GroupChange = FullSet | Delta | Rollback | Drop
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What a group holds at a revision: all its blob ids, by type URL and name, in pushed order."""
+
+    revision: int
+    blob_ids: Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupPush:
-    """One group's part of a transaction. ``expect`` is the revision the group must be at, 0 for none."""
+    """One group's part of a transaction. ``expect`` is the revision the group must be at, 0 for none.
+
+    ``known`` spares an engine reading what the group holds, where its head is at that very revision; what is told of
+    it must be true then. It is no part of what is asked for: the outcome is the same without it and with an older one.
+    """
 
     group: str
     change: GroupChange
     expect: int | None = None
+    known: Known | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from xds.store import rank
-from xds.store.base import Entry
+from xds.store.base import CorruptError, Entry
 from xds.store.revisions import Edit, Key
 
 Connection = sqlite3.Connection
@@ -19,83 +18,92 @@ _MANY_ROWS = 50
 Place = tuple[int, int, str]  # the key of a row: group, type, name
 
 
-class Held(NamedTuple):
-    """What a group holds of one resource."""
-
-    blob_id: str
-    rank: int
-
-
-def held(connection: Connection, group: int) -> dict[Key, Held]:
-    """All that a group holds now, in no order."""
+def held(connection: Connection, group: int) -> dict[Key, str]:
+    """The blob ids of all that a group holds now, in pushed order."""
     urls = dict(connection.execute("SELECT id, url FROM type"))
-    rows = connection.execute("SELECT type, name, h, rank FROM entry WHERE grp = ?", (group,))
-    return {(urls[type_id], name): Held(h.hex(), place) for type_id, name, h, place in rows}
+    rows = connection.execute("SELECT type, name, h FROM entry WHERE grp = ? ORDER BY rank", (group,))
+    return {(urls[type_id], name): h.hex() for type_id, name, h in rows}
 
 
-def held_of(connection: Connection, group: int, keys: Iterable[Key]) -> dict[Key, Held]:
-    """What a group holds now of ``keys``."""
-    found: dict[Key, Held] = {}
+def held_of(connection: Connection, group: int, keys: Iterable[Key]) -> dict[Key, str]:
+    """The blob ids of what a group holds now of ``keys``."""
+    found: dict[Key, str] = {}
     for key in keys:
         row = connection.execute(
-            "SELECT h, rank FROM entry WHERE grp = ? AND type = (SELECT id FROM type WHERE url = ?) AND name = ?",
+            "SELECT h FROM entry WHERE grp = ? AND type = (SELECT id FROM type WHERE url = ?) AND name = ?",
             (group, *key),
         ).fetchone()
         if row is not None:
-            found[key] = Held(row[0].hex(), row[1])
+            found[key] = row[0].hex()
     return found
 
 
 def write(
-    connection: Connection,
-    group: int,
-    revision: int,
-    *,
-    edit: Edit,
-    ranks: Mapping[Key, int],
-    before: Mapping[Key, Held],
-    resources: int,
-) -> None:
+    connection: Connection, group: int, revision: int, *, edit: Edit, held: Mapping[Key, str], last_rank: int
+) -> int:
     """Bring a group up to ``revision``.
 
-    ``ranks`` as ``edited_ranks`` tells; ``before``: what it held of ``edit``; ``resources``: how many it held in all.
+    ``held``: blob ids of what it held of ``edit``. ``last_rank`` is the highest rank that it has had; the one that it
+    has had then is returned.
     """
-    stale = [key for key in (*edit.removed, *ranks) if key in before]
-    types = {url: _type_id(connection, url) for url in {key[0] for key in (*stale, *ranks)}}
-    if len(stale) == resources:
-        _retire_all(connection, group, revision)
-    else:
-        whole = _whole_types(connection, group, types, stale)
-        for type_id in whole:
-            _retire_type(connection, group, type_id, revision)
-        removed, moved = (
-            [(group, types[url], name) for url, name in keys if types[url] not in whole]
-            for keys in (stale[: len(edit.removed)], stale[len(edit.removed) :])
-        )
-        _retire(connection, revision, [*removed, *moved], len(removed))
-    blobs = {key: edit.put.get(key) or before[key].blob_id for key in ranks}
+    ranks = _ranks(connection, group, edit, held, last_rank)
+    types = {url: _type_id(connection, url) for url in {*edit.types(), *(url for url, _ in ranks)}}
+    kept = [key for key in edit.put if key not in ranks]
+    moved = [key for key in ranks if key in held]
+    removed = _places(group, types, edit.removed)
+    _retire(connection, group, revision, [*removed, *_places(group, types, (*kept, *moved))])
+    _remove(connection, group, removed)
+    _overwrite(connection, revision, [edit.put[key] for key in kept], _places(group, types, kept))
+    # In the order of the key, so that rows are appended to the table rather than strewn over it.
+    placed = sorted(ranks)
+    rows = zip(_places(group, types, placed), placed, strict=True)
     connection.executemany(
         # An upsert, since REPLACE costs half as much again: it looks the row up, checks the references, and deletes.
         "INSERT INTO entry (grp, type, name, h, rank, born) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET h = excluded.h, rank = excluded.rank, born = excluded.born",
-        # In the order of the key, so that rows are appended to the table rather than strewn over it.
-        [(group, types[key[0]], key[1], bytes.fromhex(blobs[key]), ranks[key], revision) for key in sorted(ranks)],
+        [(*place, bytes.fromhex(edit.put.get(key) or held[key]), ranks[key], revision) for place, key in rows],
     )
+    return max(last_rank, *ranks.values(), 0)
 
 
-def _retire_all(connection: Connection, group: int, revision: int) -> None:
-    """Move all rows of a group to ``past``: one statement costs a fifth of one per row."""
-    connection.execute(
+def _ranks(connection: Connection, group: int, edit: Edit, held: Mapping[Key, str], last_rank: int) -> dict[Key, int]:
+    """The ranks of what is new and of what moves; what else is put keeps its own."""
+    if edit.order is None:
+        fresh = (key for key in edit.put if key not in held)
+        return {key: last_rank + rank.GAP * number for number, key in enumerate(fresh, start=1)}
+    urls = dict(connection.execute("SELECT id, url FROM type"))
+    rows = connection.execute("SELECT type, name, rank FROM entry WHERE grp = ?", (group,))
+    before = {(urls[type_id], name): place for type_id, name, place in rows}
+    ranks = rank.assign([before.get(key) for key in edit.order])
+    return {key: place for key, place in zip(edit.order, ranks, strict=True) if before.get(key) != place}
+
+
+def _places(group: int, types: Mapping[str, int], keys: Iterable[Key]) -> list[Place]:
+    return [(group, types[url], name) for url, name in keys]
+
+
+def _retire(connection: Connection, group: int, revision: int, places: Sequence[Place]) -> None:
+    """Copy rows to ``past``: one statement for all of a type costs a fifth of one per row."""
+    whole = _whole_types(connection, group, places)
+    copy = (
         "INSERT INTO past (grp, type, name, h, rank, born, died)"
-        " SELECT grp, type, name, h, rank, born, ? FROM entry WHERE grp = ?",
-        (revision, group),
+        " SELECT grp, type, name, h, rank, born, ? FROM entry WHERE grp = ? AND type = ?"
     )
-    connection.execute("DELETE FROM entry WHERE grp = ?", (group,))
+    connection.executemany(copy, [(revision, group, type_id) for type_id in whole])
+    connection.executemany(copy + " AND name = ?", [(revision, *place) for place in places if place[1] not in whole])
 
 
-def _whole_types(connection: Connection, group: int, types: Mapping[str, int], stale: Sequence[Key]) -> frozenset[int]:
-    """The types of which all that a group holds is stale; only those of many rows are looked for."""
-    counts = Counter(types[url] for url, _ in stale)
+def _remove(connection: Connection, group: int, places: Sequence[Place]) -> None:
+    """Delete rows, as many at a time as ``_retire`` copies."""
+    whole = _whole_types(connection, group, places)
+    delete = "DELETE FROM entry WHERE grp = ? AND type = ?"
+    connection.executemany(delete, [(group, type_id) for type_id in whole])
+    connection.executemany(delete + " AND name = ?", [place for place in places if place[1] not in whole])
+
+
+def _whole_types(connection: Connection, group: int, places: Iterable[Place]) -> frozenset[int]:
+    """The types of which ``places`` are all that a group holds; only those of many rows are looked for."""
+    counts = Counter(type_id for _, type_id, _ in places)
     many = {type_id: count for type_id, count in counts.items() if count >= _MANY_ROWS}
     held = "SELECT count(*) FROM entry WHERE grp = ? AND type = ?"
     return frozenset(
@@ -103,34 +111,14 @@ def _whole_types(connection: Connection, group: int, types: Mapping[str, int], s
     )
 
 
-def _retire_type(connection: Connection, group: int, type_id: int, revision: int) -> None:
-    """As ``_retire_all``, of one type."""
-    connection.execute(
-        "INSERT INTO past (grp, type, name, h, rank, born, died)"
-        " SELECT grp, type, name, h, rank, born, ? FROM entry WHERE grp = ? AND type = ?",
-        (revision, group, type_id),
-    )
-    connection.execute("DELETE FROM entry WHERE grp = ? AND type = ?", (group, type_id))
-
-
-def _retire(connection: Connection, revision: int, places: Sequence[Place], removed: int) -> None:
-    """Copy rows to ``past``; the first ``removed`` of them leave ``entry``, the others are about to be written over."""
-    connection.executemany(
-        "INSERT INTO past (grp, type, name, h, rank, born, died)"
-        " SELECT grp, type, name, h, rank, born, ? FROM entry WHERE grp = ? AND type = ? AND name = ?",
-        [(revision, *place) for place in places],
-    )
-    connection.executemany("DELETE FROM entry WHERE grp = ? AND type = ? AND name = ?", places[:removed])
-
-
-def edited_ranks(edit: Edit, before: Mapping[Key, Held], last_rank: int) -> dict[Key, int]:
-    """The rank of every entry that must be written: those put, and those that move."""
-    if edit.order is None:
-        fresh = iter(range(last_rank + rank.GAP, last_rank + rank.GAP * (len(edit.put) + 1), rank.GAP))
-        return {key: before[key].rank if key in before else next(fresh) for key in edit.put}
-    ranks = rank.assign([before[key].rank if key in before else None for key in edit.order])
-    placed = zip(edit.order, ranks, strict=True)
-    return {key: place for key, place in placed if key in edit.put or before[key].rank != place}
+def _overwrite(connection: Connection, revision: int, blobs: Iterable[str], places: Sequence[Place]) -> None:
+    """Put other blobs into rows that keep their ranks. Raises ``CorruptError`` for rows that are not there."""
+    found = connection.executemany(
+        "UPDATE entry SET h = ?, born = ? WHERE grp = ? AND type = ? AND name = ?",
+        [(bytes.fromhex(blob), revision, *place) for blob, place in zip(blobs, places, strict=True)],
+    ).rowcount
+    if places and found != len(places):
+        raise CorruptError(f"{found} of {len(places)} resources are there to be changed")
 
 
 def entries_at(connection: Connection, group: int, revision: int) -> list[Entry]:

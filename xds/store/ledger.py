@@ -34,7 +34,6 @@ from xds.store.base import (
     Rollback,
     WatchItem,
 )
-from xds.store.entries import Held
 from xds.store.feed import resumable
 from xds.store.revisions import Edit, Key
 
@@ -219,11 +218,11 @@ def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[Group,
     head = known.head if known is not None else None
     revisions.check_expect(f"group {push.group!r}", revisions.position(head), push.expect, push.group)
     group = known or _add_group(connection, push.group)
-    before = _before(connection, group, push.change)
-    edit = _edit(connection, group, push.change, {key: row.blob_id for key, row in before.items()})
+    held = _held(connection, group, push)
+    edit = _edit(connection, group, push.change, held)
     if group.head.live and not edit and not isinstance(push.change, Drop):
         return group, Commit(push.group, group.head.revision, changed=False, versions=group.versions), None
-    return group, *_advance(connection, group, push, meta, edit=edit, before=before)
+    return group, *_advance(connection, group, push, meta, edit=edit, held=held)
 
 
 def _drop_docs(connection: Connection, change: GroupChange) -> list[ChangeItem]:
@@ -234,10 +233,13 @@ def _drop_docs(connection: Connection, change: GroupChange) -> list[ChangeItem]:
     return events
 
 
-def _before(connection: Connection, group: Group, change: GroupChange) -> dict[Key, Held]:
-    """What the group holds: all of it, or for a delta what it names."""
-    if isinstance(change, Delta):
-        return entries.held_of(connection, group.id, revisions.delta_keys(change))
+def _held(connection: Connection, group: Group, push: GroupPush) -> Mapping[Key, str]:
+    """Blob ids of what the group holds: of all of it, in pushed order, or for a delta at least of what it names."""
+    known, at = push.known, revisions.position(group.head)
+    if known is not None and (known.revision, len(known.blob_ids)) == (at, group.resources):
+        return known.blob_ids
+    if isinstance(push.change, Delta):
+        return entries.held_of(connection, group.id, revisions.delta_keys(push.change))
     return entries.held(connection, group.id)
 
 
@@ -256,19 +258,18 @@ def _edit(connection: Connection, group: Group, change: GroupChange, held: Mappi
 
 
 def _advance(
-    connection: Connection, group: Group, push: GroupPush, meta: Meta, *, edit: Edit, before: Mapping[Key, Held]
+    connection: Connection, group: Group, push: GroupPush, meta: Meta, *, edit: Edit, held: Mapping[Key, str]
 ) -> tuple[Commit, ChangeItem]:
     """Write the next revision of a group."""
     head = Head(push.group, group.head.revision + 1, live=not isinstance(push.change, Drop))
     _keep_blobs(connection, edit, revisions.given_blobs(edit, push.change))
-    ranks = entries.edited_ranks(edit, before, group.last_rank)
-    entries.write(connection, group.id, head.revision, edit=edit, ranks=ranks, before=before, resources=group.resources)
+    last_rank = entries.write(connection, group.id, head.revision, edit=edit, held=held, last_rank=group.last_rank)
     connection.execute(
         "UPDATE grp SET revision = ?, live = ?, last_rank = ? WHERE id = ?",
-        (head.revision, head.live, max(group.last_rank, *ranks.values(), 0), group.id),
+        (head.revision, head.live, last_rank, group.id),
     )
     versions = revisions.next_versions(group.versions, edit.types(), push.change, head.revision) if head.live else {}
-    resources = group.resources + sum(key not in before for key in edit.put) - len(edit.removed)
+    resources = group.resources + sum(key not in held for key in edit.put) - len(edit.removed)
     _add_revision(connection, group, RevisionInfo(push.group, head.revision, meta, versions, resources, head.live))
     event = _add_event(connection, Event("", push.group, head.revision, head.live))
     return Commit(push.group, head.revision, versions=versions), event

@@ -6,6 +6,7 @@ An engine looks up what it holds, asks for the ``Edit``, and when that changes s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -50,13 +51,15 @@ class Edit:
         return {type_url for type_url, _ in (*self.put, *self.removed)}
 
 
-def replace(entries: Iterable[Entry], held: Mapping[Key, str]) -> Edit:
-    """The edit that leaves exactly ``entries``. ``held``: all that the group holds, key to blob id."""
+def replace(entries: Sequence[Entry], held: Mapping[Key, str]) -> Edit:
+    """The edit that leaves exactly ``entries``. ``held``: all that the group holds, key to blob id, in pushed order."""
     wanted = _by_key(entries)
+    in_place = [key for key in held if key in wanted]
+    in_place += [key for key in wanted if key not in held]
     return Edit(
         put={key: blob for key, blob in wanted.items() if held.get(key) != blob},
         removed=tuple(key for key in held if key not in wanted),
-        order=tuple(wanted),
+        order=tuple(wanted) if in_place != list(wanted) else None,
     )
 
 
@@ -169,13 +172,11 @@ def check_blob(blob: str, data: bytes) -> None:
         raise CorruptError(f"blob {blob} does not match its hash")
 
 
-def _by_key(entries: Iterable[Entry]) -> dict[Key, str]:
-    wanted: dict[Key, str] = {}
-    for entry in entries:
-        key = (entry.type_url, entry.name)
-        if key in wanted:
-            raise ValueError(f"named twice: {_title(key)}")
-        wanted[key] = entry.blob_id
+def _by_key(entries: Sequence[Entry]) -> dict[Key, str]:
+    wanted = {(type_url, name): blob for type_url, name, blob in entries}
+    if len(wanted) < len(entries):
+        times = Counter((type_url, name) for type_url, name, _ in entries)
+        raise ValueError(f"named twice: {_title(times.most_common(1)[0][0])}")
     return wanted
 
 
