@@ -9,7 +9,8 @@ from xds.codec.record import dump_record
 from xds.codec.resources import decode_resource
 from xds.control.assembly import encode
 from xds.model.resource import Resource
-from xds.model.resource_type import CLUSTER
+from xds.model.resource_type import CLUSTER, LISTENER
+from xds.model.snapshot import Change
 from xds.store.base import FullSet, GroupPush
 
 
@@ -33,6 +34,19 @@ async def test_what_only_looks_held_is_told_by_its_own_content(plane: Plane) -> 
     other = cluster("c", alt_stat_name="x")
     ((entry,), blobs) = encode([other], plane.publisher.content("g"))
     assert blobs[entry.blob_id] == dump_record(other)
+
+
+async def test_sets_in_which_nothing_changes_are_kept(plane: Plane) -> None:
+    names = [f"c{index}" for index in range(400)]
+    listener = decode_resource({"@type": LISTENER, "name": "l", "internal_listener": {}})
+    await plane.publisher.push("g", [*map(cluster, names), listener])
+    before = plane.publisher.content("g").snapshot
+    again = [cluster(name, alt_stat_name="x") if index % 3 else cluster(name) for index, name in enumerate(names)]
+    result = await plane.publisher.push("g", [*again, listener])
+    after = plane.publisher.content("g").snapshot
+    assert after.get(LISTENER) is before.get(LISTENER)
+    assert result.changes == {"clusters": Change(changed=tuple(one for n, one in enumerate(names) if n % 3))}
+    assert list(after.get(CLUSTER).resources.values()) == again
 
 
 async def test_blobs_that_the_store_lost_meanwhile_are_given_again(plane: Plane) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +68,16 @@ def test_amended_blob_ids_tell_the_changes_of_a_full_comparison(edits: list[tupl
         held = made
 
 
+@given(st.permutations([f"c{index}" for index in range(3)]), st.lists(st.integers(0, 1), min_size=2, max_size=3))
+def test_replaced_blob_ids_tell_the_changes_of_a_full_comparison(names: list[str], editions: list[int]) -> None:
+    held = BlobIds({(CLUSTER, f"c{index}"): "0" for index in range(3)})
+    lines = {(CLUSTER, name): str(edition) for name, edition in zip(names, editions, strict=False)}
+    made = held.replaced(lines)
+    assert made == lines
+    assert changes(held, made) == changes(held, BlobIds(lines))
+    assert (made.touched_since(held) is not None) == (list(lines) == list(held))
+
+
 def test_what_was_amended_long_ago_is_compared_in_full() -> None:
     oldest = newest = build_snapshot("g", 1, [resource("c0", 0)], {CLUSTER: "1"})
     for number in range(600):
@@ -84,6 +95,22 @@ def test_prepared_sets_are_told_in_the_same_bytes() -> None:
     for held in (prepared, amended):
         plain = build_snapshot("g", 1, held.resources.values(), {CLUSTER: held.version_info}).get(CLUSTER)
         assert told(held) == told(plain)
+
+
+@pytest.mark.parametrize("changed", [300, 600, 1000])
+def test_a_set_of_which_much_changes_is_the_one_built_from_its_resources(changed: int) -> None:
+    before = build_snapshot("g", 1, [resource(f"c{index}", 0) for index in range(1000)], {CLUSTER: "1"})
+    old = before.get(CLUSTER)
+    prepare(old)
+    made = amend_snapshot(before, 2, [resource(f"c{index}", 1) for index in range(changed)], (), {CLUSTER: "2"})
+    new = made.get(CLUSTER)
+    prepare(new, old)
+    built = build_snapshot("g", 2, list(new.resources.values()), {CLUSTER: "2"}).get(CLUSTER)
+    assert (new.digest, new.by_alias, new.shortest_ttl_s) == (built.digest, built.by_alias, built.shortest_ttl_s)
+    assert list(new.resources) == list(old.resources)
+    assert all(frame[0] is new.resources[name] for name, frame in new.frames.items())
+    assert [name for name in old.frames if new.frames[name] is old.frames[name]] == list(old.resources)[changed:]
+    assert told(new) == told(built)
 
 
 @given(st.sets(NAMES), st.sets(NAMES), st.lists(st.tuples(NAMES, st.just("removed")), max_size=3))

@@ -84,7 +84,7 @@ def assemble(manifest: Manifest, ids: BlobIds, known: Mapping[Key, Resource], ne
         resources = (_member(key, blob, known, near) for key, blob in ids.items())
         snapshot = build_snapshot(manifest.group, manifest.revision, resources, manifest.versions, previous)
     for resource_set in snapshot:
-        prepare(resource_set)
+        prepare(resource_set, near.snapshot.sets.get(resource_set.type.type_url) if near is not None else None)
     return Content(snapshot, ids, manifest.meta)
 
 

@@ -43,6 +43,14 @@ class BlobIds(dict[Key, str]):
         made._base, made._touched = ref(self), tuple(dict.fromkeys((*put, *gone)))
         return made
 
+    def replaced(self, lines: Mapping[Key, str]) -> BlobIds:
+        """All of it in their place; known as made from this where the keys and their order stay."""
+        made = BlobIds(lines)
+        if list(made) == list(self):
+            pairs = zip(made.items(), self.values(), strict=True)
+            made._base, made._touched = ref(self), tuple(key for (key, blob), before in pairs if blob != before)
+        return made
+
     def touched_since(self, base: object) -> tuple[Key, ...] | None:
         """The keys that may differ from ``base``; None when this was not made from it."""
         return self._touched if self._base is not None and self._base() is base else None
@@ -100,9 +108,10 @@ def type_label(type_url: str) -> str:
     return alias if type_url_of(alias) == type_url else type_url.rpartition("/")[2]
 
 
-def blob_ids(entries: Iterable[Entry]) -> BlobIds:
-    """A manifest as a mapping, order kept."""
-    return BlobIds(((entry.type_url, entry.name), entry.blob_id) for entry in entries)
+def blob_ids(entries: Iterable[Entry], held: BlobIds | None = None) -> BlobIds:
+    """A manifest as a mapping, order kept; ``held`` is what it replaces."""
+    lines = {(type_url, name): blob for type_url, name, blob in entries}
+    return held.replaced(lines) if held is not None else BlobIds(lines)
 
 
 def amended(held: BlobIds, delta: Delta) -> BlobIds:

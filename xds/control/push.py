@@ -156,12 +156,13 @@ def settle(draft: Draft, held: Content | None, target: Content | None) -> Step:
     expect = _expected(draft, held)
     match draft.change:
         case FullSet():
-            return Step(draft, held, blob_ids(draft.change.entries), draft.known, expect)
+            before = held.blob_ids if held is not None else None
+            return Step(draft, held, blob_ids(draft.change.entries, before), draft.known, expect)
         case Delta():
             if draft.change.delete:
                 _check_exists(draft.group, held)
-            before = held.blob_ids if held is not None else BlobIds()
-            return Step(draft, held, amended(before, draft.change), draft.known, expect)
+            base = held.blob_ids if held is not None else BlobIds()
+            return Step(draft, held, amended(base, draft.change), draft.known, expect)
         case Rollback():
             assert target is not None
             return Step(draft, held, target.blob_ids, _by_key(target.resources()), expect)

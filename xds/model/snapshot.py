@@ -157,7 +157,7 @@ def _sum(hashes: Iterable[int]) -> bytes:
 def _carry_over(base: ResourceSet, made: ResourceSet, gone: Collection[Resource], put: Collection[Resource]) -> None:
     """Derive what is cached of ``base`` for the set made of it by taking out ``gone`` and putting in ``put``."""
     known, derived = base.__dict__, made.__dict__
-    if "digest" in known:
+    if "digest" in known and len(gone) + len(put) < len(made):  # else it is sooner computed anew
         minus = (-_pair_hash(resource.name, resource.version) for resource in gone)
         plus = (_pair_hash(resource.name, resource.version) for resource in put)
         derived["digest"] = _sum((int.from_bytes(base.digest, "big"), *minus, *plus))
@@ -303,7 +303,10 @@ def amend_snapshot(
     for type_url in {*puts, *gone}:
         base = sets.get(type_url) or ResourceSet(resource_type(type_url), NO_VERSION, {})
         version_info = versions.get(type_url, str(revision))
-        made = base.amended(version_info, puts.get(type_url, {}), gone.get(type_url, ()))
+        coming, going = puts.get(type_url, {}), gone.get(type_url, ())
+        made = base.amended(version_info, coming, going)
+        if len(coming) + len(going) > _TOUCHED_LIMIT:
+            made.frames = {}  # too many are void: streams had to make them
         same = type_url in sets and base.version_info == version_info and base.digest == made.digest
         sets[type_url] = base if same else made
     return Snapshot(snapshot.group, revision, sets)

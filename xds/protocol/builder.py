@@ -103,11 +103,16 @@ class ResponseBuilder:
         return f"{self._nonce_prefix}{number:x}", number
 
 
-def prepare(resource_set: ResourceSet) -> None:
-    """Compute now what streams will ask of a set, where it may be another thread than theirs."""
+def prepare(resource_set: ResourceSet, before: ResourceSet | None = None) -> None:
+    """Compute now what streams will ask of a set, where it may be another thread than theirs.
+
+    ``before`` is the set that it follows: what was prepared of their common resources is taken over.
+    """
     resource_set.prepare()
     if len(resource_set) >= PREPARED_FROM and not resource_set.frames:
-        resource_set.frames = {name: wire.frame(each) for name, each in resource_set.resources.items()}
+        names = list(resource_set.resources)
+        resource_set.frames = before.frames if before is not None else {}
+        resource_set.frames = dict(zip(names, _frames(resource_set, names), strict=True))
 
 
 def _frames(goal: ResourceSet, names: Sequence[str]) -> list[Frame]:
