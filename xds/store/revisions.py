@@ -54,13 +54,13 @@ class Edit:
 def replace(entries: Sequence[Entry], held: Mapping[Key, str]) -> Edit:
     """The edit that leaves exactly ``entries``. ``held``: all that the group holds, key to blob id, in pushed order."""
     wanted = _by_key(entries)
+    put = {key: blob for key, blob in wanted.items() if held.get(key) != blob}
+    if list(wanted) == list(held):  # most often
+        return Edit(put)
     in_place = [key for key in held if key in wanted]
     in_place += [key for key in wanted if key not in held]
-    return Edit(
-        put={key: blob for key, blob in wanted.items() if held.get(key) != blob},
-        removed=tuple(key for key in held if key not in wanted),
-        order=tuple(wanted) if in_place != list(wanted) else None,
-    )
+    removed = tuple(key for key in held if key not in wanted)
+    return Edit(put, removed, tuple(wanted) if in_place != list(wanted) else None)
 
 
 def amend(delta: Delta, held: Mapping[Key, str]) -> Edit:
