@@ -45,12 +45,20 @@ def _type_field(type_url: str) -> bytes:
 
 def _size(octets: bytes) -> bytes:
     """How long something is, as it stands before it."""
-    left, groups = len(octets), bytearray()
+    size = len(octets)
+    return _SIZES[size] if size < len(_SIZES) else _varint(size)
+
+
+def _varint(number: int) -> bytes:
+    left, groups = number, bytearray()
     while left > 0x7F:
         groups.append(left & 0x7F | 0x80)
         left >>= 7
     groups.append(left)
     return bytes(groups)
+
+
+_SIZES = tuple(map(_varint, range(2048)))  # of nearly all resources and their names
 
 
 def _wrapped(resource: Resource) -> bytes:
