@@ -12,6 +12,7 @@ OURS: Final = "ours"
 SNAPSHOT: Final = "go-snapshot"
 LINEAR: Final = "go-linear"
 BROADCASTER: Final = "broadcaster"
+LIBRARIES: Final = "libraries"
 Statistic = Literal["median", "worst"]
 # How a smaller run is told of, by condition.
 SHORT = {"streams": "with {:,} streams", "later_s": "after {:g} s"}

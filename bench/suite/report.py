@@ -17,6 +17,7 @@ PEERS = {
     "go-snapshot": "go-control-plane, snapshot cache",
     "go-linear": "go-control-plane, linear cache",
     "broadcaster": "bare grpc.aio broadcaster",
+    "libraries": "the libraries alone",
 }
 BUSY_PER_CORE = 2
 

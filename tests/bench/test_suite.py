@@ -423,6 +423,9 @@ async def test_a_push_is_divided_for_real(tmp_path: Path, monkeypatch: pytest.Mo
     assert all(new.median("ours", part) for part in PARTS)
     assert all(changed.median("ours", part) for part in PARTS)
     assert [same.median("ours", part) for part in ("rules_ms", "snapshot_ms")] == [0, 0]
+    least = changed.figures["libraries"]
+    assert all(least[part][0] > 0 for part in ("read_ms", "blobs_ms", "store_ms", "disk_ms", "rest_ms"))
+    assert sum(values[0] for values in least.values()) == pytest.approx(2 * least["answer_ms"][0])
     for cell in (new, changed, same):
         parts_ms = [cell.values("ours", part)[0] for part in (*PARTS, "rest_ms")]
         assert sum(parts_ms) == pytest.approx(cell.values("ours", "answer_ms")[0])
