@@ -31,9 +31,9 @@ REPORT = "parts.json"
 PARTS: Mapping[str, tuple[str, ...]] = {
     "read_ms": ("api.content_types:decode_document",),
     "rules_ms": ("xds.codec.resources:is_sound", "xds.codec.resources:check_constraints"),
-    "references_ms": ("xds.codec.resources:references_of", "xds.control.publisher:review"),
+    "references_ms": ("xds.codec.resources:references_of", "xds.control.review:review"),
     "blobs_ms": ("xds.control.push:_encoded",),
-    "compare_ms": ("xds.control.publisher:settle", "xds.control.push:changes"),
+    "compare_ms": ("xds.control.review:settle", "xds.control.push:changes"),
     "store_ms": ("xds.store.ledger:commit_all",),
     "disk_ms": ("xds.store.database:Database.write",),
     "snapshot_ms": ("xds.control.publisher:succeed",),

@@ -36,10 +36,9 @@ from xds.control.push import (
     labelled,
     outcome,
     preview,
-    settle,
     whole,
 )
-from xds.control.review import review, review_policies, review_size
+from xds.control.review import review_policies, review_size, settle_reviewed
 from xds.control.rollout import Rollout, rollout
 from xds.control.situation import situation_of
 from xds.control.translation import Unexpressed, unexpressed
@@ -326,10 +325,9 @@ class Publisher:
     async def _step(self, draft: Draft, options: PushOptions) -> Step:
         change, held = draft.change, self._contents.get(draft.group)
         target = await self.content_at(draft.group, change.to) if isinstance(change, Rollback) else None
-        size = len(draft.known) if target is None else len(target)
-        step = await off_loop(size, settle, draft, held, target)
-        warnings = await off_loop(review_size(step), review, step)
-        step = replace(step, warnings=(*warnings, *review_policies(step, self.policies.of(draft.group))))
+        size = review_size(draft, held) if target is None else len(target)
+        step = await off_loop(size, settle_reviewed, draft, held, target)
+        step = replace(step, warnings=(*step.warnings, *review_policies(step, self.policies.of(draft.group))))
         options.heed(step.warnings)
         if not options.dry_run:
             self._check_not_emptied(draft.group, step.blob_ids, options)
@@ -363,11 +361,10 @@ class Publisher:
         """The content of a commit; what the group holds stays the same objects."""
         if not commit.changed:
             return _Built(step.held)
-        difference = await off_loop(step.touched, step.difference)
         if isinstance(step.draft.change, Drop):
-            return _Built(step.held, difference)
+            return _Built(step.held, await off_loop(step.touched, step.difference))
         manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
-        content, foreseen = await off_loop(step.touched, succeed, manifest, step.blob_ids, step.known, step.held)
+        difference, content, foreseen = await off_loop(step.touched, _succeed, step, manifest)
         if self._cache.is_overlaid(commit.group):
             await asyncio.to_thread(self._cache.prepare_overlays, content.snapshot)
         return _Built(content, difference, foreseen)
@@ -488,6 +485,11 @@ class Publisher:
     async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work``, which goes on when the caller is cancelled: its commit must not stay unpublished."""
         return await asyncio.shield(self._start(work))
+
+
+def _succeed(step: Step, manifest: Manifest) -> tuple[dict[str, Change], Content, Foresight]:
+    """What differs behind a step, and as ``succeed``."""
+    return step.difference(), *succeed(manifest, step.blob_ids, step.known, step.held)
 
 
 def _blamed(drafts: Sequence[Draft], error: XdsError) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from xds.codec.crosscheck import check_references
 from xds.codec.exclusive import LISTENERS
-from xds.control.content import BlobIds, Key
+from xds.control.content import BlobIds, Content, Key
 from xds.control.policy_review import Find, assignment_name, review_policy
-from xds.control.push import Step
+from xds.control.push import Draft, Step, settle
 from xds.load.policy import Policy
 from xds.model.errors import ERROR, ValidationError, Violation
 from xds.model.resource import Resource
@@ -17,6 +18,12 @@ from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.store.base import Delta, Drop, FullSet
 
 _NOBODY: Mapping[str, Mapping[str, Resource]] = {}
+
+
+def settle_reviewed(draft: Draft, held: Content | None, target: Content | None) -> Step:
+    """Put a draft to what its group holds, with what a review finds in it. Raises as ``settle`` and ``review``."""
+    step = settle(draft, held, target)
+    return replace(step, warnings=review(step))
 
 
 def review(step: Step) -> tuple[Violation, ...]:
@@ -72,9 +79,13 @@ def _keys(cluster: str, find: Find) -> set[Key]:
     return {(CLUSTER, cluster), (ENDPOINT, assignment_name(find(CLUSTER, cluster)))}
 
 
-def review_size(step: Step) -> int:
+def review_size(draft: Draft, held: Content | None) -> int:
     """How many resources a review looks at: a listener is compared with the others, a removal asks everybody."""
-    change = step.draft.change
-    if isinstance(change, Delta) and not change.delete and not any(type_url in LISTENERS for type_url, _ in step.known):
-        return len(step.known)
-    return len(step.blob_ids)
+    change, size = draft.change, len(draft.known)
+    if (
+        isinstance(change, Delta)
+        and not change.delete
+        and not any(type_url in LISTENERS for type_url, _ in draft.known)
+    ):
+        return size
+    return size + (len(held) if held is not None else 0)
