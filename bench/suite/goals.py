@@ -19,28 +19,29 @@ SHORT = {"streams": "with {:,} streams", "later_s": "after {:g} s"}
 
 WHY_ANSWERED: Final = """\
 go-control-plane answers a push when all responses are built and handed to the streams' writers, which is most of its
-work; we answer when the push is durable, and tell the streams then. In the largest cells its last ACK comes before its
-own answer, so that nothing is left to be faster than. The goal could be met in these words by answering as late as it
-does, when the streams are told: it would be of use to nobody. The two rows below compare what can be compared."""
+work; we answer when the push is durable, and tell the streams then. In some cells its last ACK comes before its
+own answer: these are not counted, as nothing is left to be faster than. The goal could be met in these words
+by answering as late as it does, when the streams are told: it would be of use to nobody. The two rows below compare
+what can be compared."""
 WHY_ACCEPTED: Final = """\
 The streams of a Python process are served by one core, so our time is our CPU; go-control-plane spreads its own over
 two, which have the load generator to serve as well. With 1,000 clusters we take a small part of its time. With ten,
-where both are done within 60 to 110 us a stream, the transport decides: bare `grpc.aio`, which knows no protocol and
-sends ready bytes, takes 0.7 to 0.9 of its time (the broadcaster's rows in (a)), and of our own two fifths to a half are
-sockets and the event loop (see [where each microsecond goes](#where-each-microsecond-goes)). We are a little below it
-in most of these cells, a tenth at most above it in the others, and which these are differs from run to run."""
+where neither has much to do for a stream, the transport decides: bare `grpc.aio`, which knows no protocol and sends
+ready bytes, takes but little less time than go-control-plane (the broadcaster's rows in (a)), and nearly half of our
+own is sockets and the event loop (see [where each microsecond goes](#where-each-microsecond-goes)). We are a little
+below it in most of these cells and a little above in the others, and which these are differs from run to run."""
 WHY_CALL: Final = """\
-As above, and the HTTP request, its checks and its commit are in our time: 6 to 11 ms for ten clusters, where
-`SetSnapshot` is a function. That decides with 100 streams, which have all ACKed some 4 ms behind the answer."""
+As above, and the HTTP request, its checks and its commit are in our time (the difference of our two columns), where
+`SetSnapshot` is a function. That decides with 100 streams: they have all ACKed sooner behind our answer than behind
+that function's call."""
 WHY_BINARY: Final = """\
-A third of it is taken by libraries that do what must be done, as often as it must: protobuf, hashes, three rows of
+The libraries take a good part of it to do what must be done, as often as it must: protobuf, hashes, three rows of
 SQLite for each changed resource, their commit, HTTP: *the libraries alone* in
 [where an admin push's time goes](#where-an-admin-pushs-time-goes). The rest is Python that runs for each resource:
-names, rules, references, comparing, the next snapshot, handing over between threads; 25 to 45 us a changed resource,
-as the machine is fast or slow, when 17 are left of the 40 ms. One row for all new bodies of a push would save some
-2.5 ms, as each still needs a row to be found by its hash. Writing the rows behind the answer, from a journal of our own
-in front of SQLite's, would save 10 to 15: a second journal is a second place in which an acknowledged push can be lost,
-so it is not done."""
+names, rules, references, comparing, the next snapshot, handing over between threads. One row for all new bodies of a
+push would save little, as each still needs a row to be found by its hash. Writing the rows behind the answer, from a
+journal of our own in front of SQLite's, would take most of *SQL* away: a second journal is a second place in which an
+acknowledged push can be lost, so it is not done."""
 
 
 @dataclass(frozen=True, slots=True)

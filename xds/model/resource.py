@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 _VERSION_BYTES = 10
 
@@ -23,7 +22,7 @@ class Reference:
     source: str = "config"
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, init=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Resource:
     """One xDS object as it is stored and served.
 
@@ -39,36 +38,6 @@ class Resource:
     aliases: tuple[str, ...] = ()
     ttl_s: float | None = None
     references: tuple[Reference, ...] = ()
-
-    def __init__(
-        self,
-        type_url: str,
-        name: str,
-        body: bytes,
-        version: str,
-        aliases: tuple[str, ...] = (),
-        ttl_s: float | None = None,
-        references: tuple[Reference, ...] = (),
-    ) -> None:
-        # As the dataclass would have it, in a third of the time: a push makes thousands.
-        _set_type_url(self, type_url)
-        _set_name(self, name)
-        _set_body(self, body)
-        _set_version(self, version)
-        _set_aliases(self, aliases)
-        _set_ttl_s(self, ttl_s)
-        _set_references(self, references)
-
-
-# How fields are set, once, of what is frozen: by its slots, which type checkers do not see.
-_slots: Any = Resource
-_set_type_url = _slots.type_url.__set__
-_set_name = _slots.name.__set__
-_set_body = _slots.body.__set__
-_set_version = _slots.version.__set__
-_set_aliases = _slots.aliases.__set__
-_set_ttl_s = _slots.ttl_s.__set__
-_set_references = _slots.references.__set__
 
 
 def content_version(body: bytes, aliases: Sequence[str] = (), ttl_s: float | None = None) -> str:
