@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Remote
-from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from tests.support.resources import cluster_load_assignment, eds_cluster, route_config, static_cluster
 
 
 @pytest.fixture
@@ -55,6 +55,18 @@ def test_resource_is_described_with_what_it_uses(remote: Remote, group: str) -> 
     used = remote.xds("describe", "endpoint", "a", "-g", group).out
     assert "used by" in used
     assert yaml.safe_load(used.partition("\n\n")[2].partition("\n\n")[2])["cluster_name"] == "a"
+
+
+def test_resource_may_use_any_cluster_and_all_of_a_type(remote: Remote, request: pytest.FixtureRequest) -> None:
+    name = str(request.node.name)
+    by_header = {"match": {"prefix": "/"}, "route": {"cluster_header": "x"}}
+    remote.server.push(name, [{**route_config("r", by_header), "vhds": {"config_source": {"ads": {}}}}])
+    document = remote.xds("describe", "route", "r", "-g", name, "-o", "json").json()
+    assert [(link["how"], link["type"], link["name"], link["exists"]) for link in document["references"]] == [
+        ("uses", "virtual_hosts", "*", False),
+        ("may use", "clusters", "*", True),
+    ]
+    assert "any cluster (content that cannot be read)" in remote.xds("describe", "route", "r", "-g", name).out
 
 
 def test_resources_and_groups_are_deleted(remote: Remote, group: str) -> None:

@@ -13,7 +13,7 @@ from xds.codec.findings import FINDINGS_LIMIT
 from xds.codec.resources import decode_document
 from xds.model.errors import Violation
 from xds.model.resource import Resource
-from xds.model.resource_type import CLUSTER, LISTENER
+from xds.model.resource_type import CLUSTER, LISTENER, ROUTE
 
 Json = dict[str, Any]
 
@@ -165,6 +165,22 @@ def test_scopes_and_virtual_hosts_that_are_there() -> None:
     assert told(r.listener("l", r.scopes("x")), r.scoped_route("s", "r", "k"), *hosts) == []
     other = [r.vhds_route_config("other"), *hosts, r.listener("l", r.rds("r")), r.listener("m", r.rds("other"))]
     assert [one[1] for one in told(*other)] == ["routes/other"]
+
+
+def test_content_that_cannot_be_read_misses_no_cluster() -> None:
+    by_header = {"match": {"prefix": "/"}, "route": {"cluster_header": "x"}}
+    assert told(r.listener("l", r.inline_routes("r", by_header))) == []
+    route = decoded(r.route_config("r", by_header))
+    held = {CLUSTER: {"a": decoded(r.static_cluster("a", 80))[0]}, ROUTE: {"r": route[0]}}
+    assert check_references([], removed=[(CLUSTER, "a")], known=held) == []
+
+
+def test_internal_listener_that_nobody_has() -> None:
+    cluster = r.static_cluster("a", 80)
+    (member,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    member["endpoint"]["address"] = {"envoy_internal_address": {"server_listener_name": "inner"}}
+    assert told(cluster) == [("missing_reference", "clusters/a", "")]
+    assert told(cluster, {"@type": r.LISTENER_TYPE, "name": "inner", "internal_listener": {}}) == []
 
 
 def test_files_on_the_proxy_are_not_ours() -> None:

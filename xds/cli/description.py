@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -17,6 +17,7 @@ from xds.cli.rollout import HISTORY, STATUS
 from xds.cli.table import Column, Style, View, rendered
 
 Json = dict[str, Any]
+Key = tuple[str, str]  # (type_url, name)
 
 SHOWN = 10
 
@@ -51,7 +52,7 @@ LINKS = View(
     columns=(
         Column("HOW", lambda item: item["how"]),
         Column("TYPE", lambda item: item["type"]),
-        Column("NAME", lambda item: item["name"]),
+        Column("NAME", lambda item: str(item.get("meaning", item["name"]))),
         Column("HERE", lambda item: "yes" if item["exists"] else "no", lambda item: "" if item["exists"] else "warn"),
     ),
 )
@@ -103,7 +104,6 @@ def _resource(client: Client, group: str, type: str, name: str, secrets: bool) -
 def _references(client: Client, group: str, type: str, name: str) -> Iterator[Json]:
     """What the resource refers to, and what refers to it. Raises ``CommandError``."""
     from xds.codec.resources import decode_resource
-    from xds.control.content import type_label
     from xds.model.errors import ValidationError
     from xds.model.resource_type import type_url_of
 
@@ -116,11 +116,28 @@ def _references(client: Client, group: str, type: str, name: str) -> Iterator[Js
         members[resource.type_url, resource.name] = resource
     asked = (type_url_of(type), name)
     for reference in members[asked].references if asked in members else ():
-        key = (reference.type_url, reference.name)
-        yield {"how": "uses", "type": type_label(key[0]), "name": key[1], "exists": key in members}
+        yield _use((reference.type_url, reference.name), members)
     for key, resource in members.items():
         if any((reference.type_url, reference.name) == asked for reference in resource.references):
-            yield {"how": "used by", "type": type_label(key[0]), "name": key[1], "exists": True}
+            yield _link("used by", key, True)
+
+
+def _use(key: Key, members: Collection[Key]) -> Json:
+    """What a resource uses; all of a type may be meant, and it may be unknown which of all clusters."""
+    from xds.model.name import WILDCARD
+    from xds.model.resource_type import alias_of
+
+    if key[1] != WILDCARD:
+        return _link("uses", key, key in members)
+    if alias_of(key[0]) == "clusters":
+        return {**_link("may use", key, True), "meaning": "any cluster (content that cannot be read)"}
+    return _link("uses", key, any(type_url == key[0] for type_url, _ in members))
+
+
+def _link(how: str, key: Key, exists: bool) -> Json:
+    from xds.control.content import type_label
+
+    return {"how": how, "type": type_label(key[0]), "name": key[1], "exists": exists}
 
 
 def _group_text(document: Json, style: Style) -> Iterator[str]:

@@ -47,6 +47,7 @@ _WORDS = {
     CLUSTER: ("cluster", "requests for it fail unless the proxies know it from elsewhere"),
     ENDPOINT: ("assignment", "the cluster gets no endpoints"),
     EXTENSION_CONFIG: ("extension config", "the listener waits for it, then goes without"),
+    LISTENER: ("internal listener", "connections to it fail unless the proxies have it from elsewhere"),
     ROUTE: ("route configuration", "requests get 404"),
     SCOPED_ROUTE: ("scoped route", "requests get 404"),
     SECRET: ("secret", "no TLS connection can be made"),
@@ -176,7 +177,12 @@ class _Check:
         return one.name in self._aliases[one.type_url]
 
     def _has_any(self, resource: Resource, one: Reference) -> bool:
-        """A wildcard means all scopes there are, or all hosts of the route configuration that says so."""
+        """A wildcard means all scopes there are, or all hosts of the route configuration that says so.
+
+        A cluster ``*`` is one that nobody can tell from the content: nothing of it can be missed.
+        """
+        if _v3(one.type_url) == CLUSTER:
+            return True
         types = [type_url for type_url, _ in _either(one.type_url, "")]
         if _v3(one.type_url) != VIRTUAL_HOST:
             return any(True for type_url in types for _ in self._all(type_url))

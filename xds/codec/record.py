@@ -1,7 +1,8 @@
 """Resources as the blobs a store keeps.
 
 A blob is a serialized ``envoy.service.discovery.v3.Resource``: whatever reads xDS reads our store. It holds all that
-makes the resource; references are found anew when it is loaded, so that a newer release finds more of them.
+makes the resource; what is found in the message (references, how long a first check takes) is found anew when it is
+loaded, so that a newer release finds more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from xds.codec import schema, ttl
 from xds.codec.document import malformed
+from xds.codec.first_check import first_check_of
 from xds.codec.references import references_of
 from xds.codec.walk import unpack
 from xds.model.resource import Resource, content_version
@@ -89,5 +91,8 @@ def load_record(blob: bytes) -> Resource:
     aliases = tuple(wrapper.aliases)
     ttl_s = ttl.seconds(wrapper.ttl) if wrapper.HasField("ttl") else None
     message = unpack(wrapper.resource)
-    references = () if message is None else references_of(type_url, message)
-    return Resource(type_url, wrapper.name, body, content_version(body, aliases, ttl_s), aliases, ttl_s, references)
+    version = content_version(body, aliases, ttl_s)
+    if message is None:
+        return Resource(type_url, wrapper.name, body, version, aliases, ttl_s)
+    references, first_check_s = references_of(type_url, message), first_check_of(type_url, message)
+    return Resource(type_url, wrapper.name, body, version, aliases, ttl_s, references, first_check_s)

@@ -17,6 +17,7 @@ from xds.codec.check import RESOURCE_LIMIT, check_size, check_unique
 from xds.codec.constraints import check_constraints
 from xds.codec.document import TEXT_LIMIT, Document, document_of, malformed, parse_document, read_values
 from xds.codec.findings import Findings
+from xds.codec.first_check import first_check_of
 from xds.codec.kind import Kind, kind_of
 from xds.codec.message import MessageReader, is_type_url
 from xds.codec.name import aliases_of, name_field, name_of
@@ -367,7 +368,8 @@ class _Reader:
         aliases = tuple(dict.fromkeys((*derived, *outside.aliases))) if derived or outside.aliases else ()
         version = content_version(body, aliases, outside.ttl_s)
         references = () if message is None else references_of(type_url, message)
-        resource = Resource(type_url, name, body, version, aliases, outside.ttl_s, references)
+        first_check_s = 0.0 if message is None else first_check_of(type_url, message)
+        resource = Resource(type_url, name, body, version, aliases, outside.ttl_s, references, first_check_s)
         if outside is _NOTHING and message is not None and len(findings.warnings) == warned:
             interned.keep(resource)
         return resource

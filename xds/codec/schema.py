@@ -109,6 +109,11 @@ def message_names() -> tuple[str, ...]:
     return (*shipped, *_USER_NAMES)
 
 
+def is_users_own(full_name: str) -> bool:
+    """Is this a top-level message of a descriptor set that the user has added?"""
+    return full_name in _USER_NAMES
+
+
 def require(full_name: str) -> type[Message]:
     """The message class for a name that the schema is known to hold."""
     found = message_class(full_name)
