@@ -1,37 +1,117 @@
 """Clients in memory that behave like Envoy and gRPC, and notice when a request would have been lost.
 
-Texts say what refers to what: a listener's text is the name of its route configuration, a route configuration's text
-names its clusters, separated by blanks. Sources: the traces of spec/real_clients.md 2 and 3.
+Texts say what refers to what: see ``tests.support.texts``. Sources: the traces of spec/real_clients.md 2 and 3.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
-from tests.support.sansio import Client, Content, Response, Server, make_resource, names_of
-from xds.model.resource import Reference
+from tests.support.envoy_like import DRAIN_S, RETRY_S, EnvoyLike
+from tests.support.sansio import Client, Content, Response, Server
+from tests.support.texts import TARGET, assignment_of, parse, push
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.draft import Variant
 from xds.protocol.events import Send
+from xds.protocol.status import TypeStatus
 
-TARGET = "svc"
+__all__ = [
+    "DRAINED_S",
+    "DRAIN_S",
+    "REMOVED_S",
+    "TARGET",
+    "EnvoyLike",
+    "GrpcLike",
+    "Persona",
+    "Proxy",
+    "assert_in_step",
+    "push",
+    "spend",
+]
+
 MANY_STEPS = 10_000
+GRID_S = 5.0  # ends are rounded up to it
+REMOVED_S = RETRY_S + GRID_S + 1  # after what uses a name is gone
+DRAINED_S = DRAIN_S + RETRY_S + 30.0 + GRID_S + 1  # after a listener changed, at most
+MOMENT_S = 0.001
 
 
-def push(server: Server, content: Content, group: str = "default") -> None:
-    """Publish texts, with the references that the codec would find in them."""
-    resources = []
-    for url, texts in content.items():
-        for name, text in texts.items():
-            references = {
-                LISTENER: (Reference(ROUTE, text, "ads"),),
-                ROUTE: tuple(Reference(CLUSTER, each) for each in text.split()),
-                CLUSTER: (Reference(ENDPOINT, name, "ads"),),
-            }
-            resources.append(make_resource(url, name, text, references=references.get(url, ())))
-    server.push_resources(resources, group, types=content)
+class Proxy(Protocol):
+    """What tests do with clients of all kinds."""
+
+    server: Server
+    lost: list[str]
+
+    def start(self) -> None:
+        """The first request, and all that follows."""
+
+    def run(self) -> None:
+        """Read until nothing comes any more."""
+
+    def step(self) -> bool:
+        """Read one response; False when there is none."""
+        ...
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+    def deadlines(self) -> list[float]:
+        """When something is due, for the client or for the server."""
+        ...
+
+    def texts(self, url: str) -> dict[str, str]:
+        """What is held of a type: name to text."""
+        ...
+
+    def status(self) -> list[TypeStatus]:
+        """Where the server has each type."""
+        ...
+
+    def disconnect(self) -> None:
+        """Every stream ends."""
+
+    def reconnect(self) -> None:
+        """Streams anew."""
+
+
+def spend(seconds: float, *clients: Proxy) -> None:
+    """Time passes; everybody keeps their deadlines, and reads what comes."""
+    server = clients[0].server
+    end = server.now + seconds
+    for _ in range(MANY_STEPS):
+        for client in clients:
+            client.run()
+        due = min((at for client in clients for at in client.deadlines()), default=math.inf)
+        if server.now >= end - MOMENT_S and due > server.now:
+            return
+        server.elapse(max(min(end, due) - server.now, MOMENT_S))
+        for client in clients:
+            client.tick()
+    raise AssertionError("something is always due")
+
+
+def assert_in_step(client: EnvoyLike, content: Content) -> None:
+    """All that was pushed is in use, nothing else is held, and nobody waits for anything."""
+    used = {name for text in content.get(LISTENER, {}).values() for name in parse(text).names}
+    assigned = {assignment_of(name, text) for name, text in content.get(CLUSTER, {}).items()}
+    expected = {
+        LISTENER: dict(content.get(LISTENER, {})),
+        ROUTE: {name: text for name, text in content.get(ROUTE, {}).items() if name in used},
+        CLUSTER: dict(content.get(CLUSTER, {})),
+        ENDPOINT: {name: text for name, text in content.get(ENDPOINT, {}).items() if name in assigned},
+    }
+    serving, unfinished = client.serving(), (client.warming, client.opening, client.draining)
+    assert not client.lost, client.lost
+    assert serving == expected, (serving, expected)
+    assert not any(unfinished), unfinished
+    for url in (LISTENER, CLUSTER):
+        assert client.texts(url) == expected[url], client.texts(url)
+    states = {status.type_url: status.state for status in client.status()}
+    assert set(states.values()) == {"synced"}, states
+    assert not client.deadlines(), client.deadlines()
 
 
 class Persona(Client, ABC):
@@ -57,6 +137,18 @@ class Persona(Client, ABC):
         self.lost += self.blackholes()
         return True
 
+    def tick(self) -> None:
+        """Time has passed: nothing to it."""
+
+    def deadlines(self) -> list[float]:
+        """When something is due for the server."""
+        deadline = self.stream.deadline()
+        return [deadline] if deadline is not None else []
+
+    def status(self) -> list[TypeStatus]:
+        """Where the server has each type."""
+        return self.stream.status()
+
     @abstractmethod
     def react(self, send: Send, message: Response) -> None:
         """Do with a response what this kind of client does."""
@@ -64,110 +156,6 @@ class Persona(Client, ABC):
     @abstractmethod
     def blackholes(self) -> Iterable[str]:
         """What a request would run into now."""
-
-
-class EnvoyLike(Persona):
-    """Wildcard clusters and listeners; withholds the answer to CDS while a cluster warms; drains nothing."""
-
-    def __init__(self, server: Server, variant: Variant, node_id: str = "node", **fields: Any) -> None:
-        self.active: set[str] = set()
-        self.warming: set[str] = set()
-        self.routes: dict[str, str] = {}
-        self.serving: dict[str, str] = {}  # listener to the route configuration it uses now
-        self.refuses: set[str] = set()  # texts of clusters that are NACKed
-        self._answer_due: tuple[Send, str] | None = None
-        self._is_live = False
-        super().__init__(server, variant, node_id, **fields)
-
-    def start(self) -> None:
-        """The first request of the first stream."""
-        self.subscribe(CLUSTER)
-        self.run()
-        self._is_live = True
-
-    def reconnect(self, urls: Iterable[str] = ()) -> None:
-        self._answer_due = None
-        super().reconnect(urls)
-
-    def react(self, send: Send, message: Response) -> None:
-        react = {CLUSTER: self._clusters, ENDPOINT: self._endpoints, LISTENER: self._listeners, ROUTE: self._routes}
-        react[send.type_url](send, message)
-
-    def blackholes(self) -> Iterable[str]:
-        if not self._is_live:
-            return
-        for route in self.serving.values():
-            for name in self.routes.get(route, "").split():
-                if name not in self.active:
-                    yield f"{route}: no cluster {name}"
-                elif not self.texts(ENDPOINT).get(name):
-                    yield f"{route}: no endpoints of {name}"
-
-    def give_up_warming(self) -> None:
-        """initial_fetch_timeout passed: clusters become active with what they have."""
-        self._warmed(set(self.warming))
-
-    def _clusters(self, send: Send, message: Response) -> None:
-        before = dict(self.types[CLUSTER].resources)
-        error = "refused" if self._has_refused(message) else ""
-        if error:
-            self._answer_due = (send, error)
-        else:
-            self.hold(message)
-            self._answer_due = (send, "")
-            self._changed(before)
-        self._answer_if_warm()
-        if LISTENER not in self.types:
-            self.subscribe(LISTENER)
-
-    def _changed(self, before: dict[str, bytes]) -> None:
-        clusters = self.types[CLUSTER].resources
-        changed = {name for name, body in clusters.items() if before.get(name) != body}
-        self.active &= set(clusters)
-        self.warming = (self.warming | changed) & set(clusters)
-        asked = self.types[ENDPOINT].names if ENDPOINT in self.types else set()
-        # SotW: Envoy asks for the assignments of warming clusters again; Delta: it does not (real_clients 0.1).
-        if asked != set(clusters) or (changed and self.variant is Variant.SOTW):
-            self.want(ENDPOINT, clusters)
-
-    def _endpoints(self, send: Send, message: Response) -> None:
-        self.hold(message)
-        self.reply(send)
-        self._warmed({*names_of(message), *send.response.removed} & self.warming)
-
-    def _warmed(self, names: set[str]) -> None:
-        self.active |= names
-        self.warming -= names
-        self._answer_if_warm()
-
-    def _answer_if_warm(self) -> None:
-        if self._answer_due is not None and not self.warming:
-            (send, error), self._answer_due = self._answer_due, None
-            self.reply(send, error)
-
-    def _listeners(self, send: Send, message: Response) -> None:
-        self.hold(message)
-        self._serve()
-        self.reply(send)
-
-    def _routes(self, send: Send, message: Response) -> None:
-        self.hold(message)
-        self.routes = self.texts(ROUTE)
-        self.reply(send)
-        self._serve()
-
-    def _serve(self) -> None:
-        """A changed listener serves when its routes are there; the one before does until then."""
-        listeners = self.texts(LISTENER)
-        ready = {name: route for name, route in listeners.items() if route in self.routes}
-        self.serving = {**{n: r for n, r in self.serving.items() if n in listeners}, **ready}
-        wanted = {*listeners.values(), *self.serving.values()}
-        if wanted != (self.types[ROUTE].names if ROUTE in self.types else set()):
-            self.want(ROUTE, wanted)
-            self.routes = self.texts(ROUTE)
-
-    def _has_refused(self, message: Response) -> bool:
-        return any(text.encode() in message.SerializeToString() for text in self.refuses)
 
 
 class GrpcLike(Persona):

@@ -19,7 +19,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
 from xds.protocol import wire
-from xds.protocol.cache import SnapshotCache
+from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.draft import Variant
 from xds.protocol.events import Event, Moved, Send
@@ -52,12 +52,26 @@ class Server:
     """The engine's shared parts, and a clock that tests move."""
 
     def __init__(self, *, ordered: bool = True, limits: Limits = Limits()) -> None:
-        self.cache = SnapshotCache("test", nonce_prefix="n")
         self.rules = OrderRules(ordered=ordered)
-        self.clients = ClientTable(self.rules, self.cache.union, self.cache.separate_assignments)
         self.limits = limits
         self.now = 0.0
         self.streams: list[Client] = []
+        self.pushed: dict[str, list[tuple[Snapshot, str]]] = {}  # by group, with what was said of NACKs
+        self._starts = 0
+        self._start()
+
+    def _start(self) -> None:
+        self.cache = SnapshotCache("test", nonce_prefix="n" * (self._starts + 1))
+        self.clients = ClientTable(self.rules, self.cache.union, self.cache.separate_assignments)
+
+    def restart(self) -> None:
+        """A new process: it knows what was pushed, and none of its clients. All streams must have ended."""
+        assert not self.streams, "streams outlive no process"
+        self._starts += 1
+        self._start()
+        for pushed in self.pushed.values():
+            *earlier, newest = _read_back([snapshot for snapshot, _ in pushed[-RETAINED_REVISIONS:]])
+            self.cache.set(newest, retained=earlier, on_nack=pushed[-1][1])
 
     def push(
         self, content: Content, group: str = "default", label: str = "", on_nack: str = "hold", wake: bool = True
@@ -89,6 +103,7 @@ class Server:
                 versions[url] = old.version_info
         snapshot = build_snapshot(group, revision, resources, versions, before)
         self.cache.set(snapshot, on_nack=on_nack)
+        self.pushed.setdefault(group, []).append((snapshot, on_nack))
         if wake:
             self.wake()
         return snapshot
@@ -114,6 +129,7 @@ class Server:
     def drop(self, group: str = "default") -> None:
         """The group is deleted."""
         self.cache.drop(group)
+        self.pushed.pop(group, None)
         self.wake()
 
     def wake(self) -> None:
@@ -148,6 +164,16 @@ class Held:
 def _with(pushed: Resource, suffix: str) -> Resource:
     body = pushed.body + suffix.encode()
     return replace(pushed, body=body, version=content_version(body))
+
+
+def _read_back(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
+    """The same snapshots as a store gives them back: no set is the very object it was."""
+    found: list[Snapshot] = []
+    for each in snapshots:
+        versions = {url: resources.version_info for url, resources in each.sets.items()}
+        before = found[-1] if found else None
+        found.append(build_snapshot(each.group, each.revision, each.resources(), versions, before))
+    return found
 
 
 Response = wire_pb2.DiscoveryResponse | wire_pb2.DeltaDiscoveryResponse

@@ -1,0 +1,333 @@
+"""Swaps that lost requests once, by their numbers in spec/swaps.md 1. Who loses and why is in ``envoy_like``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.personas import DRAIN_S, DRAINED_S, REMOVED_S, EnvoyLike, assert_in_step, push, spend
+from tests.support.sansio import Server
+from tests.support.texts import TARGET, Site, joined, site
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.protocol.draft import Variant
+
+Start = Callable[..., EnvoyLike]
+
+
+@pytest.fixture
+def start(server: Server, variant: Variant) -> Start:
+    """An Envoy of the test's variant, live with what was pushed."""
+
+    def start(content: Site, *, split: bool = False, ttls: Any = None, **fields: Any) -> EnvoyLike:
+        push(server, content, source="api" if split else "ads", ttls=ttls)
+        client = EnvoyLike(server, variant, split=split, **fields)
+        client.start()
+        return client
+
+    return start
+
+
+def inline(*clusters: str) -> Site:
+    """A listener with routes of its own."""
+    return site(*clusters, listener=" ".join(f"to:{name}" for name in clusters))
+
+
+# -- B1: old connections stay on old filter chains -------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="B1")
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (inline("a"), inline("b")),
+        (site("a"), site("b", route="r2")),
+        (inline("a"), site("b")),
+        (joined(site("b"), {LISTENER: {"blue": "to:a"}, CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}}), site("b")),
+    ],
+    ids=["inline", "rds-name", "inline-to-rds", "listener-removed"],
+)
+def test_b1_clusters_linger_while_old_connections_drain(
+    server: Server, start: Start, before: Site, after: Site, split: bool
+) -> None:
+    """ "where a listener of the transition changed or went, let removed clusters linger": the drain time and more."""
+    client = start(before, split=split)
+    push(server, after, source="api" if split else "ads")
+    spend(1, client)
+    assert client.serving()[LISTENER] == after[LISTENER]
+    spend(DRAIN_S, client)
+    assert not client.lost
+    assert "a" in client.active
+    spend(DRAINED_S - DRAIN_S, client)
+    assert_in_step(client, after)
+
+
+@pytest.mark.xfail(strict=True, reason="B1")
+def test_b1_where_no_listener_changes_a_cluster_lingers_for_retries_only(server: Server, start: Start) -> None:
+    """``removal_delay_s``: "retries and paused filters look clusters up again"."""
+    client = start(site("a"))
+    push(server, site("b"))
+    spend(1, client)
+    assert client.serving()[ROUTE] == {"r1": "b"}
+    spend(13, client)
+    assert set(client.active) == {"a", "b"}
+    spend(REMOVED_S - 13, client)
+    assert_in_step(client, site("b"))
+
+
+@pytest.mark.xfail(strict=True, reason="B1")
+def test_b1_what_lingers_counts_as_in_step(server: Server, start: Start) -> None:
+    """ "Count a lingering name as synced, not pending, or ``apply --wait`` waits"."""
+    client = start(inline("a"))
+    push(server, inline("b"))
+    spend(1, client)
+    assert set(client.active) == {"a", "b"}
+    assert {status.state for status in client.status()} == {"synced"}
+
+
+@pytest.mark.xfail(strict=True, reason="B1")
+def test_b1_what_comes_back_while_it_lingers_stays(server: Server, start: Start) -> None:
+    """A -> B -> A: what lingered is there still, and what replaced it lingers in its turn."""
+    client = start(inline("a"))
+    for name in "babcb":
+        push(server, inline(name))
+        spend(20, client)
+        assert client.serving()[LISTENER] == inline(name)[LISTENER]
+    assert set(client.active) == {"a", "b", "c"}
+    spend(DRAINED_S, client)
+    assert_in_step(client, inline("b"))
+
+
+# -- B2: no CDS on a new stream while a cluster warms ------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="B2")
+@pytest.mark.parametrize("restarted", [False, True], ids=["cut", "restart"])
+def test_b2_a_client_that_asks_for_no_clusters_has_one_that_warms(
+    server: Server, start: Start, restarted: bool
+) -> None:
+    """ "if no track asks for clusters, and an endpoints track names an assignment that the goal's clusters refer to,
+    wait on until ``order_timeout_s``"; trap 1: so does a server that remembers nobody."""
+    client = start(site("a"))
+    client.cold.add("c")
+    push(server, site("c", text="hc:20"))
+    client.run()
+    assert set(client.warming) == {"c"}
+    client.disconnect()
+    if restarted:
+        server.restart()
+    client.reconnect()
+    spend(19, client)
+    assert CLUSTER not in {status.type_url for status in client.status()}
+    assert client.serving()[ROUTE] == {"r1": "a"}
+    client.warm("c")
+    spend(1, client)
+    assert client.serving()[ROUTE] == {"r1": "c"}
+    spend(DRAINED_S, client)
+    assert_in_step(client, site("c", text="hc:20"))
+
+
+# -- B3: TTLs ----------------------------------------------------------------------------------------------------------
+
+TTL_S = 9.0
+sotw_only = pytest.mark.parametrize("variant", [Variant.SOTW], ids=["sotw"])
+delta_only = pytest.mark.parametrize("variant", [Variant.DELTA], ids=["delta"])
+
+
+@pytest.mark.xfail(strict=True, reason="B3")
+@delta_only
+@pytest.mark.parametrize(
+    ("url", "added"),
+    [(CLUSTER, {CLUSTER: {"x": "bad"}}), (CLUSTER, {CLUSTER: {"x": "hc:60"}}), (LISTENER, {LISTENER: {"x": "bad"}})],
+    ids=["cluster-refused", "cluster-withheld", "listener-refused"],
+)
+def test_b3_heartbeats_go_on_whatever_is_in_flight_or_refused(
+    server: Server, start: Start, url: str, added: Site
+) -> None:
+    """ "beat in every state for names whose ACKed version is known, besides the offer in flight"."""
+    ttls = {url: TTL_S}
+    client = start(site("a"), ttls=ttls)
+    client.cold.add("x")
+    client.must_listen.add(TARGET)
+    push(server, joined(site("a"), added), ttls=ttls)
+    spend(5 * TTL_S, client)
+    assert not client.lost
+
+
+@pytest.mark.xfail(strict=True, reason="B3")
+@delta_only
+def test_b3_what_the_client_dropped_is_sent_whole(server: Server, start: Start) -> None:
+    """ "on NACK of a heartbeat doubt its names, so the whole resource follows"."""
+    client = start(site("a"), ttls={CLUSTER: TTL_S})
+    server.now += TTL_S + 1  # the server was busy
+    client.tick()
+    assert not client.active
+    client.lost.clear()
+    spend(1, client)
+    assert set(client.active) == {"a"}
+    client.lost.clear()
+    spend(3 * TTL_S, client)
+    assert not client.lost
+
+
+@pytest.mark.xfail(strict=True, reason="B3")
+@delta_only
+@pytest.mark.parametrize("url", [ENDPOINT, ROUTE])
+def test_b3_heartbeats_begin_where_a_client_comes_back_in_step(server: Server, start: Start, url: str) -> None:
+    """ "In step after a reconnect nothing is sent for non-wildcard types": heartbeats are all the same."""
+    client = start(site("a"), ttls={url: TTL_S})
+    client.disconnect()
+    client.reconnect()
+    spend(5 * TTL_S, client)
+    assert set(client.links[0].types[url].versions) == {"a" if url == ENDPOINT else "r1"}
+
+
+# -- B4: one refused assignment ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="B4")
+def test_b4_a_refused_assignment_stops_no_other(server: Server, start: Start) -> None:
+    """ "offer news without suspects first"."""
+    content = site("a", "y", "z")
+    client = start(content)
+    for name, text in (("a", "bad"), ("y", "2"), ("z", "2"), ("y", "3")):
+        content = joined(content, {ENDPOINT: {name: text}})
+        push(server, content)
+        spend(2, client)
+        assert client.serving()[ENDPOINT] == {**content[ENDPOINT], "a": "1"}
+    content = joined(content, {ENDPOINT: {"a": "2"}})
+    push(server, content)
+    spend(DRAINED_S, client)
+    assert_in_step(client, content)
+
+
+@pytest.mark.xfail(strict=True, reason="B4")
+def test_b4_the_guilty_one_among_many_is_found(server: Server, start: Start) -> None:
+    """ "alternating with halves of the suspects", until the one that was refused alone is left out."""
+    names = [f"c{index:02}" for index in range(50)]
+    client = start(site(*names))
+    before = sent(client, ENDPOINT)
+    push(server, joined(site(*names, load="2"), {ENDPOINT: {"c17": "bad"}}))
+    spend(2, client)
+    assert client.serving()[ENDPOINT] == {**dict.fromkeys(names, "2"), "c17": "1"}
+    found_after = sent(client, ENDPOINT) - before
+    assert found_after < 20
+    spend(100, client)
+    assert sent(client, ENDPOINT) - before == found_after, "what was refused is sent again"
+    assert not client.lost
+
+
+def sent(client: EnvoyLike, url: str) -> int:
+    """How many responses of a type were sent."""
+    return sum(len(link.types[url].nonces) for link in client.links if url in link.types)
+
+
+# -- B5 to B13 ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="B5")
+def test_b5_the_other_side_of_a_union_is_what_the_client_has(server: Server, start: Start) -> None:
+    """After two coalesced pushes the old side of a union is not the revision before: "cluster a is deleted while
+    LDS/RDS of revision 1 are in use"."""
+    client = start(site("a"))
+    push(server, site("b"), wake=False)
+    push(server, site("c"))
+    client.step()
+    assert set(client.warming) == {"c"}
+    client.disconnect()
+    client.reconnect()
+    spend(DRAINED_S, client)
+    assert_in_step(client, site("c"))
+
+
+@pytest.mark.xfail(strict=True, reason="B6")
+def test_b6_routes_that_are_yet_to_be_asked_for_are_waited_for(server: Server, start: Start) -> None:
+    """ "off ADS, route names that released listeners refer to must be named and settled"."""
+    client = start(inline("a"), split=True)
+    push(server, site("b"), source="api")
+    spend(DRAINED_S, client)
+    assert_in_step(client, site("b"))
+
+
+@pytest.mark.xfail(strict=True, reason="B8")
+@pytest.mark.parametrize("source", ["api", "rest"])
+def test_b8_assignments_from_elsewhere_are_not_waited_for(server: Server, start: Start, source: str) -> None:
+    """ "never wait when no endpoints track of this client ever existed"; on ADS, Envoy's ACK tells enough."""
+    client = start(site("a", text=source), elsewhere=True)
+    for name in "bc":
+        push(server, site(name, text=source))
+        spend(1, client)
+        assert client.serving()[ROUTE] == {"r1": name}
+    spend(REMOVED_S, client)
+    assert not client.lost
+
+
+@pytest.mark.xfail(strict=True, reason="B9")
+def test_b9_what_was_never_released_answers_no_request(server: Server, start: Start) -> None:
+    """A route to a refused cluster does not come to light when the repaired push brings its name."""
+    client = start(joined(inline("a"), {ROUTE: {}}))
+    push(server, joined(site("a", route="r"), {ROUTE: {"r": "x"}, CLUSTER: {"x": "bad"}, ENDPOINT: {"x": "1"}}))
+    spend(1, client)
+    assert client.serving()[LISTENER] == {TARGET: "to:a"}
+    push(server, site("b", route="r"))
+    spend(DRAINED_S, client)
+    assert_in_step(client, site("b", route="r"))
+
+
+@pytest.mark.xfail(strict=True, reason="B10")
+def test_b10_a_name_that_a_client_does_not_hold_is_answered_anew(server: Server, start: Start) -> None:
+    """ "Reconnect RDS names=[] v=1, then [r1]": the answer is not r1 of revision 1."""
+    client = start(site("a"))
+    push(server, inline("b"))
+    spend(DRAINED_S, client)
+    client.disconnect()
+    push(server, site("c"))
+    client.reconnect()
+    while client.step():
+        assert client.serving()[ROUTE] in ({}, {"r1": "c"})
+    spend(DRAINED_S, client)
+    assert_in_step(client, site("c"))
+
+
+@pytest.mark.xfail(strict=True, reason="B11")
+@sotw_only
+def test_b11_the_label_of_another_server_means_nothing_here(server: Server, start: Start) -> None:
+    """A client shows version "2" of elsewhere: it is not sent revision 2 of this group first."""
+    client = start(site("x"))
+    push(server, site("a"))
+    client.run()
+    other = Server()
+    for name in ("x", "old", "a"):
+        push(other, site(name))
+    server.now = other.now = 100.0  # whatever was used before is not any more
+    client.lost.clear()
+    client.move(other)
+    client.reconnect()
+    while client.step():
+        assert client.serving()[ROUTE] == {"r1": "a"}
+        assert "old" not in client.texts(CLUSTER)
+    spend(DRAINED_S, client)
+    assert_in_step(client, site("a"))
+
+
+@pytest.mark.xfail(strict=True, reason="B13")
+@delta_only
+def test_b13_a_cluster_on_its_way_keeps_its_assignment(server: Server, start: Start) -> None:
+    """ "EDS of the one in flight is gone: told as removed to a cluster that uses it"."""
+    client = start(assigned("x"))
+    client.disconnect()
+    push(server, assigned("y"))
+    client.be_slow()
+    client.reconnect()
+    client.links[0].deliver()  # CDS
+    push(server, assigned("z"))
+    client.be_slow(False)
+    spend(DRAINED_S, client)
+    assert_in_step(client, assigned("z"))
+
+
+def assigned(name: str) -> Site:
+    """A cluster whose assignment has this name."""
+    return joined(site("a", text=f"eds:{name}"), {ENDPOINT: {name: "1"}})

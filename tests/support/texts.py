@@ -1,0 +1,158 @@
+"""Resources as texts, with the references that the codec finds in their real forms.
+
+A text is words with blanks between them. Words that begin with ``@`` mean nothing: they tell contents apart.
+
+=========== ==================== ====================================================================================
+of          word                 meaning
+=========== ==================== ====================================================================================
+clusters    ``eds:x``            its assignment is ``x``; without it, the one of its own name
+            ``api`` ``rest``     the assignment comes on a stream, or by a poll, of its own
+            ``static``           no assignment: its endpoints are its own
+            ``of:a,b``           an aggregate of these clusters
+            ``hc:8``             warm only when its health checks have told: after 8 seconds
+            ``sds:s``            warm only with this secret
+            any other word       means nothing
+endpoints   any word             endpoints; an empty text: none
+listeners   ``r``                the routes are the route configuration ``r`` (RDS)
+            ``to:a``             an inline route to cluster ``a``
+            ``ecds:f`` ``sds:s`` a filter by ECDS, a secret: the listener warms until they are there
+            ``authz``            an authorisation filter
+            ``lua``              code that may choose any cluster
+routes      ``a``                a route to cluster ``a``
+            ``/admin``           a path that only listeners with ``authz`` should have
+            ``lua``              as above
+ECDS        ``to:a`` ``lua``     as above
+all         ``bad``              refused when it is applied
+            ``malformed``        refused when the response is read, with everything else in it
+=========== ==================== ====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from tests.support.sansio import Content, Server, make_resource
+from xds.model.resource import Reference, Resource
+from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
+from xds.model.snapshot import Snapshot
+
+TARGET = "svc"  # the listener of the sites below
+BAD, MALFORMED = "bad", "malformed"
+ADMIN, AUTHZ = "/admin", "authz"
+ANY_CLUSTER = "*"
+Site = dict[str, dict[str, str]]
+_FLAGS = frozenset((BAD, MALFORMED, ADMIN, AUTHZ, "api", "rest", "static", "lua"))
+
+
+class Text(NamedTuple):
+    """The words of a text, sorted out."""
+
+    names: tuple[str, ...] = ()  # words that are nothing else
+    flags: frozenset[str] = frozenset()
+    to: tuple[str, ...] = ()
+    sds: tuple[str, ...] = ()
+    ecds: tuple[str, ...] = ()
+    eds: str = ""
+    check_s: float = 0.0
+    members: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Text:
+    """What a text says."""
+    words = text.split()
+    named: dict[str, list[str]] = {"to": [], "sds": [], "ecds": [], "eds": [], "hc": [], "of": []}
+    names = []
+    for word in words:
+        kind, _, name = word.partition(":")
+        if name and kind in named:
+            named[kind].append(name)
+        elif word not in _FLAGS and not word.startswith("@"):
+            names.append(word)
+    return Text(
+        names=tuple(names),
+        flags=_FLAGS.intersection(words),
+        to=tuple(named["to"]),
+        sds=tuple(named["sds"]),
+        ecds=tuple(named["ecds"]),
+        eds=next(iter(named["eds"]), ""),
+        check_s=float(next(iter(named["hc"]), 0)),
+        members=tuple(member for each in named["of"] for member in each.split(",")),
+    )
+
+
+def assignment_of(name: str, text: str) -> str:
+    """The assignment of a cluster; empty for one that has none."""
+    parsed = parse(text)
+    return "" if parsed.members or "static" in parsed.flags else parsed.eds or name
+
+
+def references_of(url: str, name: str, text: str, source: str = "ads") -> tuple[Reference, ...]:
+    """As the codec finds them. ``source``: where a client asks for what is named, ``ads`` or ``api``."""
+    return tuple(dict.fromkeys(_references(url, name, text, source)))
+
+
+def _references(url: str, name: str, text: str, source: str) -> Iterator[Reference]:
+    parsed = parse(text)
+    if url == CLUSTER:
+        if assignment := assignment_of(name, text):
+            yield Reference(ENDPOINT, assignment, next(iter(parsed.flags & {"api", "rest"}), source))
+        yield from (Reference(CLUSTER, member) for member in parsed.members)
+    elif url == LISTENER:
+        yield from (Reference(ROUTE, route, source) for route in parsed.names)
+        yield from (Reference(EXTENSION_CONFIG, each, source) for each in parsed.ecds)
+    elif url == ROUTE:
+        yield from (Reference(CLUSTER, cluster) for cluster in parsed.names)
+    if url in (CLUSTER, LISTENER):
+        yield from (Reference(SECRET, secret, source) for secret in parsed.sds)
+    if url in (LISTENER, EXTENSION_CONFIG):
+        yield from (Reference(CLUSTER, cluster) for cluster in parsed.to)
+    if "lua" in parsed.flags:
+        yield Reference(CLUSTER, ANY_CLUSTER)
+
+
+def resources_of(content: Content, source: str = "ads", ttls: Mapping[str, float] | None = None) -> Iterable[Resource]:
+    """The resources of texts. ``ttls``: type URL to the TTL of all resources of that type."""
+    for url, texts in content.items():
+        ttl_s = (ttls or {}).get(url)
+        for name, text in texts.items():
+            references = references_of(url, name, text, source)
+            made = make_resource(url, name, text, ttl_s=ttl_s, references=references)
+            yield replace(made, first_check_s=parse(text).check_s if url == CLUSTER else 0.0)
+
+
+def push(
+    server: Server,
+    content: Content,
+    group: str = "default",
+    *,
+    source: str = "ads",
+    on_nack: str = "hold",
+    wake: bool = True,
+    ttls: Mapping[str, float] | None = None,
+) -> Snapshot:
+    """Publish texts, with the references that the codec would find in them."""
+    resources = resources_of(content, source, ttls)
+    return server.push_resources(resources, group, types=content, on_nack=on_nack, wake=wake)
+
+
+def site(*clusters: str, route: str = "r1", listener: str = "", text: str = "@1", load: str = "1") -> Site:
+    """A listener with a route configuration that leads to these clusters; or with another text, and no routes."""
+    return {
+        CLUSTER: dict.fromkeys(clusters, text),
+        ENDPOINT: dict.fromkeys(clusters, load),
+        LISTENER: {TARGET: listener or route},
+        ROUTE: {} if listener else {route: " ".join(clusters)},
+    }
+
+
+def joined(*sites: Site) -> Site:
+    """What several sites have together; of a name that several have, the last counts."""
+    whole: Site = {}
+    for each in sites:
+        for url, texts in each.items():
+            whole.setdefault(url, {}).update(texts)
+    return whole
