@@ -16,7 +16,7 @@ import pytest
 from tests.support import resources as r
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant
-from tests.support.envoy import EnvoyProcess
+from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess
 from tests.support.load import HttpLoad, LoadReport
 from tests.support.process import wait_until
 from tests.support.proxy import TcpProxy
@@ -103,7 +103,7 @@ def open_site(tmp_path: Path, upstream: StartUpstream, background: Background, r
         running.callback(proxy.close)
         server.push(GROUP, next(snapshots)[1])
         bootstrap = EnvoyBootstrap(proxy.port, variant)
-        envoy = running.enter_context(EnvoyProcess(tmp_path, bootstrap)).wait_live()
+        envoy = running.enter_context(EnvoyProcess(tmp_path, bootstrap, drain=DRAIN_BY_DEFAULT)).wait_live()
         port = envoy.wait_listener("web")
         server.wait_synced(GROUP, NODE)
         load = running.enter_context(HttpLoad(background, port))

@@ -19,7 +19,12 @@ from tests.support.process import LOOPBACK, ChildProcess, accepts_connections, c
 
 Json = dict[str, Any]
 
-FLAGS = ("--concurrency", "1", "--disable-hot-restart", "--drain-time-s", "1", "--drain-strategy", "immediate")
+ALONE = ("--concurrency", "1", "--disable-hot-restart")
+# How long connections of a listener that changed live on: a second at most, or as Envoy has it by default (600 s, where
+# the longer it takes the more of the answers ask for the connection to be closed).
+DRAIN_SOON = ("--drain-time-s", "1", "--drain-strategy", "immediate")
+DRAIN_BY_DEFAULT = ()
+FLAGS = (*ALONE, *DRAIN_SOON)
 ADMIN_TIMEOUT_S = 5.0
 VALIDATE_TIMEOUT_S = 30.0
 # Gone once the timer of 15 s, or an answer, has ended the wait; each is a wait that the server should have ended.
@@ -48,14 +53,22 @@ def validate(bootstrap: Json, directory: Path) -> str:
 
 
 class EnvoyProcess:
-    """One Envoy. ``start`` returns when the process runs; `wait_live` when its first configuration is in place."""
+    """One Envoy. ``start`` returns when the process runs; `wait_live` when its first configuration is in place.
+
+    ``drain`` are the flags that say how listeners drain.
+    """
 
     def __init__(
-        self, directory: Path, bootstrap: EnvoyBootstrap | Json, name: str = "envoy", flags: Sequence[str] = ()
+        self,
+        directory: Path,
+        bootstrap: EnvoyBootstrap | Json,
+        name: str = "envoy",
+        flags: Sequence[str] = (),
+        drain: Sequence[str] = DRAIN_SOON,
     ) -> None:
         self.name = name
         self._directory = directory
-        self._flags = flags
+        self._flags = (*ALONE, *drain, *flags)
         self._document = bootstrap.document() if isinstance(bootstrap, EnvoyBootstrap) else bootstrap
         self._admin_path = directory / f"{name}.admin"
         self._process: ChildProcess | None = None
@@ -74,7 +87,7 @@ class EnvoyProcess:
         self._admin_path.unlink(missing_ok=True)
         path = _write_bootstrap(self._directory, self.name, self._document)
         argv: list[str | Path] = [envoy_binary(), "-c", path, "--admin-address-path", self._admin_path, "-l", "warning"]
-        self._process = ChildProcess(self.name, [*argv, *FLAGS, *self._flags], self._directory)
+        self._process = ChildProcess(self.name, [*argv, *self._flags], self._directory)
         admin = self._process.wait_until(self._admin_address, "admin address written")
         self._client = plain_client(base_url=f"http://{admin}", timeout=ADMIN_TIMEOUT_S)
         return self

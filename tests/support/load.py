@@ -7,6 +7,7 @@ import random
 import ssl
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -25,17 +26,23 @@ ERRORS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, Timeo
 
 @dataclass(slots=True)
 class LoadReport:
-    """Counts since the start: requests that ended, those that failed, and the bodies of the good ones."""
+    """Counts since the start: requests that ended, those that failed, and the bodies of the good ones.
+
+    ``failed_in_s`` counts the failures by the second in which they were seen, from 0.
+    """
 
     total: int = 0
     failed: int = 0
     samples: list[str] = field(default_factory=list)
     bodies: Counter[str] = field(default_factory=Counter)
+    failed_in_s: Counter[int] = field(default_factory=Counter)
+    started: float = field(default_factory=time.monotonic, repr=False)
 
     def note_failure(self, detail: str) -> None:
         """Count a failure; the first few are kept in words."""
         self.total += 1
         self.failed += 1
+        self.failed_in_s[int(time.monotonic() - self.started)] += 1
         if len(self.samples) < FAILURE_SAMPLES:
             self.samples.append(f"request {self.total}: {detail}")
 
@@ -50,6 +57,7 @@ class HttpLoad:
 
     A status other than 200, a reset or a timeout is a failure. With ``rps`` so many are sent a second, as long as the
     answers keep pace; it may be changed any time. Without it a connection sends its next one soon after each answer.
+    With ``per_connection`` so many go over a connection before it is given up for a new one.
     """
 
     def __init__(
@@ -61,14 +69,21 @@ class HttpLoad:
         connections: int = CONNECTIONS,
         tls: ssl.SSLContext | None = None,
         rps: float = 0.0,
+        per_connection: int = 0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.report = LoadReport()
         self.rps = rps
+        self._per_connection = per_connection
         self._connections = connections
         self._tls = tls
         self._background = background
         self._port = port
-        self._request = f"GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
+        lines = [
+            f"GET {path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in {"host": host, **(headers or {})}.items()),
+        ]
+        self._request = "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
         self._stopped = False
         self._tasks = background.run(self._start(connections))
 
@@ -104,9 +119,13 @@ class HttpLoad:
 
     async def _connection(self) -> None:
         reader, writer = await asyncio.open_connection(LOOPBACK, self._port, ssl=self._tls)
+        sent = 0
         try:
             due = time.monotonic() + random.uniform(0, self._share_s())
             while not self._stopped and await asyncio.wait_for(self._exchange(reader, writer), REQUEST_TIMEOUT_S):
+                sent += 1
+                if sent == self._per_connection:
+                    return
                 due = max(due + self._share_s(), time.monotonic() - BEHIND_LIMIT_S)
                 await asyncio.sleep(max(due - time.monotonic(), 0.0) if self.rps else PAUSE_S)
         finally:

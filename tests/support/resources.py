@@ -27,6 +27,13 @@ ROUTER_TYPE = TYPE + "envoy.extensions.filters.http.router.v3.Router"
 HEADER_MUTATION_TYPE = TYPE + "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
 RBAC_TYPE = TYPE + "envoy.extensions.filters.http.rbac.v3.RBAC"
 ON_DEMAND_TYPE = TYPE + "envoy.extensions.filters.http.on_demand.v3.OnDemand"
+EXT_AUTHZ_TYPE = TYPE + "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"
+EXT_AUTHZ_PER_ROUTE_TYPE = TYPE + "envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute"
+LUA_TYPE = TYPE + "envoy.extensions.filters.http.lua.v3.Lua"
+TYPED_STRUCT_TYPE = TYPE + "xds.type.v3.TypedStruct"
+TCP_PROXY_TYPE = TYPE + "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
+AGGREGATE_TYPE = TYPE + "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+RESOURCE_TYPE = TYPE + "envoy.service.discovery.v3.Resource"
 UPSTREAM_TLS_TYPE = TYPE + "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 DOWNSTREAM_TLS_TYPE = TYPE + "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"
 
@@ -99,6 +106,23 @@ def static_cluster(name: str, *ports: int, **fields: object) -> Json:
     }
 
 
+def aggregate_cluster(name: str, *members: str) -> Json:
+    """A cluster that hands each request to the first healthy one of others."""
+    config = {"@type": AGGREGATE_TYPE, "clusters": list(members)}
+    return {
+        "@type": CLUSTER_TYPE,
+        "name": name,
+        "connect_timeout": "1s",
+        "lb_policy": "CLUSTER_PROVIDED",
+        "cluster_type": {"name": "envoy.clusters.aggregate", "typed_config": config},
+    }
+
+
+def with_ttl(name: str, ttl: str, resource: Json) -> Json:
+    """A resource that its client drops when ``ttl`` passes without a word of it."""
+    return {"@type": RESOURCE_TYPE, "name": name, "ttl": ttl, "resource": resource}
+
+
 def http_health_check(path: str = "/health", interval: str = "0.2s", timeout: str = "1s") -> Json:
     """The ``health_checks`` field of a cluster; the first check decides, so warming waits for it."""
     check = {
@@ -115,6 +139,12 @@ def http_health_check(path: str = "/health", interval: str = "0.2s", timeout: st
 def refused_cluster(name: str) -> Json:
     """A cluster that parses and that every Envoy refuses: an EDS config in a STATIC cluster."""
     return {**static_cluster(name), "eds_cluster_config": {"eds_config": ADS}}
+
+
+def refused_load_assignment(name: str, *ports: int) -> Json:
+    """An assignment that parses and that every Envoy refuses: two categories of drops."""
+    drops = [{"category": category, "drop_percentage": {"numerator": 1}} for category in ("one", "two")]
+    return {**cluster_load_assignment(name, *ports), "policy": {"drop_overloads": drops}}
 
 
 # Routes
@@ -188,9 +218,37 @@ def on_demand_filter(odcds_source: Json | None = None, timeout: str = "5s") -> J
     return {"name": "envoy.filters.http.on_demand", "typed_config": config}
 
 
-def deny_filter() -> Json:
-    """An HTTP filter that refuses every request."""
-    policy = {"permissions": [{"any": True}], "principals": [{"any": True}]}
+def authorizing_filter(port: int, cluster: str, timeout: str = "10s") -> Json:
+    """An HTTP filter that asks the HTTP service on ``port``, behind ``cluster``, about each request."""
+    server = {"uri": f"http://{LOOPBACK}:{port}", "cluster": cluster, "timeout": timeout}
+    config = {"@type": EXT_AUTHZ_TYPE, "transport_api_version": "V3", "http_service": {"server_uri": server}}
+    return {"name": EXT_AUTHZ, "typed_config": config}
+
+
+EXT_AUTHZ = "envoy.filters.http.ext_authz"
+UNAUTHORIZED: Json = {EXT_AUTHZ: {"@type": EXT_AUTHZ_PER_ROUTE_TYPE, "disabled": True}}
+
+
+def lua_filter(code: str) -> Json:
+    """An HTTP filter that runs Lua code: what it leads to, nobody can read."""
+    return {
+        "name": "envoy.filters.http.lua",
+        "typed_config": {"@type": LUA_TYPE, "default_source_code": {"inline_string": code}},
+    }
+
+
+def opaque_filter(header: str, value: str) -> Json:
+    """An HTTP filter behind a TypedStruct, which puts a header on each response."""
+    append = {"header": {"key": header, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+    mutations = {"mutations": {"response_mutations": [{"append": append}]}}
+    config = {"@type": TYPED_STRUCT_TYPE, "type_url": HEADER_MUTATION_TYPE, "value": mutations}
+    return {"name": "envoy.filters.http.header_mutation", "typed_config": config}
+
+
+def deny_filter(prefix: str = "/") -> Json:
+    """An HTTP filter that refuses every request below ``prefix``."""
+    permission = {"url_path": {"path": {"prefix": prefix}}} if prefix != "/" else {"any": True}
+    policy = {"permissions": [permission], "principals": [{"any": True}]}
     rules = {"action": "DENY", "policies": {"all": policy}}
     return {"name": "envoy.filters.http.rbac", "typed_config": {"@type": RBAC_TYPE, "rules": rules}}
 
@@ -235,6 +293,31 @@ def http_connection_manager(stat_prefix: str, routes: Mapping[str, Any], filters
     return {"@type": HCM_TYPE, "stat_prefix": stat_prefix, **routes, "http_filters": [*filters, router_filter()]}
 
 
+def http_chain(name: str, routes: Mapping[str, Any], filters: Iterable[Json] = (), match: Json | None = None) -> Json:
+    """A filter chain with an HTTP connection manager; without ``match`` it takes every connection."""
+    manager = {
+        "name": "envoy.filters.network.http_connection_manager",
+        "typed_config": http_connection_manager(name, routes, filters),
+    }
+    return {"name": name, "filters": [manager], **({"filter_chain_match": match} if match is not None else {})}
+
+
+def tcp_chain(name: str, cluster: str) -> Json:
+    """A filter chain that forwards bytes."""
+    config = {"@type": TCP_PROXY_TYPE, "stat_prefix": name, "cluster": cluster}
+    return {"name": name, "filters": [{"name": "envoy.filters.network.tcp_proxy", "typed_config": config}]}
+
+
+def sources_match(prefix_len: int) -> Json:
+    """The match of a filter chain that takes connections from the loopback: the longer prefix wins."""
+    return {"source_prefix_ranges": [{"address_prefix": "127.0.0.0", "prefix_len": prefix_len}]}
+
+
+def chained_listener(name: str, chains: Sequence[Json], port: int = 0) -> Json:
+    """A loopback listener; with port 0 the system chooses, and Envoy's admin tells."""
+    return {"@type": LISTENER_TYPE, "name": name, "address": address(port), "filter_chains": list(chains)}
+
+
 def listener(
     name: str,
     routes: Mapping[str, Any],
@@ -242,15 +325,12 @@ def listener(
     filters: Iterable[Json] = (),
     transport_socket: Json | None = None,
 ) -> Json:
-    """A loopback HTTP listener; with port 0 the system chooses, and Envoy's admin tells."""
-    manager = {
-        "name": "envoy.filters.network.http_connection_manager",
-        "typed_config": http_connection_manager(name, routes, filters),
-    }
-    chain: Json = {"filters": [manager]}
+    """A loopback HTTP listener with one filter chain."""
+    chain = http_chain(name, routes, filters)
+    del chain["name"]
     if transport_socket is not None:
         chain["transport_socket"] = transport_socket
-    return {"@type": LISTENER_TYPE, "name": name, "address": address(port), "filter_chains": [chain]}
+    return chained_listener(name, [chain], port)
 
 
 def api_listener(name: str, routes: Mapping[str, Any]) -> Json:

@@ -178,5 +178,8 @@ def _in_step(types: Mapping[str, Json], versions: Mapping[str, str]) -> bool:
     subscribed = {alias: state for alias, state in types.items() if state["state"] != "not_subscribed"}
     if not subscribed or any(state["state"] != "synced" for state in subscribed.values()):
         return False
-    # Shortly after a push the state is still that of the push before. REST appends "+<hash of the served set>".
-    return all(state["version_acked"].partition("+")[0] == versions.get(alias) for alias, state in subscribed.items())
+    # Shortly after a push the state is still that of the push before. What follows a "+" tells sets of a label apart.
+    return all(
+        state["version_acked"].partition("+")[0] == versions.get(alias, "").partition("+")[0]
+        for alias, state in subscribed.items()
+    )

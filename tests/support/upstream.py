@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from dataclasses import dataclass
 from typing import cast
@@ -12,6 +13,9 @@ from tests.support.process import LOOPBACK
 
 HEADER_END = b"\r\n\r\n"
 HEALTH_PATH = b"/health"
+RETRIED_PATH = b"/retried"
+PAUSED_PATH = b"/paused"
+FIRST_ATTEMPT = b"\r\nx-envoy-attempt-count: 1\r\n"
 
 
 class Upstream:
@@ -20,6 +24,9 @@ class Upstream:
     ``/health`` answers 200, or 503 while ``healthy`` is false, ``health_delay_s`` seconds late. ``requests`` and
     ``health_requests`` count what came. Everything else is answered with ``status``, ``delay_s`` seconds late;
     ``failures`` counts those whose status was no success.
+
+    ``/retried`` answers 503 to what Envoy calls a first attempt (``include_request_attempt_count``), and ``/paused`` is
+    answered at a random time within ``pause_s``, in seconds.
     """
 
     def __init__(self, background: Background, name: str, tls: ssl.SSLContext | None = None) -> None:
@@ -28,6 +35,7 @@ class Upstream:
         self.health_delay_s = 0.0
         self.status = 200
         self.delay_s = 0.0
+        self.pause_s = (0.0, 0.0)
         self.requests = 0
         self.failures = 0
         self.health_requests = 0
@@ -56,14 +64,17 @@ class Upstream:
         """Forget a connection."""
         self._connections.discard(connection)
 
-    def answer(self, path: bytes) -> tuple[_Answer, float]:
+    def answer(self, path: bytes, head: bytes) -> tuple[_Answer, float]:
         """Count a request; its answer and how late that is, in seconds."""
         if path == HEALTH_PATH:
             self.health_requests += 1
             return _Answer(200 if self.healthy else 503, b"health"), self.health_delay_s
         self.requests += 1
-        self.failures += self.status >= 400
-        return _Answer(self.status, self.name.encode()), self.delay_s
+        status = 503 if path == RETRIED_PATH and FIRST_ATTEMPT in head else self.status
+        self.failures += status >= 400
+        return _Answer(status, self.name.encode()), random.uniform(
+            *self.pause_s
+        ) if path == PAUSED_PATH else self.delay_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +109,10 @@ class _Connection(asyncio.Protocol):
         self._received += data
         while HEADER_END in self._received:
             head, _, self._received = self._received.partition(HEADER_END)
-            self._answer(head.split(b" ", 2)[1])
+            self._answer(head + b"\r\n")
 
-    def _answer(self, path: bytes) -> None:
-        answer, delay_s = self._upstream.answer(path)
+    def _answer(self, head: bytes) -> None:
+        answer, delay_s = self._upstream.answer(head.split(b" ", 2)[1], head)
         if delay_s:
             asyncio.get_running_loop().call_later(delay_s, self._write, answer.encode())
         else:

@@ -1,0 +1,10 @@
+"""What the order of pushes is yet to learn (by the numbers of the findings that say so)."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def awaits(finding: str) -> pytest.MarkDecorator:
+    """The mark of a test that fails as long as a finding stands; `--runxfail` shows how."""
+    return pytest.mark.xfail(strict=False, reason=finding)
