@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.personas import DRAIN_S, DRAINED_S, REMOVED_S, EnvoyLike, assert_in_step, push, spend
+from tests.support.personas import DRAIN_S, DRAINED_S, REMOVED_S, EnvoyLike, assert_in_step, live, push, spend
 from tests.support.sansio import Server
 from tests.support.texts import TARGET, Site, joined, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -20,11 +20,8 @@ Start = Callable[..., EnvoyLike]
 def start(server: Server, variant: Variant) -> Start:
     """An Envoy of the test's variant, live with what was pushed."""
 
-    def start(content: Site, *, split: bool = False, ttls: Any = None, **fields: Any) -> EnvoyLike:
-        push(server, content, source="api" if split else "ads", ttls=ttls)
-        client = EnvoyLike(server, variant, split=split, **fields)
-        client.start()
-        return client
+    def start(content: Site, **fields: Any) -> EnvoyLike:
+        return live(server, variant, content, **fields)
 
     return start
 

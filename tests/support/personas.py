@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from tests.support.envoy_like import DRAIN_S, RETRY_S, EnvoyLike
@@ -28,6 +28,7 @@ __all__ = [
     "Persona",
     "Proxy",
     "assert_in_step",
+    "live",
     "push",
     "spend",
 ]
@@ -91,6 +92,22 @@ def spend(seconds: float, *clients: Proxy) -> None:
         for client in clients:
             client.tick()
     raise AssertionError("something is always due")
+
+
+def live(
+    server: Server,
+    variant: Variant,
+    content: Content,
+    *,
+    split: bool = False,
+    ttls: Mapping[str, float] | None = None,
+    **fields: Any,
+) -> EnvoyLike:
+    """An Envoy that uses what is pushed here."""
+    push(server, content, source="api" if split else "ads", ttls=ttls)
+    client = EnvoyLike(server, variant, split=split, **fields)
+    client.start()
+    return client
 
 
 def assert_in_step(client: EnvoyLike, content: Content) -> None:

@@ -130,21 +130,24 @@ def push(
     group: str = "default",
     *,
     source: str = "ads",
+    label: str = "",
     on_nack: str = "hold",
     wake: bool = True,
     ttls: Mapping[str, float] | None = None,
 ) -> Snapshot:
     """Publish texts, with the references that the codec would find in them."""
     resources = resources_of(content, source, ttls)
-    return server.push_resources(resources, group, types=content, on_nack=on_nack, wake=wake)
+    return server.push_resources(resources, group, label, types=content, on_nack=on_nack, wake=wake)
 
 
-def site(*clusters: str, route: str = "r1", listener: str = "", text: str = "@1", load: str = "1") -> Site:
+def site(
+    *clusters: str, name: str = TARGET, route: str = "r1", listener: str = "", text: str = "@1", load: str = "1"
+) -> Site:
     """A listener with a route configuration that leads to these clusters; or with another text, and no routes."""
     return {
         CLUSTER: dict.fromkeys(clusters, text),
         ENDPOINT: dict.fromkeys(clusters, load),
-        LISTENER: {TARGET: listener or route},
+        LISTENER: {name: listener or route},
         ROUTE: {} if listener else {route: " ".join(clusters)},
     }
 

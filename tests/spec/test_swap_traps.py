@@ -1,0 +1,427 @@
+"""Traps of the order by tree and time, by their numbers in spec/swaps.md 5."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.personas import DRAIN_S, DRAINED_S, REMOVED_S, EnvoyLike, assert_in_step, live, push, spend
+from tests.support.sansio import Server
+from tests.support.texts import ADMIN, TARGET, Site, joined, site
+from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
+from xds.protocol.draft import Variant
+from xds.protocol.events import Send
+
+OFFER_TIMEOUT_S, ORDER_TIMEOUT_S = 5.0, 30.0
+WAITED_S = ORDER_TIMEOUT_S + OFFER_TIMEOUT_S + 1  # nothing unproved waits longer
+COLD = "hc:60"
+sotw_only = pytest.mark.parametrize("variant", [Variant.SOTW], ids=["sotw"])
+delta_only = pytest.mark.parametrize("variant", [Variant.DELTA], ids=["delta"])
+
+
+def inline(*clusters: str) -> Site:
+    """A listener with routes of its own."""
+    return site(*clusters, listener=" ".join(f"to:{name}" for name in clusters))
+
+
+def told(client: EnvoyLike, url: str) -> list[str]:
+    """The names in all responses of a type so far."""
+    sends = (event for link in client.links for event in link.events if isinstance(event, Send))
+    return [name for send in sends if send.type_url == url for name in send.response.names]
+
+
+def used(client: EnvoyLike) -> dict[str, str]:
+    """The route configurations that new requests meet."""
+    return client.serving()[ROUTE]
+
+
+# -- 2, 3: what is held and what is not --------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="trap 2")
+def test_trap_2_a_held_tree_blocks_no_other(server: Server, variant: Variant) -> None:
+    """ "what may go out is what differs between *released to this client* and the *newest* snapshot"."""
+    client = live(server, variant, site("a"))
+    client.cold.add("x")
+    content = joined(site("a"), site("x", name="slow", route="rx", text=COLD))
+    push(server, content)
+    spend(1, client)
+    content = joined(content, {ROUTE: {"r1": "a @2"}, ENDPOINT: {"a": "2"}})
+    push(server, content)
+    client.run()
+    assert used(client) == {"r1": "a @2"}
+    assert client.serving()[ENDPOINT] == {"a": "2"}
+    content = joined(content, site("y", name="third", route="ry"))
+    push(server, content)
+    spend(OFFER_TIMEOUT_S + 2, client)
+    assert set(client.listening) == {TARGET, "third"}
+    spend(100, client)
+    assert set(client.listening) == {TARGET, "third"}, "the clusters of a readable tree are waited for without end"
+    client.warm("x")
+    spend(DRAINED_S, client)
+    assert_in_step(client, content)
+
+
+@pytest.mark.xfail(strict=True, reason="trap 2")
+def test_trap_2_a_newer_route_does_not_overtake_a_held_listener(server: Server, variant: Variant) -> None:
+    """ "the unit is the difference from what was released": the filter of push 6 comes before the path of push 7."""
+    client = live(server, variant, site("a"))
+    client.cold.add("x")
+    content = joined(site("a"), site("x", listener="r1 authz to:x", text=COLD))
+    push(server, content)
+    spend(1, client)
+    content = joined(content, {ROUTE: {"r1": f"a {ADMIN}"}})
+    push(server, content)
+    spend(60, client)
+    assert not client.exposures
+    assert used(client) == {"r1": "a"}
+    client.warm("x")
+    spend(DRAINED_S, client)
+    assert not client.exposures
+    assert_in_step(client, content)
+
+
+@pytest.mark.xfail(strict=True, reason="trap 3")
+@pytest.mark.parametrize("text", ["bad", COLD])
+def test_trap_3_what_was_taken_out_does_not_come_back(server: Server, variant: Variant, text: str) -> None:
+    """ "6 adds x (refused, or never warms), 7 takes x out to repair": "Only ACKed names linger"."""
+    client = live(server, variant, site("a"))
+    client.cold.add("x")
+    push(server, site("x", text=text))
+    spend(1, client)
+    before = told(client, CLUSTER).count("x")
+    push(server, site("b"))
+    spend(1, client)
+    assert used(client) == {"r1": "b"}
+    assert told(client, CLUSTER).count("x") == before
+    assert "x" not in client.warming
+    spend(REMOVED_S, client)
+    assert_in_step(client, site("b"))
+
+
+@pytest.mark.xfail(strict=True, reason="trap 3")
+def test_trap_3_nobody_is_handed_what_it_never_had(server: Server, variant: Variant) -> None:
+    """ "Two coalesced pushes would hand a client clusters that it never had"."""
+    client = live(server, variant, site("a"))
+    push(server, site("b"), wake=False)
+    push(server, site("c"))
+    client.run()
+    assert "b" not in told(client, CLUSTER)
+    spend(REMOVED_S, client)
+    assert_in_step(client, site("c"))
+
+
+# -- 4: holds without a possible proof end -----------------------------------------------------------------------------
+
+
+def test_trap_4_code_that_may_choose_any_cluster_is_not_held_for_ever(server: Server, variant: Variant) -> None:
+    """ "a tree with Lua leads to every cluster, so that one cold cluster holds all"."""
+    client = live(server, variant, site("a", listener="to:a lua"))
+    client.cold.add("x")
+    push(server, joined(site("a", listener="to:a lua @2"), {CLUSTER: {"x": COLD}, ENDPOINT: {"x": "1"}}))
+    spend(WAITED_S, client)
+    assert client.serving()[LISTENER] == {TARGET: "to:a lua @2"}
+    assert not client.lost
+
+
+@pytest.mark.xfail(strict=True, reason="trap 4")
+def test_trap_4_a_static_cluster_beside_a_cold_one_is_not_held_for_ever(server: Server, variant: Variant) -> None:
+    """ "a static cluster beside a cold one has no EDS to ACK"."""
+    client = live(server, variant, site("a"))
+    client.cold.add("x")
+    push(server, joined(site("s", text="static"), {CLUSTER: {"x": COLD}, ENDPOINT: {"x": "1"}}))
+    spend(WAITED_S, client)
+    assert used(client) == {"r1": "s"}
+    assert not client.lost
+
+
+def test_trap_4_a_changed_cluster_that_stays_cold_holds_nothing_for_ever(server: Server, variant: Variant) -> None:
+    """ "a *changed* cluster that never warms serves its old self meanwhile"."""
+    client = live(server, variant, site("a"))
+    client.cold.add("a")
+    push(server, joined(site("a", text=COLD), {ROUTE: {"r1": "a @2"}}))
+    spend(WAITED_S, client)
+    assert used(client) == {"r1": "a @2"}
+    assert not client.lost
+
+
+@pytest.mark.xfail(strict=True, reason="trap 4")
+def test_trap_4_split_streams_show_no_warmth(server: Server, variant: Variant) -> None:
+    """ "Split streams never show warmth of health-checked, DNS and SDS clusters": the time of the check is all."""
+    client = live(server, variant, site("a"), split=True)
+    push(server, site("x", text="hc:8"), source="api")
+    spend(7, client)
+    assert used(client) == {"r1": "a"}
+    spend(WAITED_S - 7, client)
+    assert used(client) == {"r1": "x"}
+    assert not client.lost
+
+
+# -- 5: a NACK is not unreadiness --------------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="trap 5")
+def test_trap_5_a_cluster_without_its_assignment_is_not_led_to(server: Server, variant: Variant) -> None:
+    """ "c with a refused assignment becomes active without endpoints and its CDS is ACKed: a route released then
+    loses all"."""
+    client = live(server, variant, site("a"))
+    push(server, site("c", load="bad"))
+    spend(100, client)
+    assert set(client.active) == {"a", "c"}
+    assert used(client) == {"r1": "a"}
+    push(server, site("c", load="2"))
+    spend(DRAINED_S, client)
+    assert_in_step(client, site("c", load="2"))
+
+
+def test_trap_5_unless_the_push_says_to_proceed(server: Server, variant: Variant) -> None:
+    """ "holds what leads to it (``on_nack: hold | proceed``)"."""
+    client = live(server, variant, site("a"))
+    push(server, site("c", load="bad"), on_nack="proceed")
+    spend(WAITED_S, client)
+    assert used(client) == {"r1": "c"}
+
+
+@pytest.mark.xfail(strict=True, reason="trap 5")
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [("r2", {ROUTE: {"r2": "a bad"}}), ("r1 ecds:f", {EXTENSION_CONFIG: {"f": "bad"}, ROUTE: {"r1": "a"}})],
+    ids=["route", "extension-config"],
+)
+def test_trap_5_a_listener_goes_back_when_what_is_new_in_it_is_refused(
+    server: Server, variant: Variant, text: str, refused: Site
+) -> None:
+    """ "a new route or extension configuration takes its listener back to its last accepted version"."""
+    client = live(server, variant, site("a"))
+    push(server, joined(site("a", listener=text), refused))
+    spend(2, client)
+    assert client.serving()[LISTENER] == {TARGET: "r1"}
+    assert used(client) == {"r1": "a"}
+    assert not client.listening[TARGET].spoiled
+    repaired = joined(site("a", listener=text), {url: dict.fromkeys(texts, "a") for url, texts in refused.items()})
+    push(server, repaired)
+    spend(DRAINED_S, client)
+    assert_in_step(client, repaired)
+
+
+# -- 6: what the client needs for what it holds ------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="trap 6")
+@pytest.mark.parametrize("paused", [False, True], ids=["asked", "paused"])
+def test_trap_6_a_listener_that_was_taken_gets_its_routes(server: Server, variant: Variant, paused: bool) -> None:
+    """ "LDS 7 ACKed, restart, push 8 warms d: Envoy asks RDS [r1,r2] with version 5; r2 withheld means 15 s, then
+    404"."""
+    client = live(server, variant, site("a"))
+    client.cold.add("d")
+    push(server, site("a", route="r2"))
+    while TARGET not in client.opening:
+        client.step()
+    client.disconnect()
+    push(server, site("d", route="r2", text=COLD))
+    server.restart()
+    client.reconnect()
+    if paused:
+        while "d" not in client.warming:
+            client.step()
+        client.disconnect()
+        server.restart()
+        client.reconnect()
+    spend(14, client)
+    assert used(client) == {"r2": "a"}
+    assert not client.lost
+
+
+# -- 7: refused full sets ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER])
+def test_trap_7_what_was_taken_of_a_refused_set_is_not_taken_back(server: Server, variant: Variant, url: str) -> None:
+    """ "Envoy applies the good ones: the "last accepted version" of all suspects would revert 49 good clusters"."""
+    names = [f"c{index:02}" for index in range(50)]
+
+    def many(text: str, **others: str) -> Site:
+        words = {CLUSTER: text, LISTENER: f"to:c00 {text}"}
+        content = joined(
+            site(*names), {LISTENER: dict.fromkeys(names, words[LISTENER] if url == LISTENER else "to:c00")}
+        )
+        content[CLUSTER] = dict.fromkeys(names, words[CLUSTER] if url == CLUSTER else "@0")
+        return joined(content, {url: {name: f"{words[url]} {extra}" for name, extra in others.items()}})
+
+    client = live(server, variant, many("@1"))
+    push(server, many("@2", c17="bad"))
+    spend(1, client)
+    newest = many("@2", c17="bad", c03="@3")
+    push(server, newest)
+    for _ in range(3):
+        while client.step():
+            held = client.serving()[url]
+            assert {held[name] for name in names if name not in ("c03", "c17")} == {newest[url]["c00"]}
+        spend(1, client)
+    assert client.serving()[url] == {**newest[url], "c17": many("@1")[url]["c17"]}
+    push(server, many("@2", c03="@3"))
+    spend(DRAINED_S, client)
+    assert_in_step(client, many("@2", c03="@3"))
+
+
+@pytest.mark.xfail(strict=True, reason="trap 7")
+def test_trap_7_a_refusal_that_names_nobody_is_narrowed_down(server: Server, variant: Variant) -> None:
+    """ "if refused again, half of the suspects": with some pushes to go on with, the guilty one is alone."""
+    names = [f"c{index}" for index in range(8)]
+    client = live(server, variant, site(*names))
+    content = joined(site(*names, text="@2"), {CLUSTER: {"c3": "malformed"}})
+    for index in range(10):
+        content = joined(content, {CLUSTER: {"c0": f"@{index}"}})
+        push(server, content)
+        spend(2, client)
+    assert client.serving()[CLUSTER] == {**content[CLUSTER], "c3": "@1"}
+    assert not client.lost
+
+
+@pytest.mark.xfail(strict=True, reason="trap 7")
+@sotw_only
+def test_trap_7_an_error_of_an_earlier_response_is_not_of_the_repaired_one(server: Server, variant: Variant) -> None:
+    """Envoy keeps ``error_detail`` in the request that it will send: while CDS is paused, a refused response and a
+    good one are answered at once, by the nonce and the version of the good one and the error of the refused one."""
+    client = live(server, variant, site("a"))
+    client.cold.add("y")
+    good = joined(site("a"), {CLUSTER: {"y": COLD}, ENDPOINT: {"y": "1"}})
+    push(server, joined(good, {CLUSTER: {"x": "bad"}}))
+    spend(1, client)
+    push(server, good)
+    spend(OFFER_TIMEOUT_S + 1, client)
+    client.warm("y")
+    spend(DRAINED_S, client)
+    assert_in_step(client, good)
+
+
+# -- 8: security -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="trap 8")
+def test_trap_8_a_route_waits_for_the_filter_that_guards_it(server: Server, variant: Variant) -> None:
+    """ "r1@7 (opens /admin) reaches the *old* listener while LDS@7 is ACKed but still warms (SDS, ECDS)"."""
+    client = live(server, variant, site("a"))
+    content = joined(site("a", listener="r1 authz sds:s"), {ROUTE: {"r1": f"a {ADMIN}"}})
+    push(server, content)
+    spend(10, client)
+    assert not client.exposures
+    content = joined(content, {SECRET: {"s": "1"}})
+    push(server, content)
+    spend(DRAINED_S, client)
+    assert not client.exposures
+    assert_in_step(client, content)
+
+
+# -- 9: labels ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="trap 9")
+@sotw_only
+def test_trap_9_a_label_may_repeat(server: Server, variant: Variant) -> None:
+    """ "a caller's label may repeat": "in step or not is judged by content, never by this string"."""
+    push(server, site("a"), label="v")
+    client = EnvoyLike(server, variant)
+    client.start()
+    client.disconnect()
+    push(server, site("b"), label="v")
+    client.reconnect()
+    spend(DRAINED_S, client)
+    assert_in_step(client, site("b"))
+
+
+@pytest.mark.xfail(strict=True, reason="trap 9")
+@delta_only
+def test_trap_9_what_a_client_shows_of_elsewhere_lingers(server: Server, variant: Variant) -> None:
+    """ "an unknown name in ``initial_resource_versions`` is just not told as removed until the linger ends"."""
+    client = live(server, variant, site("foreign"))
+    other = Server()
+    push(other, site("b"))
+    client.move(other)
+    client.reconnect()
+    client.run()
+    assert used(client) == {"r1": "b"}
+    spend(DRAINED_S, client)
+    assert_in_step(client, site("b"))
+
+
+# -- 10, 11, 12: lingering ---------------------------------------------------------------------------------------------
+
+
+def test_trap_10_lingering_ends_though_something_is_never_there(server: Server, variant: Variant) -> None:
+    """ "RDS or SDS by REST, missing or refused: "all ACKed" never comes"."""
+    client = live(server, variant, site("a"))
+    push(server, joined(site("b"), {LISTENER: {TARGET: "r1", "web": "missing"}, ROUTE: {"r1": "b"}}))
+    spend(DRAINED_S, client)
+    assert set(client.active) == {"b"}
+
+
+@pytest.mark.xfail(strict=True, reason="trap 10")
+def test_trap_10_lingering_ends_though_connections_are_short(server: Server, variant: Variant) -> None:
+    """ "A clock that restarts at each reconnect never ends where connections live for less"."""
+    client = live(server, variant, inline("a"))
+    push(server, inline("b"))
+    for _ in range(int(DRAINED_S) // 60 + 1):
+        spend(60, client)
+        if client.server.now < DRAIN_S:
+            assert "a" in client.active
+        client.disconnect()
+        client.reconnect()
+    spend(OFFER_TIMEOUT_S, client)
+    assert_in_step(client, inline("b"))
+
+
+@pytest.mark.xfail(strict=True, reason="trap 10")
+@delta_only
+def test_trap_10_what_lingers_is_kept_alive(server: Server, variant: Variant) -> None:
+    """ "TTL heartbeats must cover lingering names"."""
+    client = live(server, variant, inline("a"), ttls={CLUSTER: 9.0})
+    push(server, inline("b"), ttls={CLUSTER: 9.0})
+    spend(DRAIN_S, client)
+    assert set(client.active) == {"a", "b"}
+    assert not client.lost
+    spend(DRAINED_S - DRAIN_S, client)
+    assert set(client.active) == {"b"}
+
+
+@pytest.mark.xfail(strict=True, reason="trap 10")
+def test_trap_10_what_lingers_is_bounded(server: Server, variant: Variant) -> None:
+    """ "``linger_max`` (100 revisions): beyond it the oldest go"."""
+    client = live(server, variant, inline("c0"))
+    for index in range(1, 130):
+        push(server, inline(f"c{index}"))
+        spend(1, client)
+    assert 90 <= len(client.active) <= 102
+    assert f"c{129 - 80}" in client.active
+
+
+def test_trap_11_what_lingers_ends_for_all_at_once(server: Server, variant: Variant) -> None:
+    """ "Ends are rounded up to a grid shared by the group (5 s), so that bytes are shared"."""
+    first = live(server, variant, site("a"), peer="one")
+    second = EnvoyLike(server, variant, "other", peer="two")
+    second.start()
+    server.now = 101.0
+    push(server, site("b"))
+    spend(1, first)  # the other one reads nothing yet
+    spend(REMOVED_S, first, second)
+    ends = [[e.response.body for link in c.links for e in link.events if isinstance(e, Send)] for c in (first, second)]
+    assert set(first.active) == set(second.active) == {"b"}
+    assert ends[0][-1] == ends[1][-1]
+
+
+@pytest.mark.xfail(strict=True, reason="trap 12")
+def test_trap_12_what_lingers_keeps_its_endpoints(server: Server, variant: Variant) -> None:
+    """ "everywhere else the removal is simply not told yet, and such names are answered from a log of removals"."""
+    client = live(server, variant, inline("a"))
+    push(server, inline("b"))
+    spend(20, client)
+    client.disconnect()
+    client.reconnect()
+    spend(20, client)
+    client.disconnect()
+    push(server, inline("c"))
+    client.reconnect()
+    spend(20, client)
+    assert {name: cluster.endpoints for name, cluster in client.active.items()} == dict.fromkeys("abc", "1")
+    assert not client.lost
+    spend(DRAINED_S, client)
+    assert_in_step(client, inline("c"))
