@@ -13,7 +13,7 @@ SOURCES := xds api tests bench examples
 PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak bench bench-quick check format generate clean
+.PHONY: help setup demo test soak bench bench-quick bench-envoys check format generate clean
 
 help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
@@ -22,6 +22,7 @@ help:
 	@echo "make soak      run the long tests, and the property tests with many more examples"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
+	@echo "make bench-envoys  pushes to fleets of 5, 20 and 50 real Envoys, half an hour (needs go)"
 	@echo "make format    format the code"
 	@echo "make generate  regenerate the checked-in generated code"
 	@echo "make setup     make the virtual environment in $(VENV)"
@@ -50,6 +51,9 @@ bench: $(BENCH_STAMP)
 
 bench-quick: $(BENCH_STAMP)
 	$(BIN)/python -m bench.suite --quick
+
+bench-envoys: $(STAMP)
+	$(BIN)/python -m bench.envoys
 
 # What draws the plots and takes the profile: nothing else needs it.
 $(BENCH_STAMP): bench/requirements.txt $(STAMP)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.envoys import section
 from bench.suite.goals import Verdict, judge_all
 from bench.suite.results import Cell, Results
 from bench.suite.scale import ROUNDS
@@ -61,8 +62,11 @@ MARK = """\
 A ratio says our figure over the peer's; in brackets the least and the most of rounds that followed each other."""
 
 
-def render(results: Results, plots: Mapping[str, str], profile: str) -> str:
-    """The whole page. ``plots`` are file names by workload, ``profile`` a section written by hand."""
+def render(results: Results, plots: Mapping[str, str], profile: str, fleets: Results | None = None) -> str:
+    """The whole page. ``plots`` are file names by workload, ``profile`` a section written by hand.
+
+    ``fleets`` is what ``python -m bench.envoys`` has measured.
+    """
     parts = [INTRODUCTION, *_machine(results.machine), "## Goals\n", MARK + "\n", *_busy(results)]
     verdicts = judge_all(results)
     parts += (_goals(verdicts), *_reasons(verdicts))
@@ -72,14 +76,17 @@ def render(results: Results, plots: Mapping[str, str], profile: str) -> str:
         cells = [cell for cell in results.cells.values() if cell.workload == letter]
         if cells:
             parts += _workload(letter, workload, cells, plots)
+    if fleets is not None and fleets.cells:
+        parts += (f"## {section.TITLE}\n", *section.section(fleets))
     return "\n".join(parts)
 
 
 def write(results: Results, page: Path, plots: Mapping[str, str]) -> None:
-    """Write the page; what stands in ``profile.md`` of its folder goes in as it is."""
-    written_by_hand = page.with_suffix("") / "profile.md"
+    """Write the page; of its folder ``profile.md`` goes in as it is, and the results with fleets of real Envoys."""
+    folder = page.with_suffix("")
+    written_by_hand = folder / "profile.md"
     profile = written_by_hand.read_text() if written_by_hand.exists() else ""
-    page.write_text(render(results, plots, profile))
+    page.write_text(render(results, plots, profile, Results.load(folder / section.RESULTS)))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

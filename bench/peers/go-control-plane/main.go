@@ -5,6 +5,12 @@
 //
 //	{"push": {"clusters": 10, "assignments": 0, "changed": "all", "edition": 3}}  ->  {"pushed": "3"}
 //
+// Or, to the snapshot cache alone, any resources in two steps, of which only the second is the cache's work:
+//
+//	{"prepare": {"put": [{"type": "type.googleapis.com/...", "name": "a", "body": "<base64>"}], "delete": []}}
+//	  ->  {"bodies": ["<base64, as it will be served>"]}
+//	{"set": true}  ->  {"pushed": "4"}
+//
 // The first line that it writes, {"ready": true}, says that it listens. It ends with its standard input.
 package main
 
@@ -23,6 +29,8 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/config"
+	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -32,6 +40,7 @@ type options struct {
 	port             int
 	cache            string
 	ads              bool
+	ordered          bool
 	certificate, key string
 }
 
@@ -40,6 +49,8 @@ type holder interface {
 	served() cache.Cache
 	// set makes content the newest and returns the version that clients are told of what has changed.
 	set(content *content, change change) (string, error)
+	// setPrepared makes resources of any types the newest.
+	setPrepared(resources *resources) (string, error)
 }
 
 func main() {
@@ -54,6 +65,7 @@ func readFlags() options {
 	flag.IntVar(&chosen.port, "port", 0, "TCP port on the loopback address")
 	flag.StringVar(&chosen.cache, "cache", "snapshot", "snapshot or linear")
 	flag.BoolVar(&chosen.ads, "ads", true, "snapshot cache in ADS mode: a request by name must give all names")
+	flag.BoolVar(&chosen.ordered, "ordered", false, "answer SotW requests of one stream in the order of their types")
 	flag.StringVar(&chosen.certificate, "tls-cert", "", "PEM file; turns TLS on")
 	flag.StringVar(&chosen.key, "tls-key", "", "PEM file")
 	flag.Parse()
@@ -103,13 +115,19 @@ func newServer(chosen options, served cache.Cache) (*grpc.Server, error) {
 		settings = append(settings, grpc.Creds(secured))
 	}
 	grpcServer := grpc.NewServer(settings...)
-	xds := server.NewServer(context.Background(), served, nil)
+	var further []config.XDSOption
+	if chosen.ordered {
+		further = append(further, sotw.WithOrderedADS())
+	}
+	xds := server.NewServer(context.Background(), served, nil, further...)
 	discovery.RegisterAggregatedDiscoveryServiceServer(grpcServer, xds)
 	return grpcServer, nil
 }
 
 type command struct {
-	Push *change `json:"push"`
+	Push    *change      `json:"push"`
+	Prepare *preparation `json:"prepare"`
+	Set     bool         `json:"set"`
 }
 
 // obey carries out commands until there are no more.
@@ -118,7 +136,7 @@ func obey(held holder, commands io.Reader, answers *json.Encoder) error {
 		return err
 	}
 	lines := json.NewDecoder(bufio.NewReader(commands))
-	now := &content{}
+	now, prepared := &content{}, newResources()
 	for {
 		var next command
 		if err := lines.Decode(&next); errors.Is(err, io.EOF) {
@@ -126,18 +144,31 @@ func obey(held holder, commands io.Reader, answers *json.Encoder) error {
 		} else if err != nil {
 			return err
 		}
-		if next.Push == nil {
-			return errors.New("a command that is no push")
-		}
-		if err := now.apply(*next.Push); err != nil {
-			return err
-		}
-		version, err := held.set(now, *next.Push)
+		answer, err := carryOut(next, held, now, prepared)
 		if err != nil {
 			return err
 		}
-		if err := answers.Encode(map[string]string{"pushed": version}); err != nil {
+		if err := answers.Encode(answer); err != nil {
 			return err
 		}
 	}
+}
+
+// carryOut does what one command says, and returns its answer.
+func carryOut(next command, held holder, now *content, prepared *resources) (any, error) {
+	switch {
+	case next.Push != nil:
+		if err := now.apply(*next.Push); err != nil {
+			return nil, err
+		}
+		version, err := held.set(now, *next.Push)
+		return map[string]string{"pushed": version}, err
+	case next.Prepare != nil:
+		bodies, err := prepared.prepare(*next.Prepare)
+		return map[string][][]byte{"bodies": bodies}, err
+	case next.Set:
+		version, err := held.setPrepared(prepared)
+		return map[string]string{"pushed": version}, err
+	}
+	return nil, errors.New("a command that is no push, nothing to prepare and nothing to set")
 }
