@@ -10,6 +10,7 @@ import yaml
 
 from tests.api.conftest import Api
 from tests.control.connected import Client
+from tests.support.labels import stems
 from tests.support.resources import CLUSTER_TYPE, cluster_load_assignment, eds_cluster, static_cluster
 from xds.codec import schema
 from xds.model.node import Node
@@ -23,7 +24,8 @@ async def test_push_answers_what_changed(api: Api) -> None:
     answer = await api.put("edge", eds_cluster("c"), cluster_load_assignment("c", 80))
     body = answer.json()
     assert answer.status_code == 200
-    assert (body["group"], body["revision"], body["versions"]) == ("edge", 1, {"clusters": "1", "endpoints": "1"})
+    assert (body["group"], body["revision"]) == ("edge", 1)
+    assert stems(body["versions"]) == {"clusters": "1", "endpoints": "1"}
     assert body["changes"]["clusters"] == {"added": ["c"], "changed": [], "removed": []}
     assert answer.headers["etag"] == f'"{body["etag"]}"'
 
@@ -45,7 +47,7 @@ async def test_an_answer_that_is_edited_and_put_back_gets_versions_of_its_own(ap
     got = (await api.client.get(SNAPSHOT)).json()
     got["resources"].pop()
     answer = (await api.client.put(SNAPSHOT, json=got)).json()
-    assert (answer["revision"], answer["versions"]) == (2, {"clusters": "2"})
+    assert (answer["revision"], stems(answer["versions"])) == (2, {"clusters": "2"})
 
 
 async def test_labels_by_type(api: Api) -> None:
@@ -102,7 +104,7 @@ async def test_resource_under_another_name_or_type_is_invalid(api: Api) -> None:
 
 async def test_unknown_types_pass_through(api: Api) -> None:
     custom = {"@type": "type.googleapis.com/my.Thing", "@name": "t1", "@value_base64": "AQI="}
-    assert (await api.put("edge", custom)).json()["versions"] == {"my.Thing": "1"}
+    assert stems((await api.put("edge", custom)).json()["versions"]) == {"my.Thing": "1"}
     shown = await api.client.get("/api/v1/groups/edge/resources/my.Thing/t1")
     assert shown.json() == custom
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.control.conftest import Plane
 from tests.control.connected import Client
+from tests.support.labels import stems
 from tests.support.resources import (
     cluster_load_assignment,
     eds_cluster,
@@ -22,10 +23,12 @@ from tests.support.resources import (
 )
 from xds.codec.resources import decode_document
 from xds.control.publisher import EmptyingError, PushOptions
+from xds.control.push import whole
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
+from xds.model.snapshot import content_digest
 from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
 from xds.store.base import NO_META, Commit, GroupPush, Meta, UnavailableError
 from xds.store.memory import MemoryStore
@@ -49,7 +52,7 @@ def served(cache: SnapshotCache, type_url: str = CLUSTER) -> list[str]:
 
 async def test_push_is_served_and_wakes_the_group(plane: Plane) -> None:
     result = await plane.publisher.push(GROUP, clusters("b", "a"))
-    assert (result.revision, result.changed, dict(result.versions)) == (1, True, {"clusters": "1"})
+    assert (result.revision, result.changed, stems(result.versions)) == (1, True, {"clusters": "1"})
     assert result.changes["clusters"].added == ("b", "a")
     assert served(plane.cache) == ["b", "a"]
     assert plane.woken == [GROUP]
@@ -70,7 +73,7 @@ async def test_unchanged_types_keep_version_and_identity(plane: Plane) -> None:
     after = plane.cache.get(GROUP)
     assert before is not None and after is not None
     assert after.get(CLUSTER) is before.get(CLUSTER)
-    assert dict(result.versions) == {"clusters": "1", "endpoints": "2"}
+    assert stems(result.versions) == {"clusters": "1", "endpoints": "2"}
     assert result.changes["endpoints"].changed == ("a",)
 
 
@@ -78,6 +81,63 @@ async def test_labels_become_version_info(plane: Plane) -> None:
     pushed = resources(eds_cluster("a"), cluster_load_assignment("a", 80))
     result = await plane.publisher.push(GROUP, pushed, label="v9", labels={ENDPOINT: "e9"})
     assert dict(result.versions) == {"clusters": "v9", "endpoints": "e9"}
+
+
+async def test_a_label_that_nobody_chose_shows_the_content(plane: Plane) -> None:
+    both = resources(eds_cluster("a"), cluster_load_assignment("a", 80))
+    await plane.publisher.push(GROUP, both, labels={ENDPOINT: "e1"})
+    first = _labels(plane)
+    assert first["endpoints"] == "e1"
+    await plane.publisher.put(GROUP, clusters("b")[0])
+    await plane.publisher.put(GROUP, clusters("b", timeout="9s")[0])
+    await plane.publisher.delete(GROUP, (CLUSTER, "b"))
+    again = _labels(plane)
+    assert again["clusters"] == first["clusters"].replace("1+", "4+"), "the same content again"
+    await plane.publisher.push(GROUP, clusters(*"abcdefgh"))
+    await plane.publisher.push(GROUP, clusters(*"hgfedc", timeout="9s"))
+    await plane.publisher.rollback(GROUP, 1)
+    back = _labels(plane)
+    assert back["clusters"] == first["clusters"].replace("1+", "7+")
+    assert stems(back) == {"clusters": "7", "endpoints": "7"}, "a rollback brings back content, not labels"
+    await plane.publisher.push(GROUP, clusters("a"), label="v1")
+    assert _labels(plane) == {"clusters": "v1", "endpoints": "v1"}
+    after = plane.restarted()
+    await after.publisher.load()
+    assert _labels(after) == _labels(plane)
+    lines = await plane.publisher.history(GROUP)
+    assert [line.versions.get(CLUSTER) for line in reversed(lines)][:4:3] == [first["clusters"], again["clusters"]]
+
+
+def _labels(plane: Plane) -> dict[str, str]:
+    """What is served; the hash of each label that is the group's own is that of its set."""
+    snapshot = plane.cache.get(GROUP)
+    assert snapshot is not None
+    for each in snapshot:
+        _, plus, shown = each.version_info.partition("+")
+        anew = content_digest((one.name, one.version) for one in each.resources.values())
+        assert each.digest == anew
+        assert not plus or shown == anew.hex()[:8]
+    return plane.publisher.content(GROUP).versions()
+
+
+async def test_labels_of_an_earlier_release_stay_as_they_are(plane: Plane) -> None:
+    """It stored plain numbers; clients that come back name them."""
+    pushed = resources(eds_cluster("a"), cluster_load_assignment("a", 80))
+    draft = await whole(GROUP, pushed)
+    await plane.store.commit(GROUP, draft.change, push_id="earlier")
+    await plane.publisher.load()
+    assert _labels(plane) == {"clusters": "1", "endpoints": "1"}
+    assert (await plane.publisher.push(GROUP, pushed)).changed is False
+    await plane.publisher.put(GROUP, clusters("b")[0])
+    assert stems(_labels(plane)) == {"clusters": "2", "endpoints": "1"}
+    assert _labels(plane)["endpoints"] == "1"
+    assert plane.cache.recall(GROUP, CLUSTER, "1") is not None
+
+
+async def test_a_changed_type_without_resources_left_has_a_label(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, [], options=PushOptions(allow_empty=True))
+    assert _labels(plane) == {"clusters": "2+00000000"}
 
 
 async def test_single_resources_are_put_and_deleted(plane: Plane) -> None:
@@ -95,7 +155,7 @@ async def test_single_resources_are_put_and_deleted(plane: Plane) -> None:
 async def test_last_resource_of_a_type_leaves_an_empty_set(plane: Plane) -> None:
     await plane.publisher.push(GROUP, resources(eds_cluster("a"), cluster_load_assignment("a", 80)))
     result = await plane.publisher.delete(GROUP, (ENDPOINT, "a"))
-    assert result.versions["endpoints"] == "2"
+    assert result.versions["endpoints"] == "2+00000000"
     assert served(plane.cache, ENDPOINT) == []
 
 
@@ -123,12 +183,14 @@ async def test_restart_serves_the_same(plane: Plane) -> None:
 
 
 async def test_restart_keeps_revisions_for_clients_that_come_back(plane: Plane) -> None:
+    labels = [""]
     for turn in range(RETAINED_REVISIONS + 2):
-        await plane.publisher.push(GROUP, clusters("a", f"b{turn}"))
+        result = await plane.publisher.push(GROUP, clusters("a", f"b{turn}"))
+        labels.append(result.versions["clusters"])
     after = plane.restarted()
     await after.publisher.load()
-    assert after.cache.recall(GROUP, CLUSTER, "2") is None
-    found = after.cache.recall(GROUP, CLUSTER, "3")
+    assert after.cache.recall(GROUP, CLUSTER, labels[2]) is None
+    found = after.cache.recall(GROUP, CLUSTER, labels[3])
     assert found is not None and list(found.resources) == ["a", "b2"]
     newest = after.cache.get(GROUP)
     assert newest is not None
@@ -139,7 +201,7 @@ async def test_rollback_is_a_later_revision_with_earlier_content(plane: Plane) -
     await plane.publisher.push(GROUP, clusters("a"))
     await plane.publisher.push(GROUP, clusters("b"))
     result = await plane.publisher.rollback(GROUP, 1)
-    assert (result.revision, dict(result.versions)) == (3, {"clusters": "3"})
+    assert (result.revision, stems(result.versions)) == (3, {"clusters": "3"})
     assert (result.changes["clusters"].added, result.changes["clusters"].removed) == (("a",), ("b",))
     assert served(plane.cache) == ["a"]
     with pytest.raises(NotFoundError):

@@ -21,17 +21,19 @@ SOON_S = 0.01
 
 
 async def test_what_the_cache_retains_is_spared(plane: Plane) -> None:
+    labels = [""]
     for turn in range(RETAINED_REVISIONS + 5):
-        await plane.publisher.push(GROUP, clusters("a", f"b{turn}"))
+        result = await plane.publisher.push(GROUP, clusters("a", f"b{turn}"))
+        labels.append(result.versions["clusters"])
     collector = Collector(plane.store, plane.cache, LITTLE, 1)
     await collector.collect()
     assert collector.collected.revisions == 5
     assert (collector.collected.blobs, collector.stats) == (5, await plane.store.stats())
     after = plane.restarted()
     await after.publisher.load()
-    found = after.cache.recall(GROUP, CLUSTER, "6")
+    found = after.cache.recall(GROUP, CLUSTER, labels[6])
     assert found is not None and list(found.resources) == ["a", "b5"]
-    assert after.cache.recall(GROUP, CLUSTER, "5") is None
+    assert after.cache.recall(GROUP, CLUSTER, labels[5]) is None
 
 
 async def test_rolling_back_to_what_is_gone_says_so(plane: Plane) -> None:

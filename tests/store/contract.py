@@ -226,6 +226,20 @@ class StoreContract:
         await push(store, delta(cluster("a", b"3"), label="v3"))
         assert (await store.manifest("g")).versions == {CDS: "v3", EDS: "v2"}
 
+    async def test_a_label_that_nobody_chose_shows_the_hash_that_comes_with_the_push(self, store: Store) -> None:
+        first = GroupPush("g", full(cluster("a"), endpoints("x"), labels={EDS: "e1"}), hashes={CDS: "aa", EDS: "bb"})
+        (commit,) = await store.commit_all([first], push_id="1")
+        assert commit.versions == (await store.manifest("g")).versions == {CDS: "1+aa", EDS: "e1"}
+        again = GroupPush("g", first.change, hashes={CDS: "cc"})
+        assert [(one.revision, one.replayed) for one in await store.commit_all([again], push_id="1")] == [(1, True)]
+        await store.commit_all(
+            [GroupPush("g", full(cluster("a", b"2"), endpoints("x", b"2")), hashes={EDS: "dd"})], push_id="2"
+        )
+        assert (await store.manifest("g")).versions == {CDS: "2", EDS: "2+dd"}
+        await store.commit_all([GroupPush("g", Rollback(1), hashes={CDS: "aa", EDS: "bb"})], push_id="3")
+        assert (await store.manifest("g")).versions == {CDS: "3+aa", EDS: "3+bb"}
+        assert [line.versions[CDS] for line in await store.history("g")] == ["3+aa", "2", "1+aa"]
+
     async def test_a_type_whose_last_resource_goes_is_empty_at_a_version_of_its_own(self, store: Store) -> None:
         await push(store, full(cluster("a"), endpoints("x")))
         await push(store, full(cluster("a")))

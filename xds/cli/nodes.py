@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ GRID = {"CDS": "clusters", "EDS": "endpoints", "LDS": "listeners", "RDS": "route
 WIDE_GRID = {"SRDS": "scoped_routes", "VHDS": "virtual_hosts", "RTDS": "runtimes", "ECDS": "extension_configs"}
 STATES = ("synced", "pending", "nacked", "not_subscribed", "orphaned")
 _STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "warn"}
-_UNION = "~union"  # what is only on its way to the version before the mark (DESIGN 3.2)
+_HASH = re.compile(r"\+[0-9a-f]{8}$")  # of what is served; whose push it is stands before it
 
 
 def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] = ()) -> Iterator[Json]:
@@ -58,8 +59,8 @@ def _state(alias: str, node: Json) -> str:
     state = node["types"].get(alias)
     if state is None or state["state"] == "not_subscribed":
         return "-"
-    has = str(state["revision"] if state["revision"] is not None else state["version_acked"])
-    sent = state["version_sent"].removesuffix(_UNION)
+    has = str(state["revision"]) if state["revision"] is not None else _HASH.sub("", state["version_acked"])
+    sent = _HASH.sub("", state["version_sent"])
     match state["state"]:
         case "synced":
             shown = f"✓ {has}"

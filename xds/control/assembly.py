@@ -6,6 +6,7 @@ Resources and sets that did not change stay the same objects, so that "unchanged
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from xds.codec.record import dump_record, load_record
 from xds.control.content import BlobIds, Content, Key
@@ -15,6 +16,8 @@ from xds.model.snapshot import amend_snapshot, build_snapshot
 from xds.protocol.builder import prepare
 from xds.protocol.foresight import Foresight, foresee
 from xds.store.base import CorruptError, Entry, Manifest, blob_id
+
+NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
 
 class Blobs(Mapping[str, bytes]):
@@ -72,8 +75,17 @@ def decode(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resour
         raise CorruptError(f"a stored resource cannot be read: {error}") from error
 
 
-def assemble(manifest: Manifest, ids: BlobIds, known: Mapping[Key, Resource], near: Content | None) -> Content:
-    """Put a content together; resources and sets equal to those of ``near`` are shared with it."""
+def assemble(
+    manifest: Manifest,
+    ids: BlobIds,
+    known: Mapping[Key, Resource],
+    near: Content | None,
+    digests: Mapping[str, bytes] = NOTHING,
+) -> Content:
+    """Put a content together; resources and sets equal to those of ``near`` are shared with it.
+
+    ``digests`` (by type URL) are those that are known already.
+    """
     touched = ids.touched_since(near.blob_ids) if near is not None else None
     if near is not None and touched is not None:
         put = [known[key] for key in touched if key in ids]
@@ -83,16 +95,22 @@ def assemble(manifest: Manifest, ids: BlobIds, known: Mapping[Key, Resource], ne
         previous = near.snapshot if near is not None else None
         resources = (_member(key, blob, known, near) for key, blob in ids.items())
         snapshot = build_snapshot(manifest.group, manifest.revision, resources, manifest.versions, previous)
+    for type_url, digest in digests.items():
+        snapshot.sets[type_url].digest = digest
     for resource_set in snapshot:
         prepare(resource_set, near.snapshot.sets.get(resource_set.type.type_url) if near is not None else None)
     return Content(snapshot, ids, manifest.meta)
 
 
 def succeed(
-    manifest: Manifest, ids: BlobIds, known: Mapping[Key, Resource], held: Content | None
+    manifest: Manifest,
+    ids: BlobIds,
+    known: Mapping[Key, Resource],
+    held: Content | None,
+    digests: Mapping[str, bytes] = NOTHING,
 ) -> tuple[Content, Foresight]:
     """As ``assemble``, with what the streams that follow ``held`` will ask."""
-    content = assemble(manifest, ids, known, held)
+    content = assemble(manifest, ids, known, held, digests)
     return content, foresee(held.snapshot if held is not None else None, content.snapshot)
 
 

@@ -348,7 +348,7 @@ class Publisher:
         return results
 
     async def _commit(self, steps: Sequence[Step], options: PushOptions, meta: Meta) -> list[Commit]:
-        pushes = [GroupPush(step.group, step.draft.change, step.expect, step.holds()) for step in steps]
+        pushes = [step.asked() for step in steps]
         try:
             return await self._store.commit_all(pushes, push_id=options.push_id or uuid4().hex, meta=meta)
         except UnavailableError as error:
@@ -362,12 +362,13 @@ class Publisher:
         if not commit.changed:
             return _Built(step.held)
         if isinstance(step.draft.change, Drop):
-            return _Built(step.held, await off_loop(step.touched, step.difference))
+            return _Built(step.held, step.difference)
         manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
-        difference, content, foreseen = await off_loop(step.touched, _succeed, step, manifest)
+        made = (manifest, step.blob_ids, step.known, step.held, step.digests)
+        content, foreseen = await off_loop(step.touched, succeed, *made)
         if self._cache.is_overlaid(commit.group):
             await asyncio.to_thread(self._cache.prepare_overlays, content.snapshot)
-        return _Built(content, difference, foreseen)
+        return _Built(content, step.difference, foreseen)
 
     def _settled(self, commit: Commit, step: Step, built: _Built, meta: Meta) -> PushResult:
         """Publish what a commit came to."""
@@ -485,11 +486,6 @@ class Publisher:
     async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work``, which goes on when the caller is cancelled: its commit must not stay unpublished."""
         return await asyncio.shield(self._start(work))
-
-
-def _succeed(step: Step, manifest: Manifest) -> tuple[dict[str, Change], Content, Foresight]:
-    """What differs behind a step, and as ``succeed``."""
-    return step.difference(), *succeed(manifest, step.blob_ids, step.known, step.held)
 
 
 def _blamed(drafts: Sequence[Draft], error: XdsError) -> str:

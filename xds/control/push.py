@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from xds.control.assembly import Blobs, encode
 from xds.control.content import BlobIds, Content, Key, amended, blob_ids, changes, type_label
+from xds.control.labels import digests_of
 from xds.control.off_loop import off_loop
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
+from xds.model.label import hash_of
 from xds.model.resource import Resource
 from xds.model.snapshot import Change
-from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, Known, Meta, Rollback
+from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, GroupPush, Known, Meta, Rollback
 
 GROUP_NAME_LIMIT = 256
 ANY_ETAG = "*"
@@ -99,6 +101,7 @@ class Step:
     """A draft put to a group that holds still: what it holds, and the content that the draft leads to.
 
     ``known`` holds at least the resources that the group does not hold yet, ``warnings`` what a review found.
+    By type URL, ``difference`` is what changes, and ``digests`` are those that the sets of these types will have.
     """
 
     draft: Draft
@@ -106,6 +109,8 @@ class Step:
     blob_ids: BlobIds
     known: Mapping[Key, Resource]
     expect: int | None
+    difference: Mapping[str, Change]
+    digests: Mapping[str, bytes]
     warnings: tuple[Violation, ...] = ()
 
     @property
@@ -118,13 +123,11 @@ class Step:
         touched = self.blob_ids.touched_since(self.held.blob_ids) if self.held is not None else None
         return len(self.blob_ids if touched is None else touched)
 
-    def holds(self) -> Known | None:
-        """What the store need not read of the group."""
-        return Known(self.held.revision, self.held.blob_ids) if self.held is not None else None
-
-    def difference(self) -> dict[str, Change]:
-        """What changes, by type URL."""
-        return changes(self.held.blob_ids if self.held is not None else BlobIds(), self.blob_ids)
+    def asked(self) -> GroupPush:
+        """What the store is asked for, with what it need not read of the group."""
+        known = Known(self.held.revision, self.held.blob_ids) if self.held is not None else None
+        hashes = {type_url: hash_of(digest) for type_url, digest in self.digests.items()}
+        return GroupPush(self.group, self.draft.change, self.expect, known, hashes)
 
 
 async def whole(
@@ -154,21 +157,27 @@ def settle(draft: Draft, held: Content | None, target: Content | None) -> Step:
     Raises ``ConflictError``, ``NotFoundError``.
     """
     expect = _expected(draft, held)
+    ids, known = _target(draft, held, target)
+    difference = changes(held.blob_ids if held is not None else BlobIds(), ids)
+    digests = {} if isinstance(draft.change, Drop) else digests_of(difference, held, known)
+    return Step(draft, held, ids, known, expect, difference, digests)
+
+
+def _target(draft: Draft, held: Content | None, target: Content | None) -> tuple[BlobIds, Mapping[Key, Resource]]:
+    """The content that a draft leads to, and the resources that may be new in it."""
     match draft.change:
         case FullSet():
-            before = held.blob_ids if held is not None else None
-            return Step(draft, held, blob_ids(draft.change.entries, before), draft.known, expect)
+            return blob_ids(draft.change.entries, held.blob_ids if held is not None else None), draft.known
         case Delta():
             if draft.change.delete:
                 _check_exists(draft.group, held)
-            base = held.blob_ids if held is not None else BlobIds()
-            return Step(draft, held, amended(base, draft.change), draft.known, expect)
+            return amended(held.blob_ids if held is not None else BlobIds(), draft.change), draft.known
         case Rollback():
             assert target is not None
-            return Step(draft, held, target.blob_ids, _by_key(target.resources()), expect)
+            return target.blob_ids, _by_key(target.resources())
         case Drop():
             _check_exists(draft.group, held)
-            return Step(draft, held, BlobIds(), {}, expect)
+            return BlobIds(), {}
 
 
 def outcome(content: Content, difference: Mapping[str, Change], changed: bool = True) -> PushResult:
@@ -178,7 +187,7 @@ def outcome(content: Content, difference: Mapping[str, Change], changed: bool = 
 
 def preview(step: Step) -> PushResult:
     """The result of a dry run."""
-    difference = step.difference()
+    difference = step.difference
     if step.held is None:
         return PushResult(step.group, 0, "", {}, labelled(difference), warnings=step.warnings)
     return replace(outcome(step.held, difference, bool(difference)), warnings=step.warnings)

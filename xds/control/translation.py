@@ -11,6 +11,7 @@ import structlog
 from xds.codec.downgrade import downgrade
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NodeState, TypeState
+from xds.model.label import made_label, stem
 from xds.model.resource import Resource
 from xds.model.resource_type import V2_URLS, resource_type
 from xds.model.snapshot import ResourceSet
@@ -42,7 +43,10 @@ def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
         _log.warning(
             "resource.not_in_v2", type=held.type.alias, resources_n=len(omitted), resource=name, error_message=problem
         )
-    return ResourceSet(resource_type(type_url), held.version_info, members, origin_id=held.origin_id, omitted=omitted)
+    made = ResourceSet(resource_type(type_url), held.version_info, members, origin_id=held.origin_id, omitted=omitted)
+    if stem(held.version_info, held.digest) != held.version_info:
+        made.version_info = made_label(held.version_info, held.digest, made.digest)
+    return made
 
 
 def variant_sets(

@@ -1,6 +1,6 @@
 """One answer without a stream: unary Fetch, and REST polling.
 
-The version told is that of what is served: the type's version_info and a hash of the resources that match the names
+The version told is that of what is served: the type's version_info with the hash of the resources that match the names
 asked for, so that asking for one more name is never answered "not modified" (rule 76).
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xds.model.label import made_label
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import content_digest
@@ -15,8 +16,6 @@ from xds.protocol import wire
 from xds.protocol.cache import View
 from xds.protocol.events import SotwRequest
 from xds.protocol.subscription import Subscription
-
-_DIGEST_CHARS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,5 @@ def fetch(view: View, request: SotwRequest) -> Fetched:
     released = view.snapshot.get(request.type_url)
     resources = tuple(released.resources[name] for name in subscription.interest.select(released))
     digest = content_digest((resource.name, resource.version) for resource in resources)
-    pushed_info = released.version_info.rpartition("+")[0] if released.overlaid else released.version_info
-    version_info = f"{pushed_info}+{digest.hex()[:_DIGEST_CHARS]}"
+    version_info = made_label(released.version_info, released.digest, digest)
     return Fetched(request.type_url, version_info, resources, version_info != request.version_info)

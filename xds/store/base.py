@@ -108,12 +108,15 @@ class GroupPush:
 
     ``known`` spares an engine reading what the group holds, where its head is at that very revision; what is told of
     it must be true then. It is no part of what is asked for: the outcome is the same without it and with an older one.
+    ``hashes`` (by type URL) say what the changed types will hold; they stand in the version_info of those without a
+    label.
     """
 
     group: str
     change: GroupChange
     expect: int | None = None
     known: Known | None = field(default=None, compare=False, repr=False)
+    hashes: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +272,9 @@ class Store(Protocol):
         ``CorruptError`` when a blob is neither given nor held, or given with other bytes than its id says;
         ``ValueError`` for a change that names a resource twice.
         version_info per type: a type whose content (names and blobs, in whatever order) is unchanged keeps it; a
-        changed one gets ``labels[type_url]``, else ``label``, else the new revision in decimal. A type whose last
-        resource went keeps an entry in ``versions``. The first push to a group makes a revision even when empty.
+        changed one gets ``labels[type_url]``, else ``label``, else the new revision in decimal (and ``+`` and its hash,
+        where a ``GroupPush`` has one). A type whose last resource went keeps an entry in ``versions``. The first push
+        to a group makes a revision even when empty.
         Cancelling the caller leaves open whether the push is done: ``commit_status`` tells.
         """
 

@@ -268,7 +268,7 @@ def _advance(
         "UPDATE grp SET revision = ?, live = ?, last_rank = ? WHERE id = ?",
         (head.revision, head.live, last_rank, group.id),
     )
-    versions = revisions.next_versions(group.versions, edit.types(), push.change, head.revision) if head.live else {}
+    versions = revisions.next_versions(group.versions, edit.types(), push, head.revision) if head.live else {}
     resources = group.resources + sum(key not in held for key in edit.put) - len(edit.removed)
     _add_revision(connection, group, RevisionInfo(push.group, head.revision, meta, versions, resources, head.live))
     event = _add_event(connection, Event("", push.group, head.revision, head.live))

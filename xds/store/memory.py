@@ -105,7 +105,7 @@ class MemoryStore:
         digest, now_s = revisions.push_digest(pushes), self._clock()
         commits: list[Commit] = []
         for push, (state, edit) in zip(pushes, staged, strict=True):
-            commits.append(self._apply(state, push.change, edit, meta))
+            commits.append(self._apply(state, push, edit, meta))
             for key in push.change.docs if isinstance(push.change, Drop) else ():
                 if self._docs.get(key, (0, None))[1] is not None:
                     await self.put_doc(*key, None)
@@ -222,13 +222,13 @@ class MemoryStore:
                 raise CorruptError(f"blob {blob} is neither given nor held")
         return state, edit
 
-    def _apply(self, state: _Group, change: GroupChange, edit: Edit, meta: Meta) -> Commit:
-        previous = state.current()
+    def _apply(self, state: _Group, push: GroupPush, edit: Edit, meta: Meta) -> Commit:
+        previous, change = state.current(), push.change
         if previous is not None and not edit and not isinstance(change, Drop):
             return Commit(state.head.group, state.head.revision, changed=False, versions=previous.versions)
         head = Head(state.head.group, state.head.revision + 1, live=not isinstance(change, Drop))
         _turn_over(state, edit)
-        made = _next(head, previous, tuple(state.content.values()), edit, change, meta) if head.live else None
+        made = _next(head, previous, tuple(state.content.values()), edit, push, meta) if head.live else None
         versions, resources = (made.versions, len(made.entries)) if made is not None else ({}, 0)
         if made is not None:
             state.manifests[head.revision] = made
@@ -284,10 +284,10 @@ def _turn_over(state: _Group, edit: Edit) -> None:
 
 
 def _next(
-    head: Head, previous: Manifest | None, entries: tuple[Entry, ...], edit: Edit, change: GroupChange, meta: Meta
+    head: Head, previous: Manifest | None, entries: tuple[Entry, ...], edit: Edit, push: GroupPush, meta: Meta
 ) -> Manifest:
     versions = previous.versions if previous is not None else {}
-    made = revisions.next_versions(versions, edit.types(), change, head.revision)
+    made = revisions.next_versions(versions, edit.types(), push, head.revision)
     return Manifest(head.group, head.revision, entries, made, meta)
 
 

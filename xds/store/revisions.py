@@ -81,11 +81,16 @@ def delta_keys(delta: Delta) -> list[Key]:
 
 
 def next_versions(
-    previous: Mapping[str, str], changed: Iterable[str], change: GroupChange, revision: int
+    previous: Mapping[str, str], changed: Iterable[str], push: GroupPush, revision: int
 ) -> dict[str, str]:
-    """version_info by type URL: ``changed`` types get the caller's label, else the revision; the others keep theirs."""
+    """version_info by type URL: ``changed`` types get the caller's label, else the revision and their hash.
+
+    The others keep theirs.
+    """
+    change, hashes = push.change, push.hashes
     label, labels = (change.label, change.labels) if isinstance(change, FullSet | Delta) else ("", {})
-    return {**previous, **{url: labels.get(url) or label or str(revision) for url in changed}}
+    default = {url: f"{revision}+{hashes[url]}" if url in hashes else str(revision) for url in changed}
+    return {**previous, **{url: labels.get(url) or label or default[url] for url in default}}
 
 
 def position(head: Head | None) -> int:

@@ -1,0 +1,54 @@
+"""Labels: of pushes, and of what is made of a pushed set."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.resources import cluster_load_assignment
+from xds.codec.resources import decode_resource
+from xds.model.label import default_label, made_label, stem
+from xds.model.resource_type import ENDPOINT
+from xds.model.snapshot import ResourceSet, Snapshot, build_snapshot
+from xds.protocol.cache import View
+from xds.protocol.events import SotwRequest
+from xds.protocol.fetch import fetch
+from xds.protocol.overlay import lay
+
+OWN, OTHER = bytes.fromhex("1f3a9c07ff"), bytes.fromhex("0badcafeff")
+
+
+@pytest.mark.parametrize(
+    ("label", "begins", "made"),
+    [
+        ("5+1f3a9c07", "5", "5+0badcafe"),
+        ("5", "5", "5+0badcafe"),
+        ("v1", "v1", "v1+0badcafe"),
+        ("1.2+build5", "1.2+build5", "1.2+build5+0badcafe"),
+        ("5+deadbeef", "5+deadbeef", "5+deadbeef+0badcafe"),
+    ],
+)
+def test_only_the_hash_of_the_set_itself_is_taken_off(label: str, begins: str, made: str) -> None:
+    assert stem(label, OWN) == begins
+    assert made_label(label, OWN, OTHER) == made
+    assert default_label(5, OWN) == "5+1f3a9c07"
+
+
+def _assignments(label: str = "") -> ResourceSet:
+    """Two of them; without a label it is that of revision 5."""
+    members = [decode_resource(cluster_load_assignment(name, 80)) for name in "ab"]
+    plain = build_snapshot("g", 5, members, {}).get(ENDPOINT)
+    return ResourceSet(plain.type, label or default_label(5, plain.digest), plain.resources)
+
+
+@pytest.mark.parametrize(("label", "begins"), [("", "5"), ("v1", "v1")])
+def test_an_overlay_and_a_fetched_part_have_one_hash(label: str, begins: str) -> None:
+    base = _assignments(label)
+    laid = lay(base, {"a": decode_resource(cluster_load_assignment("a", 81))})
+    assert laid.version_info == f"{begins}+{laid.digest.hex()[:8]}" != base.version_info
+    for served in (base, laid):
+        view = View("g", Snapshot("g", 5, {ENDPOINT: served}))
+        whole = fetch(view, SotwRequest(ENDPOINT, names=frozenset("ab")))
+        assert whole.version_info == f"{begins}+{served.digest.hex()[:8]}"
+        part = fetch(view, SotwRequest(ENDPOINT, names=frozenset("a")))
+        assert part.version_info.startswith(f"{begins}+") and part.version_info.count("+") == 1
+        assert part.version_info != whole.version_info
