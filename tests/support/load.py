@@ -123,11 +123,11 @@ class HttpLoad:
         try:
             due = time.monotonic() + random.uniform(0, self._share_s())
             while not self._stopped and await asyncio.wait_for(self._exchange(reader, writer), REQUEST_TIMEOUT_S):
+                due = max(due + self._share_s(), time.monotonic() - BEHIND_LIMIT_S)
+                await asyncio.sleep(max(due - time.monotonic(), 0.0) if self.rps else PAUSE_S)
                 sent += 1
                 if sent == self._per_connection:
                     return
-                due = max(due + self._share_s(), time.monotonic() - BEHIND_LIMIT_S)
-                await asyncio.sleep(max(due - time.monotonic(), 0.0) if self.rps else PAUSE_S)
         finally:
             writer.close()
 

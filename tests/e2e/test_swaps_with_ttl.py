@@ -1,0 +1,79 @@
+"""What has a time to live does not die because something else is refused or warms slowly, or the server restarts."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import swap_kinds as kinds
+from tests.e2e.swap_awaits import awaits
+from tests.e2e.swap_kinds import Scene
+from tests.e2e.swap_site import SwapSite, SwapSites
+from tests.support import resources as r
+from tests.support.background import Background
+from tests.support.bootstrap import Variant
+from tests.support.process import wait_until
+from tests.support.server import NODE
+
+TTL_S, QUICK_TTL_S = 10, 3
+AWAY_S = 1.0
+WARM_AFTER_S = 25.0  # until after the TTL, and one more
+
+
+@pytest.fixture
+def sites(tmp_path: Path, background: Background, running: ExitStack) -> SwapSites:
+    """Opens sites that end with the test."""
+    return SwapSites(tmp_path, background, running)
+
+
+def mortal(ttl_s: int) -> kinds.Kind:
+    """Routes move, and all resources have a time to live."""
+
+    def snapshot(scene: Scene, turn: int) -> list[r.Json]:
+        moved = kinds.routes_move(scene, turn)
+        return [r.with_ttl(one.get("name") or one["cluster_name"], f"{ttl_s}s", one) for one in moved]
+
+    return snapshot
+
+
+def assert_alive(site: SwapSite, seconds: float) -> None:
+    """Nothing is lost for a while, nor in the swap after it."""
+    site.settle(seconds)
+    site.swap()
+    site.end()
+
+
+@awaits("B3")
+@pytest.mark.parametrize("ttl_s", [QUICK_TTL_S, pytest.param(TTL_S, marks=pytest.mark.soak)])
+def test_another_cluster_is_refused(sites: SwapSites, ttl_s: int) -> None:
+    site = sites.open(mortal(ttl_s), Variant.ADS_DELTA)
+    site.push([r.refused_cluster("bad")])
+    site.server.wait_nack(NODE, "clusters")
+    assert_alive(site, ttl_s * 1.5)
+
+
+@pytest.mark.soak
+@awaits("B3")
+def test_another_cluster_withholds_the_ack(sites: SwapSites) -> None:
+    site = sites.open(mortal(TTL_S), Variant.ADS_DELTA)
+    slow = sites.upstream("slow")
+    slow.health_delay_s = WARM_AFTER_S
+    site.push([r.static_cluster("slow", slow.port, **r.http_health_check(timeout="60s"))])
+    wait_until(lambda: slow.health_requests, "Envoy warms the slow cluster")
+    assert_alive(site, TTL_S * 1.5)
+
+
+@pytest.mark.soak
+@awaits("B3")
+@pytest.mark.parametrize("kill", [False, True])
+def test_the_server_restarts(sites: SwapSites, kill: bool) -> None:
+    site = sites.open(mortal(TTL_S), Variant.ADS_DELTA)
+    site.settle(TTL_S / 2)
+    (site.server.kill if kill else site.server.stop)()
+    time.sleep(AWAY_S)
+    site.server.start()
+    wait_until(site.streams, "Envoy is back")
+    assert_alive(site, TTL_S * 1.5)
