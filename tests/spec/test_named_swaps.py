@@ -288,7 +288,6 @@ def test_b10_a_name_that_a_client_does_not_hold_is_answered_anew(server: Server,
     assert_in_step(client, site("c"))
 
 
-@pytest.mark.xfail(strict=True, reason="B11")
 @sotw_only
 def test_b11_the_label_of_another_server_means_nothing_here(server: Server, start: Start) -> None:
     """A client shows version "2" of elsewhere: it is not sent revision 2 of this group first."""

@@ -258,21 +258,21 @@ def test_a_grpc_client_that_never_moves_over_is_not_waited_for_for_ever() -> Non
     assert all(status.state == "synced" for status in client.stream.status()), client.stream.status()
 
 
-def swap_at_random(client: Proxy, data: st.DataObject) -> Site:
+def swap_at_random(client: GrpcLike, data: st.DataObject) -> Site:
     """Pushes at any moment of the transition before, and reconnects in between; returns what was pushed last."""
     content = site("a")
     for _ in range(data.draw(st.integers(1, 5))):
         action = data.draw(st.sampled_from(["push", "push", "away", "read", "wait"]))
         if action == "away":
+            spend(DRAINED_S, client)
             client.disconnect()
         if action in ("push", "away"):
             content = data.draw(sites)
-            publish(client.server, client, content)
+            push(client.server, content)
         if action == "away":
             client.reconnect()
         if action == "wait":
             client.server.elapse(OFFER_TIMEOUT_S + 1)
-            client.tick()
         for _ in range(data.draw(st.integers(0, 4))):
             client.step()
     return content
@@ -280,14 +280,16 @@ def swap_at_random(client: Proxy, data: st.DataObject) -> Site:
 
 @pytest.mark.hypothesis
 @pytest.mark.timeout(3600)
-@personas
-def test_random_swaps_lose_nothing(connect: Open, variant: Variant) -> None:
+def test_random_swaps_of_grpc_lose_nothing() -> None:
+    """Those of Envoys are in ``tests/property/test_swaps``."""
+
     @examples(80, in_soak=10_000, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def run(data: st.DataObject) -> None:
         server = Server()
         push(server, site("a"))
-        client = connect(server, variant)
+        client = GrpcLike(server)
+        client.start()
         check(client, swap_at_random(client, data))
 
     run()

@@ -60,11 +60,8 @@ class EnvoyLike:
         elsewhere: bool = False,
         **fields: Any,
     ) -> None:
-        self.server = server
-        self.variant = variant
-        self.split = split
-        self.elsewhere = elsewhere
-        self.slow = False
+        self.server, self.variant = server, variant
+        self.split, self.elsewhere, self.slow = split, elsewhere, False
         self.lost: list[str] = []
         self.exposures: set[tuple[str, str, str, str]] = set()
         self.refuses: set[str] = set()
@@ -114,7 +111,7 @@ class EnvoyLike:
     def step(self, link: Link | None = None) -> bool:
         """Read one response (of a stream); False when there is none."""
         link = link or next((each for each in self.links if each.inbox), None)
-        if link is None or not link.inbox:
+        if not (link and link.inbox):
             return False
         self._look()  # time may have passed since the last doing
         send, message = link.read()
@@ -292,8 +289,8 @@ class EnvoyLike:
         if taken.error:
             for each in self._waiting_on(link, url):
                 each.waits = {wait for wait in each.waits if wait[0] != url}
-                # A new cluster whose own assignment is refused must not be led to.
-                each.spoiled = each.assignment not in taken.refused or each.name in self.active
+                # A new cluster must not be led to until its own assignment is there.
+                each.spoiled = url != ENDPOINT or each.name in self.active
 
     def _arrive(self, link: Link, url: str, name: str, text: str) -> None:
         if url == ENDPOINT:
@@ -325,7 +322,8 @@ class EnvoyLike:
     def _progress(self) -> None:
         """What is warm is used; what is used no more is dropped; the server is told."""
         for name, cluster in list(self.warming.items()):
-            if not cluster.waits and name not in self.cold and cluster.checked_at <= self.server.now:
+            is_checked = cluster.checked_at <= self.server.now or not self._is_live  # all of that is before going live
+            if not cluster.waits and name not in self.cold and is_checked:
                 self.active[name] = self.warming.pop(name)
         for name, chain in list(self.opening.items()):
             if not chain.waits:

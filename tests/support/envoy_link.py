@@ -38,12 +38,11 @@ class Warm:
 
 
 class Taken(NamedTuple):
-    """What of a response takes effect; ``refused`` are the names to blame for an error."""
+    """What of a response takes effect, and why not all of it."""
 
     given: Mapping[str, str]
     gone: Iterable[str] = ()
     error: str = ""
-    refused: tuple[str, ...] = ()
 
 
 class Link(Client):
@@ -55,6 +54,7 @@ class Link(Client):
         self.is_up = False
         self.outbox: deque[bytes] = deque()
         self.expiries: dict[tuple[str, str], float] = {}
+        self.asked: set[tuple[str, str]] = set()  # types and names that were asked for, for tests to clear
         super().__init__(*args, **fields)
 
     def connect(self) -> None:
@@ -88,6 +88,7 @@ class Link(Client):
 
     def resume(self, url: str, error: str = "") -> None:
         """The first request of a type on a new stream."""
+        self.asked.update((url, name) for name in self.types[url].names)
         if error and self.variant is Variant.SOTW:
             self._sotw(url, self.types[url], error)
         else:
@@ -95,6 +96,7 @@ class Link(Client):
 
     def watch(self, url: str, names: set[str], say: bool = True) -> None:
         """Make these names the interest; with a request, or with the next one."""
+        self.asked.update((url, name) for name in names)
         if say and self.is_up:
             self.want(url, names)
         else:
@@ -107,7 +109,7 @@ class Link(Client):
         held, given = self.types[message.type_url], texts_of(message)
         error = self._unreadable(held, message, given)
         if error:
-            return Taken({}, error=error, refused=tuple(given))
+            return Taken({}, error=error)
         if not held.wildcard:  # nobody waits for anything else
             given = {name: text for name, text in given.items() if name in held.names}
         bad = [name for name, text in given.items() if BAD in parse(text).flags or f"{name}={text}" in refuses]
@@ -143,7 +145,7 @@ class Link(Client):
         held.resources.update((name, f"{name}={text}".encode()) for name, text in good.items())
         for name in gone:
             held.resources.pop(name, None)
-        return Taken(good, gone, error, tuple(bad))
+        return Taken(good, gone, error)
 
     def _renew(self, message: Response) -> None:
         """Delta: TTLs start anew, or end."""

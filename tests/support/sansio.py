@@ -7,11 +7,12 @@ that a test can compare that with the snapshot. ``Server`` holds the engine's sh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from tests.support.stored import read_back
 from xds.filter.filter import compile_filter
 from xds.model.node import Locality
 from xds.model.resource import Reference, Resource, content_version
@@ -29,6 +30,7 @@ from xds.protocol.order import OrderRules
 from xds.protocol.overlay import Overlay, StandIn
 from xds.protocol.stream import DiscoveryStream
 
+LabelOf = Callable[[int, bytes], str]
 Content = Mapping[str, Mapping[str, str]]  # type URL -> name -> text
 
 
@@ -65,12 +67,12 @@ class Server:
         self.clients = ClientTable(self.rules, self.cache.union, self.cache.separate_assignments)
 
     def restart(self) -> None:
-        """A new process: it knows what was pushed, and none of its clients. All streams must have ended."""
+        """A new process: it knows what was pushed, and nobody. All streams must have ended."""
         assert not self.streams, "streams outlive no process"
         self._starts += 1
         self._start()
         for pushed in self.pushed.values():
-            *earlier, newest = _read_back([snapshot for snapshot, _ in pushed[-RETAINED_REVISIONS:]])
+            *earlier, newest = read_back([snapshot for snapshot, _ in pushed[-RETAINED_REVISIONS:]])
             self.cache.set(newest, retained=earlier, on_nack=pushed[-1][1])
 
     def push(
@@ -88,15 +90,18 @@ class Server:
         types: Iterable[str] = (),
         on_nack: str = "hold",
         wake: bool = True,
+        label_of: LabelOf = lambda revision, _: str(revision),
     ) -> Snapshot:
-        """Publish a snapshot of resources; a type keeps its version_info while its content is unchanged."""
+        """Publish a snapshot of resources; a type keeps its version_info while its content is unchanged.
+
+        ``label_of``: of types that change with a push that says no label.
+        """
         resources = list(resources)
         before = self.cache.get(group)
         revision = before.revision + 1 if before is not None else 1
-        label = label or str(revision)
         urls = {*types, *(r.type_url for r in resources), *(before.sets if before is not None else ())}
-        draft = build_snapshot(group, revision, resources, dict.fromkeys(urls, label))
-        versions = dict.fromkeys(urls, label)
+        draft = build_snapshot(group, revision, resources, dict.fromkeys(urls, ""))
+        versions = {url: label or label_of(revision, draft.get(url).digest) for url in urls}
         for url in urls:
             old = before.sets.get(url) if before is not None else None
             if old is not None and old.digest == draft.get(url).digest:
@@ -166,16 +171,6 @@ def _with(pushed: Resource, suffix: str) -> Resource:
     return replace(pushed, body=body, version=content_version(body))
 
 
-def _read_back(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """The same snapshots as a store gives them back: no set is the very object it was."""
-    found: list[Snapshot] = []
-    for each in snapshots:
-        versions = {url: resources.version_info for url, resources in each.sets.items()}
-        before = found[-1] if found else None
-        found.append(build_snapshot(each.group, each.revision, each.resources(), versions, before))
-    return found
-
-
 Response = wire_pb2.DiscoveryResponse | wire_pb2.DeltaDiscoveryResponse
 
 
@@ -229,7 +224,8 @@ class Client:
         """The stream ends; what was not read is lost."""
         if self in self.server.streams:
             self.server.streams.remove(self)
-        self.stream.close()
+        if self.stream.close():
+            self._wake_others()
         self.inbox.clear()
 
     def reconnect(self, urls: Iterable[str] = ()) -> None:
@@ -432,10 +428,14 @@ class Client:
                 self.inbox.append((event, message))
         for event in events:
             if isinstance(event, Moved):
-                for other in self.server.streams:
-                    if other is not self and other.stream.client_key == self.stream.client_key:
-                        other.wake()
+                self._wake_others()
         return events
+
+    def _wake_others(self) -> None:
+        """The shell's wake-up of the client's other streams."""
+        for other in list(self.server.streams):
+            if other is not self and other.stream.client_key == self.stream.client_key:
+                other.wake()
 
     def _check(self, send: Send, message: Response) -> None:
         held = self.types.setdefault(message.type_url, Held())

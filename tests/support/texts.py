@@ -35,6 +35,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tests.support.sansio import Content, Server, make_resource
+from xds.model.label import default_label
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
 from xds.model.snapshot import Snapshot
@@ -137,7 +138,9 @@ def push(
 ) -> Snapshot:
     """Publish texts, with the references that the codec would find in them."""
     resources = resources_of(content, source, ttls)
-    return server.push_resources(resources, group, label, types=content, on_nack=on_nack, wake=wake)
+    return server.push_resources(
+        resources, group, label, types=content, on_nack=on_nack, wake=wake, label_of=default_label
+    )
 
 
 def site(

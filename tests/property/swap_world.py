@@ -1,0 +1,240 @@
+"""A server and its Envoys, whose requests and responses arrive when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from tests.support.envoy_link import Link, texts_of
+from tests.support.personas import DRAINED_S, EnvoyLike, assert_in_step, push, spend
+from tests.support.sansio import Server
+from tests.support.texts import BAD, MALFORMED, TARGET, Site, parse
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
+from xds.protocol.cache import RETAINED_REVISIONS
+from xds.protocol.draft import Variant
+from xds.protocol.events import Nacked, Send
+
+Made = Callable[[bool, bool], Site]  # guarded or not, with trouble or without
+FEATURES = ("cuts", "restarts", "refusals", "groups", "overlays", "twins", "delays")
+ZONE = "za"
+DELAYED_S = 8.0  # at most, while something is on its way
+UNPROMPTED_S = 6.0  # longer waits are of people who read what comes
+CAUGHT_UP_S = 40.0  # whatever was in the way
+BEHIND = RETAINED_REVISIONS - 2  # pushes that a client may have missed
+
+
+class World:
+    """What was pushed, who is connected, and what was refused."""
+
+    def __init__(self, variant: Variant, split: bool, features: frozenset[str], first: Made) -> None:
+        self.split = split
+        self.features = features
+        self.server = Server()
+        self.guarded = False
+        self.overlaid = ""
+        self.pushed: dict[str, Site] = {}
+        self.delayed_s = 0.0
+        self.behind = 0
+        self.untold: set[Link] = set()  # those that do not know of the last push
+        self.clients: list[EnvoyLike] = []
+        self._publish(first(False, False), True, "default")
+        peers = ("one", "two") if "twins" in features else ("one",)
+        self.clients = [EnvoyLike(self.server, variant, split=split, zone=ZONE, peer=peer) for peer in peers]
+        self.watches = [Watch() for _ in self.clients]
+        self.slow = "delays" in features
+        for client in self.clients:
+            client.must_listen = {TARGET}
+            client.start()
+            client.be_slow(self.slow)
+
+    # -- what happens -------------------------------------------------------------------------------------------
+
+    def push(self, made: Made, told: bool = True, group: str = "default") -> None:
+        """A whole site."""
+        self._catch_up(1)
+        content = made(self.guarded, "refusals" in self.features)
+        self._publish(content, told or not self.slow, group if "groups" in self.features else "default")
+
+    def _publish(self, content: Site, told: bool, group: str) -> None:
+        self.behind += 1
+        self.pushed[group] = apart(content) if self.split else content
+        push(self.server, self.pushed[group], group, source="api" if self.split else "ads", wake=told)
+        self.untold = set() if told else {link for client in self.clients for link in client.links}
+
+    def _catch_up(self, pushes: int) -> None:
+        """Nobody is further behind than the server remembers."""
+        if self.behind + pushes > BEHIND:
+            self.wait(CAUGHT_UP_S)
+
+    def guard(self) -> None:
+        """From the next push on there is a path that only listeners with a filter should have."""
+        if "groups" not in self.features:  # a move to a group without would lose the filter first
+            self.guarded = True
+
+    def drop(self) -> None:
+        """The group of the node's own is gone, if there was one."""
+        if self.pushed.pop("node", None) is not None:
+            self.server.drop("node")
+
+    def lay_over(self, names: str) -> None:
+        """Assignments get a suffix."""
+        self.overlaid = names if "overlays" in self.features else ""
+        self.server.lay_over({ZONE: dict.fromkeys(self.overlaid, "+")} if self.overlaid else {})
+
+    def move(self, choice: int) -> None:
+        """One of the things happens that are about to."""
+        moves: list[Callable[[], object]] = []
+        for client in self.clients:
+            for link in client.links:
+                if link.outbox:
+                    moves.append(link.deliver)
+                if link.inbox:
+                    moves.append(partial(client.step, link))
+                if link in self.untold and link.is_up:
+                    moves.append(partial(self._tell, link))
+        if moves:
+            moves[choice % len(moves)]()
+
+    def wait(self, seconds: float) -> None:
+        """Time passes."""
+        if seconds > UNPROMPTED_S or self.delayed_s + seconds > DELAYED_S:
+            self.flush()
+        if seconds > UNPROMPTED_S or not self.slow:
+            self._be_slow(False)
+            spend(seconds, *self.clients)
+            self._be_slow(self.slow)
+            self.behind = self.behind if seconds < CAUGHT_UP_S else 0
+            return
+        self.delayed_s += seconds
+        self.server.elapse(seconds)
+        for client in self.clients:
+            client.tick()
+
+    def flush(self) -> None:
+        """Everything arrives and is read."""
+        self.server.wake()
+        self.untold.clear()
+        self._be_slow(False)
+        for _ in range(3):
+            for client in self.clients:
+                client.run()
+        self._be_slow(self.slow)
+        self.delayed_s = 0.0
+
+    def cut(self, missed: Sequence[Made], restart: bool, seconds: float, backwards: bool) -> None:
+        """Streams end, and come back."""
+        restart = restart and "restarts" in self.features
+        if not restart and "cuts" not in self.features:
+            return
+        self._catch_up(len(missed))
+        gone = self.clients if restart else self.clients[:1]
+        for client in gone:
+            client.disconnect()
+        for made in missed:
+            self._publish(made(self.guarded, "refusals" in self.features), False, "default")
+        self.wait(seconds)
+        if restart:
+            self.server.restart()
+            self.lay_over(self.overlaid)
+            for watch in self.watches:
+                watch.forget()
+        for client in gone:
+            client.reconnect(lambda links: list(reversed(links)) if backwards else links)
+
+    def _tell(self, link: Link) -> None:
+        self.untold.discard(link)
+        link.wake()
+
+    def _be_slow(self, slow: bool) -> None:
+        for client in self.clients:
+            client.be_slow(slow)
+
+    # -- what must hold ---------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Nothing was lost, opened or said again."""
+        for client, watch in zip(self.clients, self.watches, strict=True):
+            assert not client.lost, client.lost
+            assert not client.exposures, client.exposures
+            watch.look(client, self._current())
+
+    def finish(self, last: Made) -> None:
+        """All that was refused is repaired, all waits end: everybody has what was pushed last."""
+        self.slow = False
+        self.flush()
+        self.check()
+        for group in list(self.pushed):
+            self._publish(last(self.guarded, False), True, group)
+        spend(DRAINED_S, *self.clients)
+        self.check()
+        for client in self.clients:
+            assert_in_step(client, self._expected())
+
+    def _current(self) -> Site:
+        return self.pushed.get("node") or self.pushed["default"]
+
+    def _expected(self) -> Site:
+        content = self._current()
+        overlaid = "" if "node" in self.pushed else self.overlaid
+        laid = {name: text + "+" if name in overlaid else text for name, text in content[ENDPOINT].items()}
+        return {**content, ENDPOINT: laid}
+
+
+def apart(content: Site) -> Site:
+    """No two clusters share an assignment: off ADS, nobody can tell which of them its streams are for."""
+    named = {name: text.partition("eds:")[2] for name, text in content[CLUSTER].items() if text.startswith("eds:")}
+    clusters = {name: f"eds:{each}{name}" for name, each in named.items()}
+    assignments = {f"{each}{name}": content[ENDPOINT][each] for name, each in named.items()}
+    return {
+        **content,
+        CLUSTER: {**content[CLUSTER], **clusters},
+        ENDPOINT: {**content[ENDPOINT], **assignments},
+    }
+
+
+Texts = frozenset[tuple[str, str]]
+
+
+class Watch:
+    """What a client refused, and whether it is sent again."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Link, int] = {}  # how many of its events were looked at
+        self._sent: dict[tuple[Link, str], tuple[str, dict[str, str]]] = {}  # by link and nonce
+        self.forget()
+
+    def forget(self) -> None:
+        """The server forgot, too."""
+        self._guilty: set[tuple[str, str, str]] = set()  # type, name, text
+        self._whole: dict[tuple[str, Texts], dict[str, str]] = {}  # responses, to what was pushed then
+
+    def look(self, client: EnvoyLike, pushed: Site) -> None:
+        """Look at what happened since the last look."""
+        # Content that was pushed differently since is worth another try.
+        self._guilty = {each for each in self._guilty if pushed.get(each[0], {}).get(each[1]) == each[2]}
+        self._whole = {key: then for key, then in self._whole.items() if pushed.get(key[0]) == then}
+        for link in client.links:
+            for event in link.events[self._seen.get(link, 0) :]:
+                if isinstance(event, Send) and not event.response.heartbeat:
+                    self._judge(link, event)
+                elif isinstance(event, Nacked):
+                    self._blame(link, event, pushed)
+            self._seen[link] = len(link.events)
+            # What is asked for anew is answered, whatever was refused (rule 53).
+            self._guilty = {each for each in self._guilty if each[:2] not in link.asked}
+            link.asked.clear()
+
+    def _judge(self, link: Link, send: Send) -> None:
+        url, texts = send.type_url, texts_of(link.parse(send.body))
+        self._sent[link, send.nonce] = url, texts
+        again = [n for n, text in texts.items() if (url, n, text) in self._guilty and (url, n) not in link.asked]
+        assert not again, f"refused content of {url} is sent again: {again}"
+        assert (url, frozenset(texts.items())) not in self._whole, f"a refused response is sent again: {texts}"
+
+    def _blame(self, link: Link, event: Nacked, pushed: Site) -> None:
+        url, texts = self._sent.get((link, event.nonce), ("", {}))
+        bad = [name for name, text in texts.items() if {BAD, MALFORMED} & parse(text).flags]
+        named = [name for name in bad if f" {name}: wrong" in event.error.message]
+        self._guilty.update((url, name, texts[name]) for name in (bad if len(texts) == 1 else named))
+        if bad and url in (CLUSTER, LISTENER):
+            self._whole[url, frozenset(texts.items())] = dict(pushed.get(url, {}))

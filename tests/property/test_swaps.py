@@ -1,0 +1,219 @@
+"""Random swaps with clients that lose requests as Envoys do, on ADS and on streams of their own, in both variants.
+
+A world pushes whole sites, in groups and with overlays; what is said is delayed and interleaved; streams are cut and
+the server starts anew. No request may be lost on the way, nothing that was refused is sent again, and when all is quiet
+every client uses what was pushed last and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import strategies as st
+
+from tests.property.swap_world import FEATURES, World
+from tests.support.examples import examples
+from tests.support.texts import ADMIN, TARGET, Site
+from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
+from xds.protocol.draft import Variant
+
+NAMES = "abc"
+MODES = ("inline", "r1", "r2")
+# What a push may have that a client refuses.
+TROUBLES = ("", "", "", "cluster", "leading", "assignment", "malformed", "listener")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A site, in few words that shrink well."""
+
+    r1: str = "a"
+    r2: str = "a"
+    inline: str = "a"
+    svc: str = "r1"
+    web: str = ""
+    texts: tuple[str, ...] = ("@1", "@1", "@1")
+    whole: str = ""
+    load: str = "1"
+    extra: str = ""
+    trouble: str = ""
+
+    def site(self, guarded: bool, troubled: bool) -> Site:
+        """The texts.
+
+        ``guarded``: route configurations open a path that listeners have a filter for. ``troubled``: with what is
+        refused, if there is any.
+        """
+        routes = {"r1": " ".join(self.r1), "r2": " ".join(self.r2)}
+        modes = {TARGET: self.svc, "web": self.web}
+        listeners = {name: self._listener(mode, guarded) for name, mode in modes.items() if mode}
+        clusters = {name: self._cluster(name) for name in self._used()}
+        content: Site = {
+            CLUSTER: clusters,
+            ENDPOINT: dict.fromkeys(("a", "b", "c", "d", "x", "y"), self.load),
+            LISTENER: listeners,
+            ROUTE: {
+                name: f"{text} {ADMIN}" if guarded else text for name, text in routes.items() if name in modes.values()
+            },
+            SECRET: {"s": "@1"},
+            EXTENSION_CONFIG: {"f": "@1"},
+        }
+        if troubled:
+            self._spoil(content)
+        return content
+
+    def _listener(self, mode: str, guarded: bool) -> str:
+        routes = " ".join(f"to:{name}" for name in self.inline) if mode == "inline" else mode
+        return f"{routes} {self.extra}{' authz' if guarded else ''}".strip()
+
+    def _used(self) -> Iterable[str]:
+        used = set().union(
+            *({"inline": self.inline, "r1": self.r1, "r2": self.r2}.get(m, "") for m in (self.svc, self.web))
+        )
+        return sorted(used | set(self.whole) if "d" in used else used)
+
+    def _cluster(self, name: str) -> str:
+        if name != "d":
+            return self.texts[NAMES.index(name)]
+        return f"of:{','.join(self.whole)}" if self.whole else "@1"
+
+    def _spoil(self, content: Site) -> None:
+        if self.trouble in ("cluster", "malformed"):
+            content[CLUSTER]["z"] = "bad" if self.trouble == "cluster" else "malformed"
+        elif self.trouble == "leading":
+            content[CLUSTER]["z"] = "bad"
+            content[ENDPOINT]["z"] = "1"
+            for name in content[ROUTE]:
+                content[ROUTE][name] += " z"
+        elif self.trouble == "assignment":
+            content[ENDPOINT][min(self._used())] = "bad"
+        elif self.trouble == "listener":
+            content[LISTENER]["z"] = "to:a bad"
+
+
+_led_to = st.sampled_from(("a", "b", "c", "ab", "bc", "ac", "d", "ad"))
+_text = st.sampled_from(("@1", "@2", "eds:x", "eds:y", "static", "hc:2", "hc:8", "sds:s"))
+# Sites of few names, so that the same ones come and go.
+plans = st.builds(
+    Plan,
+    r1=_led_to,
+    r2=_led_to,
+    inline=_led_to,
+    svc=st.sampled_from(MODES),
+    web=st.sampled_from(("", *MODES)),
+    texts=st.tuples(_text, _text, _text),
+    whole=st.sampled_from(("", "a", "b", "ab")),
+    load=st.sampled_from("12"),
+    extra=st.sampled_from(("", "", "ecds:f", "sds:s", "lua")),
+    trouble=st.sampled_from(TROUBLES),
+)
+
+
+@dataclass(frozen=True)
+class Push:
+    """``told``: the streams know of it at once."""
+
+    plan: Plan
+    told: bool = True
+    group: str = "default"
+
+    def __call__(self, world: World) -> None:
+        world.push(self.plan.site, self.told, self.group)
+
+
+@dataclass(frozen=True)
+class Go:
+    """Requests arrive, responses are read, streams are told, one after the other, in this order."""
+
+    choices: tuple[int, ...]
+
+    def __call__(self, world: World) -> None:
+        for choice in self.choices:
+            world.move(choice)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Time passes: little, while all is on its way; or more, and everybody reads."""
+
+    seconds: float
+
+    def __call__(self, world: World) -> None:
+        world.wait(self.seconds)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """All streams end, of one client or because the server does; a push or two are missed; they come back."""
+
+    restart: bool = False
+    missed: tuple[Plan, ...] = ()
+    seconds: float = 0
+    backwards: bool = False
+
+    def __call__(self, world: World) -> None:
+        world.cut([plan.site for plan in self.missed], self.restart, self.seconds, self.backwards)
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The group of the node's own is deleted."""
+
+    def __call__(self, world: World) -> None:
+        world.drop()
+
+
+@dataclass(frozen=True)
+class LayOver:
+    """Assignments get a suffix in the client's zone; none: they have it no more."""
+
+    names: str = ""
+
+    def __call__(self, world: World) -> None:
+        world.lay_over(self.names)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """From the next push on, route configurations open a path that listeners have a filter for."""
+
+    def __call__(self, world: World) -> None:
+        world.guard()
+
+
+Action = Callable[[World], None]
+# Each asks the world whether it has the feature.
+actions: st.SearchStrategy[Action] = st.one_of(
+    st.builds(Push, plans, st.booleans(), st.sampled_from(("default", "node"))),
+    st.builds(Go, st.lists(st.integers(0, 7), min_size=1, max_size=12).map(tuple)),
+    st.builds(Wait, st.sampled_from((1.0, 3.0, 6.0, 16.0, 40.0, 620.0))),
+    st.builds(Cut, st.booleans(), st.lists(plans, max_size=2).map(tuple), st.sampled_from((0.0, 2.0)), st.booleans()),
+    st.builds(LayOver, st.sampled_from(("", "a", "abxy"))),
+    st.sampled_from((Drop(), Guard())),
+)
+
+
+# Many at once find more; few are what a failure shrinks to.
+HAPPENINGS = st.one_of(st.lists(actions, max_size=6), st.lists(actions, min_size=8, max_size=20))
+
+
+@pytest.mark.hypothesis
+@pytest.mark.timeout(3600)  # a failure is shrunk to its shortest form first
+@pytest.mark.xfail(strict=True, reason="B1")
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
+def test_no_swap_loses_requests(variant: Variant, split: bool) -> None:
+    # While a failure is expected, it is not shrunk.
+    @examples(100, in_soak=1250, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    @given(features=st.frozensets(st.sampled_from(FEATURES)), first=plans, happenings=HAPPENINGS, last=plans)
+    def run(features: frozenset[str], first: Plan, happenings: list[Action], last: Plan) -> None:
+        world = World(variant, split, features, first.site)
+        for action in happenings:
+            action(world)
+            world.check()
+        world.finish(last.site)
+
+    run()
