@@ -278,6 +278,44 @@ def test_trap_7_a_refusal_that_names_nobody_is_narrowed_down(server: Server, var
 
 
 @pytest.mark.xfail(strict=True, reason="trap 7")
+@delta_only
+def test_trap_7_what_was_taken_of_a_refused_response_is_removed_though_nobody_tells(
+    server: Server, variant: Variant
+) -> None:
+    """ "delta initial_resource_versions lists NOTHING of the NACKed response, not even good1 that is active, though EDS
+    good1 is subscribed" (real_clients 0.4)."""
+    client = live(server, variant, site("a"))
+    push(server, joined(site("a"), {CLUSTER: {"good": "@1", "x": "bad"}, ENDPOINT: {"good": "1"}}))
+    spend(1, client)
+    assert set(client.active) == {"a", "good"}
+    client.disconnect()
+    push(server, site("a"))
+    client.reconnect()
+    spend(DRAINED_S, client)
+    assert set(client.active) == {"a"}
+
+
+@delta_only
+def test_trap_7_what_was_dropped_with_a_refused_response_is_sent_though_the_client_lists_it(
+    server: Server, variant: Variant
+) -> None:
+    """A Delta Envoy drops the removed names of a response that it refuses, and goes on listing their versions: "the
+    response is applied" comes first, its book-keeping after it (``handleGoodResponse``)."""
+    client = live(server, variant, joined(site("a"), {CLUSTER: {"b": "@1"}, ENDPOINT: {"b": "1"}}))
+    push(server, site("a"))
+    while server.now < REMOVED_S:  # until b is gone, a refused cluster keeps coming anew
+        push(server, joined(site("a"), {CLUSTER: {"x": f"bad @{server.now}"}}))
+        spend(1, client)
+    assert set(client.active) == {"a"}
+    client.disconnect()
+    push(server, joined(site("b"), {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}}))
+    client.reconnect()
+    spend(DRAINED_S, client)
+    assert not client.lost
+    assert set(client.active) == {"a", "b"}
+
+
+@pytest.mark.xfail(strict=True, reason="trap 7")
 @sotw_only
 def test_trap_7_an_error_of_an_earlier_response_is_not_of_the_repaired_one(server: Server, variant: Variant) -> None:
     """Envoy keeps ``error_detail`` in the request that it will send: while CDS is paused, a refused response and a
