@@ -29,10 +29,7 @@ class World:
 
     def __init__(self, variant: Variant, split: bool, features: frozenset[str], first: Made) -> None:
         self.split = split
-        # Of a response that it refused in part, a Delta Envoy tells a new stream nothing: neither what it has taken of
-        # it nor what it has dropped. What comes of that is in ``tests/spec/test_swap_traps``.
-        is_blind = variant is Variant.DELTA and "refusals" in features
-        self.features = features - {"cuts", "restarts"} if is_blind else features
+        self.features = _fair(features, variant)
         self.server = Server()
         self.guarded = False
         self.overlaid = ""
@@ -42,10 +39,10 @@ class World:
         self.untold: set[Link] = set()  # those that do not know of the last push
         self.clients: list[EnvoyLike] = []
         self._publish(first(False, False), True, "default")
-        peers = ("one", "two") if "twins" in features else ("one",)
+        peers = ("one", "two") if "twins" in self.features else ("one",)
         self.clients = [EnvoyLike(self.server, variant, split=split, zone=ZONE, peer=peer) for peer in peers]
         self.watches = [Watch() for _ in self.clients]
-        self.slow = "delays" in features
+        self.slow = "delays" in self.features
         for client in self.clients:
             client.must_listen = {TARGET}
             client.start()
@@ -76,8 +73,8 @@ class World:
             self.guarded = True
 
     def drop(self) -> None:
-        """The group of the node's own is gone, if there was one."""
-        if self.pushed.pop("node", None) is not None:
+        """The group of the node's own is gone, if there was one: with all its history, so that no stream ends now."""
+        if not self.features & {"cuts", "restarts"} and self.pushed.pop("node", None) is not None:
             self.server.drop("node")
 
     def lay_over(self, names: str) -> None:
@@ -183,6 +180,18 @@ class World:
         overlaid = "" if "node" in self.pushed else self.overlaid
         laid = {name: text + "+" if name in overlaid else text for name, text in content[ENDPOINT].items()}
         return {**content, ENDPOINT: laid}
+
+
+def _fair(features: frozenset[str], variant: Variant) -> frozenset[str]:
+    """Without what a server cannot know.
+
+    Of a response that it refused in part, a Delta Envoy tells a new stream nothing: neither what it has taken of it nor
+    what it has dropped (``tests/spec/test_swap_traps`` has what comes of that). A new process does not know which group
+    a node comes from.
+    """
+    if "refusals" in features and variant is Variant.DELTA:
+        features -= {"cuts", "restarts"}
+    return features - {"groups"} if "restarts" in features else features
 
 
 def apart(content: Site) -> Site:

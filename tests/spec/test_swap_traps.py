@@ -156,6 +156,17 @@ def test_trap_4_split_streams_show_no_warmth(server: Server, variant: Variant) -
     assert not client.lost
 
 
+@pytest.mark.xfail(strict=True, reason="trap 4")
+def test_trap_4_an_old_stream_for_an_assignment_says_nothing_of_a_new_cluster(server: Server, variant: Variant) -> None:
+    """Off ADS each cluster has a stream of its own, be it for the same assignment: the one that a cluster before it had
+    ACKed is no sign that the new one has its endpoints."""
+    client = live(server, variant, joined(site("a", text="eds:x"), {ENDPOINT: {"x": "1"}}), split=True)
+    content = joined(site("b", text="eds:x"), {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1", "x": "1"}})
+    push(server, content, source="api")
+    spend(DRAINED_S, client)
+    assert_in_step(client, content)
+
+
 # -- 5: a NACK is not unreadiness --------------------------------------------------------------------------------------
 
 
