@@ -20,6 +20,7 @@ from tests.support.server import NODE
 
 TTL_S, QUICK_TTL_S = 10, 3
 AWAY_S = 1.0
+ENDS_AT_ONCE = {"XDS_SERVER__DRAIN_S": "0"}
 WARM_AFTER_S = 25.0  # until after the TTL, and one more
 
 
@@ -70,7 +71,7 @@ def test_another_cluster_withholds_the_ack(sites: SwapSites) -> None:
 @awaits("B3")
 @pytest.mark.parametrize("kill", [False, True])
 def test_the_server_restarts(sites: SwapSites, kill: bool) -> None:
-    site = sites.open(mortal(TTL_S), Variant.ADS_DELTA)
+    site = sites.open(mortal(TTL_S), Variant.ADS_DELTA, environment=ENDS_AT_ONCE)
     site.settle(TTL_S / 2)
     (site.server.kill if kill else site.server.stop)()
     time.sleep(AWAY_S)
