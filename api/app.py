@@ -21,6 +21,7 @@ from api import (
     holdings,
     load,
     problem,
+    release,
     revisions,
     transactions,
 )
@@ -54,6 +55,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         comparison.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may hold anything
+        release.router,
         fleet.router,
         load.router,
         events.router,

@@ -7,8 +7,10 @@ from typing import Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
+from api.fleet_shapes import LocalityItem
 from api.problem import finding_item
-from api.shapes import FindingItem, LocalityItem, timestamp
+from api.shapes import FindingItem
+from api.timestamps import timestamp
 from xds.control.policies import etag_of
 from xds.control.steering import Outcome, Steering
 from xds.load.assignment import Assignment, Reason, SourceDecision, Target

@@ -57,12 +57,15 @@ _PUSH: Json = {
     "required": ["resources"],
 }
 _NODE: Json = {"type": "object", "description": "A node as Envoy names itself", "properties": {"id": _TEXT}}
+_SECONDS: Json = {"type": ["number", "null"], "minimum": 0, "maximum": 86400}
 _SETTINGS: Json = {
     "type": "object",
     "properties": {
         "selector": _TEXT,
         "priority": {"type": "integer"},
         "on_nack": {"enum": ["", "hold", "proceed"]},
+        "removal_delay_s": _SECONDS,
+        "listener_drain_s": _SECONDS,
     },
     "additionalProperties": False,
 }

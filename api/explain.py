@@ -12,12 +12,12 @@ from typing_extensions import TypedDict
 from api.assignment_shapes import locality_item
 from api.body import Body, parse_one
 from api.content_types import ContentType
+from api.fleet_shapes import LocalityItem
 from api.grants import needs
 from api.problem import RequestError
 from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
-from api.shapes import LocalityItem
 from xds.codec.node import as_object, decode_node
 from xds.control.explain import Asked, Explanation, ResourceAnswer
 from xds.control.tokens import READ
@@ -51,7 +51,7 @@ class CandidateItem(TypedDict):
 
 
 class AnswerItem(TypedDict):
-    """``answer``: served, sent, pending, refused, held, missing, unexpressed, not_subscribed or no_group.
+    """``answer``: served, sent, pending, refused, held, lingering, missing, unexpressed, not_subscribed or no_group.
 
     ``pushed_version`` stands where an assignment of traffic lies over what was pushed.
     """

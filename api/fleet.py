@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse, Response
 
 from api.answers import answer_yaml
 from api.content_types import accepts_yaml
+from api.fleet_shapes import DisconnectedItem, NackPage, NodeItem, NodePage, nack_item, node_item
 from api.load_shapes import report_stream_item
 from api.paging import Paging
 from api.problem import RequestError
@@ -24,7 +25,6 @@ from api.routing import api_router
 from api.scope import Segment
 from api.selection import Selector
 from api.services import Here, Services
-from api.shapes import DisconnectedItem, NackPage, NodeItem, NodePage, nack_item, node_item
 from xds.control.bootstrap import BootstrapOptions, ClientTls, Mode, bootstrap
 from xds.filter.errors import EvaluationError, FilterSyntaxError
 from xds.filter.filter import compile_filter

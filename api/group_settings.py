@@ -34,9 +34,10 @@ async def put_group(
     dry_run: Annotated[bool, Query(description="Check the settings, change nothing")] = False,
     allow_empty: Annotated[bool, Query(description="The group may take nodes although it is empty")] = False,
 ) -> Response:
-    """Create a group, or change its settings: ``{"selector"?, "priority"?, "on_nack"?}``; what is left out is reset.
+    """Create a group, or change its settings; what is left out is reset.
 
-    They make no revision. A group without a snapshot takes no nodes. 422 with the column for a selector that is none.
+    ``{"selector"?, "priority"?, "on_nack"?, "removal_delay_s"?, "listener_drain_s"?}``. They make no revision. A group
+    without a snapshot takes no nodes. 422 with the column for a selector that is none.
     """
     settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
     await here.publisher.configure(group, settings, dry_run=dry_run, allow_empty=allow_empty)
@@ -55,6 +56,8 @@ def item_of(here: Services, group: str, settings: GroupSettings | None = None, n
         "selector": shown.selector,
         "priority": shown.priority,
         "on_nack": shown.on_nack,
+        "removal_delay_s": shown.removal_delay_s,
+        "listener_drain_s": shown.listener_drain_s,
         "selector_failures": table.failures(group),
     }
     return group_item(group, content, len(here.fleet.connected(group)) if nodes is None else nodes, own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, NotRequired
@@ -18,9 +18,11 @@ from api.paging import Page, Paging
 from api.routing import api_router
 from api.scope import Segment
 from api.services import Here, Services
+from api.timestamps import timestamp
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
 from xds.fleet.holding import Holding
+from xds.fleet.ordering import lingering_until
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, type_url_of
@@ -28,6 +30,7 @@ from xds.model.snapshot import ResourceSet
 
 Json = dict[str, Any]
 Render = Callable[[Resource], Json]
+Ends = Mapping[str, Mapping[str, float | None]]  # of what lingers, by type URL and name
 Chosen = tuple[Holding, ResourceSet | None]
 
 router = api_router("fleet")
@@ -48,7 +51,8 @@ class Side(StrEnum):
 class HeldItem(TypedDict):
     """``state`` is ``synced`` and so on of the type, or ``missing`` for a name asked for that does not exist.
 
-    ``pushed_version`` stands where an assignment of traffic lies over what was pushed.
+    ``pushed_version`` stands where an assignment of traffic lies over what was pushed. ``lingers`` is true for what a
+    push removed and the node keeps for a while, until ``until``: null while its time has not begun.
     """
 
     type: str
@@ -58,6 +62,8 @@ class HeldItem(TypedDict):
     version: str
     version_info: str
     pushed_version: NotRequired[str]
+    lingers: NotRequired[bool]
+    until: NotRequired[str | None]
     resource: NotRequired[Json]
 
 
@@ -88,11 +94,12 @@ async def list_held(
         if not type or type_url_of(type) in {held.type_url, type_url_of(held.type)}
     ]
     render = (render_resource if secrets else _redacted) if contents else None
+    lingering = lingering_until(here.fleet.clients(id)) if side is not Side.SERVED else {}
     size = sum(len(found) for _, found in chosen if found is not None) * _SIZE_GUESS_BYTES
-    return await answer_json(request, await off_loop(size, lambda: _page(paging, chosen, name, render)))
+    return await answer_json(request, await off_loop(size, lambda: _page(paging, chosen, name, render, lingering)))
 
 
-def _page(paging: Page, chosen: list[Chosen], glob: str, render: Render | None) -> Json:
+def _page(paging: Page, chosen: list[Chosen], glob: str, render: Render | None, lingering: Ends) -> Json:
     found = {
         f"{held.type} {name}": (held, resources, name)
         for held, resources in chosen
@@ -100,7 +107,7 @@ def _page(paging: Page, chosen: list[Chosen], glob: str, render: Render | None) 
         if not glob or fnmatchcase(name, glob)
     }
     keys = (key for key in sorted(found) if key > paging.after)
-    return paging.of(keys, lambda key: key, lambda key: _item(*found[key], render))
+    return paging.of(keys, lambda key: key, lambda key: _item(*found[key], render, lingering))
 
 
 def _chosen(here: Services, held: Holding, side: Side, node_id: str) -> ResourceSet | None:
@@ -120,7 +127,7 @@ def _names(held: Holding, chosen: ResourceSet | None) -> Iterator[str]:
         yield from sorted(held.interest.names)
 
 
-def _item(held: Holding, chosen: ResourceSet | None, name: str, render: Render | None) -> HeldItem:
+def _item(held: Holding, chosen: ResourceSet | None, name: str, render: Render | None, lingering: Ends) -> HeldItem:
     resource = _resource(chosen, name)
     item: HeldItem = {
         "type": alias_of(held.type_url),
@@ -132,6 +139,10 @@ def _item(held: Holding, chosen: ResourceSet | None, name: str, render: Render |
     }
     if chosen is not None and name in chosen.overlaid:
         item["pushed_version"] = chosen.overlaid[name]
+    ends = lingering.get(held.type_url, {})
+    if resource is not None and name in ends:
+        until = ends[name]
+        item["lingers"], item["until"] = True, timestamp(until) if until is not None else None
     if render is not None and resource is not None:
         item["resource"] = render(resource)
     return item

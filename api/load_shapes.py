@@ -7,7 +7,8 @@ from typing import NotRequired, cast
 
 from typing_extensions import TypedDict
 
-from api.shapes import LocalityItem, StreamItem, timestamp
+from api.fleet_shapes import LocalityItem, StreamItem
+from api.timestamps import timestamp
 from xds.control.load_view import ReportStream
 from xds.load.figures import ClusterFigures, Figures, Point, Row, Series
 from xds.model.load_report import Metric

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, cast
@@ -41,13 +41,18 @@ class ApiOptions:
     http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
 
 
+async def _nobody(node_ids: Collection[str]) -> None:
+    """No stream is there."""
+
+
 @dataclass(slots=True)
 class Services:
     """The application's collaborators.
 
     ``metrics`` renders the Prometheus text, in a thread; ``phase`` says where the server is. ``limit_hits`` counts
     requests beyond a limit by the name of its setting. ``disconnect`` ends the streams of a node and says how many
-    there were. ``load`` is what clients report, ``assignments`` is what is made of it.
+    there were; ``let_go`` ends what lingers for some nodes. ``load`` is what clients report, ``assignments`` is what is
+    made of it.
     """
 
     publisher: Publisher
@@ -58,6 +63,7 @@ class Services:
     options: ApiOptions = field(default_factory=ApiOptions)
     limit_hits: Counter[str] = field(default_factory=Counter)
     disconnect: Callable[[str], int] = lambda node_id: 0
+    let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
     load: LoadView = field(default_factory=lambda: BookView(LoadBook()))
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from api.fleet_shapes import HeldBackItem, NackItem, held_item, nack_item
+from api.timestamps import timestamp
 from xds.control.content import Content, type_label
 from xds.control.publisher import PushResult
 from xds.control.rollout import Rollout
-from xds.control.translation import Unexpressed
 from xds.control.waiting import verdict
 from xds.fleet.event_log import FleetEvent
-from xds.fleet.state import Convergence, NackRecord, NodeState, StreamState, Sync, TypeState
+from xds.fleet.state import Convergence, Held, Sync
 from xds.model.snapshot import Change
 from xds.store.base import Meta, RevisionInfo
 
 Json = dict[str, Any]
-
-WILDCARD = "*"
 
 
 class ChangeItem(TypedDict):
     added: list[str]
     changed: list[str]
     removed: list[str]
+
+
+class NodeHeldItem(HeldBackItem):
+    """What is held back from a pending node."""
+
+    node: str
 
 
 class ProgressItem(TypedDict):
@@ -38,6 +42,7 @@ class ProgressItem(TypedDict):
     nacked: int
     pending_nodes: list[str]
     nacks: list[NackItem]
+    held: list[NodeHeldItem]
 
 
 class FindingItem(TypedDict):
@@ -73,6 +78,7 @@ class RolloutItem(TypedDict):
     types: dict[str, TypeRolloutItem]
     pending_nodes: list[str]
     nacks: list[NackItem]
+    held: list[NodeHeldItem]
 
 
 class PushAnswer(TypedDict):
@@ -94,14 +100,18 @@ class TransactionAnswer(TypedDict):
 
 
 class GroupSettingsItem(TypedDict):
-    """``on_nack`` is empty where the server's setting holds.
+    """``on_nack`` is empty where the server's setting holds, and so are the times: null.
 
+    ``removal_delay_s`` is how long removed content stays for clients, ``listener_drain_s`` how long besides where a
+    listener changed; a change of them holds for what has no end yet.
     ``selector_failures`` counts the nodes for which the selector could not be answered.
     """
 
     selector: str
     priority: int
     on_nack: str
+    removal_delay_s: float | None
+    listener_drain_s: float | None
     selector_failures: int
 
 
@@ -152,99 +162,6 @@ class SnapshotItem(TypedDict):
     resources: list[dict[str, Any]]
 
 
-class LocalityItem(TypedDict):
-    region: str
-    zone: str
-    sub_zone: str
-
-
-class UnexpressedItem(TypedDict):
-    name: str
-    problem: str
-
-
-class TypeItem(TypedDict):
-    """``subscribed`` lists names, ``*`` for everything; ``subscribed_total`` counts when the list is cut off.
-
-    ``unexpressed`` lists what the node asks for and is not sent: the API that it speaks (v2) cannot express it.
-    """
-
-    type_url: str
-    state: str
-    version_sent: str
-    version_acked: str
-    revision: int | None
-    subscribed: list[str]
-    subscribed_total: int
-    missing: list[str]
-    error: NotRequired[str]
-    unexpressed: NotRequired[list[UnexpressedItem]]
-    since: str
-
-
-class ReportsItem(TypedDict):
-    """What came on a load report stream: how often, when last, what could not be, what a bound kept out."""
-
-    reports: int
-    reported: str | None
-    refused: int
-    left_out: int
-
-
-class StreamItem(TypedDict):
-    """``api`` is ``v2`` on the old transport, else ``v3``. A stream of load reports has ``load``, and no types."""
-
-    id: int
-    peer: str
-    service: str
-    variant: str
-    api: str
-    opened: str
-    types: dict[str, TypeItem]
-    load: NotRequired[ReportsItem]
-
-
-class NodeItem(TypedDict):
-    id: str
-    cluster: str
-    locality: LocalityItem
-    group: str
-    user_agent: str
-    connected: bool
-    first_seen: str
-    last_seen: str
-    streams: list[StreamItem]
-    types: dict[str, TypeItem]
-
-
-class DisconnectedItem(TypedDict):
-    """``streams`` is how many were ended; the client may come back at once."""
-
-    node: str
-    streams: int
-
-
-class NackItem(TypedDict):
-    """``code`` is a gRPC status number, ``message`` the client's own words, ``resources`` how many were refused."""
-
-    id: int
-    node: str
-    group: str
-    type: str
-    type_url: str
-    version: str
-    nonce: str
-    code: int
-    message: str
-    names: list[str]
-    resources: int
-    count: int
-    state: str
-    first: str
-    last: str
-    resolved: str | None
-
-
 class EventItem(TypedDict):
     """``action`` says what happened; ``details`` holds what only some actions have."""
 
@@ -272,16 +189,6 @@ class RevisionPage(TypedDict):
 
 class ResourcePage(TypedDict):
     items: list[ResourceItem]
-    next_page_token: NotRequired[str]
-
-
-class NodePage(TypedDict):
-    items: list[NodeItem]
-    next_page_token: NotRequired[str]
-
-
-class NackPage(TypedDict):
-    items: list[NackItem]
     next_page_token: NotRequired[str]
 
 
@@ -320,7 +227,12 @@ def progress_item(found: Convergence) -> ProgressItem:
         "nacked": found.nacked,
         "pending_nodes": list(found.pending_nodes),
         "nacks": [nack_item(record) for record in found.nacks],
+        "held": held_items(found.held),
     }
+
+
+def held_items(found: Sequence[tuple[str, Held]]) -> list[NodeHeldItem]:
+    return [{"node": node, **held_item(held)} for node, held in found]
 
 
 def rollout_item(found: Rollout) -> RolloutItem:
@@ -333,6 +245,7 @@ def rollout_item(found: Rollout) -> RolloutItem:
         "types": {alias: _type_rollout(states) for alias, states in sorted(found.types.items())},
         "pending_nodes": list(found.pending_nodes),
         "nacks": [nack_item(record) for record in found.nacks],
+        "held": held_items(found.held),
     }
 
 
@@ -371,49 +284,6 @@ def revision_item(info: RevisionInfo) -> RevisionItem:
     }
 
 
-def node_item(
-    node: NodeState, unexpressed: Mapping[str, Sequence[Unexpressed]], reporting: Sequence[StreamItem] = ()
-) -> NodeItem:
-    """``unexpressed`` by type alias, as the publisher finds it; ``reporting`` are its streams of load reports."""
-    locality = node.locality
-    types = _types(node.types)
-    for alias, found in unexpressed.items():
-        types[alias]["unexpressed"] = [{"name": each.name, "problem": each.problem} for each in found]
-    return {
-        "id": node.id,
-        "cluster": node.cluster,
-        "locality": {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone},
-        "group": node.group,
-        "user_agent": node.user_agent,
-        "connected": node.connected,
-        "first_seen": timestamp(node.first_seen),
-        "last_seen": timestamp(node.last_seen),
-        "streams": [*map(_stream_item, node.streams), *reporting],
-        "types": types,
-    }
-
-
-def nack_item(record: NackRecord) -> NackItem:
-    return {
-        "id": record.id,
-        "node": record.node,
-        "group": record.group,
-        "type": record.type,
-        "type_url": record.type_url,
-        "version": record.version,
-        "nonce": record.nonce,
-        "code": record.code,
-        "message": record.message,
-        "names": list(record.names),
-        "resources": record.resources,
-        "count": record.count,
-        "state": record.state.value,
-        "first": timestamp(record.first),
-        "last": timestamp(record.last),
-        "resolved": timestamp(record.resolved) if record.resolved is not None else None,
-    }
-
-
 def event_item(event: FleetEvent) -> EventItem:
     item: EventItem = {
         "id": event.id,
@@ -433,44 +303,6 @@ def event_item(event: FleetEvent) -> EventItem:
         item["message"] = event.message
     if event.details:
         item["details"] = dict(event.details)
-    return item
-
-
-def timestamp(seconds: float) -> str:
-    """RFC 3339 in UTC, milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _stream_item(stream: StreamState) -> StreamItem:
-    return {
-        "id": stream.id,
-        "peer": stream.peer,
-        "service": stream.service,
-        "variant": stream.variant,
-        "api": stream.api or "v3",
-        "opened": timestamp(stream.opened),
-        "types": _types(stream.types),
-    }
-
-
-def _types(states: Iterable[TypeState]) -> dict[str, TypeItem]:
-    return {state.type: _type_item(state) for state in states}
-
-
-def _type_item(state: TypeState) -> TypeItem:
-    item: TypeItem = {
-        "type_url": state.type_url,
-        "state": state.state.value,
-        "version_sent": state.version_sent,
-        "version_acked": state.version_acked,
-        "revision": state.revision,
-        "subscribed": [*((WILDCARD,) if state.wildcard else ()), *state.names],
-        "subscribed_total": state.subscribed,
-        "missing": list(state.missing),
-        "since": timestamp(state.since),
-    }
-    if state.error:
-        item["error"] = state.error
     return item
 
 

@@ -78,7 +78,7 @@ class Fleet:
         self.variant = variant
         self.types = WORKLOADS[workload]
         self.cache = SnapshotCache("bench", nonce_prefix="b")
-        self.clients = ClientTable(OrderRules(), self.cache.union, self.cache.separate_assignments)
+        self.clients = ClientTable(self.cache, OrderRules())
         self.state = FleetState()
         counts = {url: clusters if url in (CLUSTER, ENDPOINT) else 10 for url in self.types}
         self.content = {url: [make_resource(url, index, "0") for index in range(n)] for url, n in counts.items()}

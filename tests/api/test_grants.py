@@ -12,8 +12,10 @@ import pytest
 from api.grants import SCOPE_KEY
 from api.services import ApiOptions
 from tests.api.conftest import Api
+from tests.control.connected import Client
 from tests.support.resources import static_cluster
 from xds.control.tokens import EVERYTHING, Grant, Tokens
+from xds.model.node import Node
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
 A = static_cluster("a", 80)
@@ -54,6 +56,9 @@ async def ask(api: Api, token: str, method: str, path: str, **arguments: Any) ->
         ("PUT", "/api/v1/groups/core/snapshot", {"all"}, "write:group/core"),
         ("DELETE", "/api/v1/groups/core", {"all"}, "write:group/core"),
         ("POST", "/api/v1/groups/core/rollback", {"all"}, "write:group/core"),
+        ("POST", "/api/v1/groups/edge/release", {"all", "writer"}, "write:group/edge"),
+        ("POST", "/api/v1/nodes/n1/release", {"all", "writer"}, "write:group/edge-1"),
+        ("POST", "/api/v1/nodes/n2/release", {"all"}, "admin"),
         ("POST", "/api/v1/validate", {"all", "reader", "auditor"}, "read"),
         ("POST", "/api/v1/explain", {"all", "reader", "auditor"}, "read"),
         ("GET", "/api/v1/whoami", set(SCOPES), ""),
@@ -61,6 +66,7 @@ async def ask(api: Api, token: str, method: str, path: str, **arguments: Any) ->
     ],
 )
 async def test_each_route_needs_one_scope(api: Api, method: str, path: str, allowed: set[str], missing: str) -> None:
+    Client(api.plane.fleet, Node("n1"), "edge-1")
     api = guarded(api)
     for name in SCOPES:
         answer = await ask(api, name, method, path)
@@ -97,6 +103,7 @@ async def test_every_write_is_guarded_by_default(api: Api) -> None:
         ("post", "/api/v1/transactions"),
         ("post", "/api/v1/validate"),
         ("post", "/api/v1/explain"),
+        ("post", "/api/v1/nodes/{id}/release"),  # needs the scope of the node's group
         ("get", "/api/v1/whoami"),
         ("get", "/api/v1/version"),
     }

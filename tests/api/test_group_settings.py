@@ -16,19 +16,20 @@ from xds.model.resource_type import CLUSTER
 
 A = static_cluster("a", 80)
 EDGE = {"selector": "node.metadata.role == edge", "priority": 10}
+DEFAULTS = {"selector": "", "priority": 0, "on_nack": "", "removal_delay_s": None, "listener_drain_s": None}
 GROUP = "/api/v1/groups/edge"
 EXPLAIN = "/api/v1/explain"
 
 
 async def settings(api: Api, group: str = "edge") -> dict[str, Any]:
     item = (await api.client.get(f"/api/v1/groups/{group}")).json()
-    return {name: item[name] for name in ("selector", "priority", "on_nack", "selector_failures")}
+    return {name: item[name] for name in (*DEFAULTS, "selector_failures")}
 
 
 async def test_a_group_is_made_with_its_settings_and_shows_them(api: Api) -> None:
     answer = await api.client.put(GROUP, json=EDGE)
     assert (answer.status_code, answer.json()["group"], answer.json()["revision"]) == (200, "edge", 0)
-    assert await settings(api) == {**EDGE, "on_nack": "", "selector_failures": 0}
+    assert await settings(api) == {**DEFAULTS, **EDGE, "selector_failures": 0}
     assert "etag" not in answer.headers
     await api.put("edge", A)
     item = (await api.client.get(GROUP)).json()
@@ -36,10 +37,11 @@ async def test_a_group_is_made_with_its_settings_and_shows_them(api: Api) -> Non
 
 
 async def test_what_is_left_out_is_reset(api: Api) -> None:
-    await api.client.put(GROUP, json={**EDGE, "on_nack": "proceed"})
-    assert (await settings(api))["on_nack"] == "proceed"
+    own = {"on_nack": "proceed", "removal_delay_s": 5, "listener_drain_s": 60.5}
+    await api.client.put(GROUP, json={**EDGE, **own})
+    assert await settings(api) == {**EDGE, **own, "selector_failures": 0}
     await api.client.put(GROUP, json={"priority": 3})
-    assert await settings(api) == {"selector": "", "priority": 3, "on_nack": "", "selector_failures": 0}
+    assert await settings(api) == {**DEFAULTS, "priority": 3, "selector_failures": 0}
 
 
 async def test_settings_as_yaml(api: Api) -> None:
@@ -66,7 +68,9 @@ async def test_a_selector_that_is_none_is_told_with_its_column(api: Api) -> None
     assert (await api.client.get(GROUP)).status_code == 404
 
 
-@pytest.mark.parametrize("body", [b"[]", b'{"selector": 3}', b'{"selektor": "x"}', b"{} \n---\n{}", b"{", b""])
+@pytest.mark.parametrize(
+    "body", [b"[]", b'{"selector": 3}', b'{"selektor": "x"}', b'{"removal_delay_s": -1}', b"{} \n---\n{}", b"{", b""]
+)
 async def test_what_is_no_settings(api: Api, body: bytes) -> None:
     answer = await api.client.put(GROUP, content=body)
     assert answer.status_code in {400, 422}

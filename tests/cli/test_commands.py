@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -122,8 +123,12 @@ def test_wait_tells_who_has_it_who_refused_and_who_is_late(remote: Remote, tmp_p
         refused = pool.submit(apply, 3, "--wait=90%")
         proxy.answer()
         assert refused.result().code == 1
-        assert f"{name} rejected clusters: not to my taste" in refused.result().err
-        assert "not to my taste" in remote.xds("nacks", "-g", group, "--type", "clusters", "--since", "1h").out
+        assert f"{name} rejected clusters c3: not to my taste" in refused.result().err
+        nacks = remote.xds("nacks", "-g", group, "--type", "clusters", "--since", "1h")
+        assert re.search(r" open +c3 +not to my taste$", nacks.out, re.M)
+        assert re.search(
+            r" ✗ 4 NACK \d+s .* clusters c3 refused; 3 clusters linger", remote.xds("nodes", "-g", group).out
+        )
 
 
 def test_what_the_old_transport_cannot_express_is_shown(remote: Remote, tmp_path: Path) -> None:

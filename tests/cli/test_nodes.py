@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -69,11 +70,43 @@ def test_config_is_what_was_acked_or_sent(remote: Remote, node: Proxy, group: st
     assert names("clusters", "--name", "[b-z]") == ["b"]
     assert names("listeners") == []
     refuse(remote, node, group)
-    assert (names(), names("--sent")) == (["a", "b"], ["a", "c"])
+    assert (names(), names("--sent")) == (["a", "b"], ["a", "b", "c"])  # b lingers
     shown = remote.xds("config", f"{group}-1", "cluster", "-o", "json").json()["items"]
     assert [item["resource"]["name"] for item in shown] == ["a", "b"]
     assert remote.xds("config", f"{group}-1", "--sent", "--acked").code == 2
     assert remote.xds("config", "nobody").code == 4
+
+
+def swap(remote: Remote, node: Proxy, group: str) -> None:
+    """Push revision 2, which puts c in the place of b, and have the proxy take it."""
+    remote.server.push(group, [static_cluster("a", 80), static_cluster("c", 80)])
+    node.answer()
+    remote.server.wait_synced(group, f"{group}-1")
+
+
+def test_what_lingers_is_shown(remote: Remote, node: Proxy, group: str) -> None:
+    swap(remote, node, group)
+    name = f"{group}-1"
+    assert re.search(r"✓ 2 .* 1 clusters linger until \d\d:\d\d:\d\d$", remote.xds("nodes", "-g", group).out, re.M)
+    shown = remote.xds("config", name, "--columns", "name,lingers", "--no-headers").out.splitlines()
+    assert [line.split()[:2] for line in shown] == [["a", "-"], ["b", "until"], ["c", "-"]]
+    assert "was removed, and stays until" in remote.xds("explain", name, "clusters", "b").out
+    assert re.search(r"lingering:\nTYPE .*\nclusters +2 +\S+ +b\n", remote.xds("describe", "node", name).out)
+    assert remote.xds("diff", "--node", name).code == 0
+    assert remote.xds("rollout", "status", group).code == 0
+
+
+def test_what_lingers_is_let_go_by_hand(remote: Remote, node: Proxy, group: str) -> None:
+    swap(remote, node, group)
+    assert remote.xds("release", "--node", f"{group}-1").out == "1 node let go of 1 clusters\n"
+    node.answer()
+    assert remote.xds("config", f"{group}-1", "-o", "name").out.split() == ["a", "c"]
+    assert remote.xds("release", "-g", group).out == "nothing lingered\n"
+    assert remote.xds("release", "-g", group, "-o", "json").json() == {"nodes": 0, "clients": 0, "released": {}}
+    told = remote.xds("watch", "-g", group, "--since", "0", "--kinds", "order", "--limit", "1", "-o", "json").out
+    assert json.loads(told)["action"] == "released"
+    assert [remote.xds("release", *flags).code for flags in ((), ("-g", group, "--node", "x"))] == [2, 2]
+    assert remote.xds("release", "--node", "nobody").code == 4
 
 
 def test_node_against_its_group(remote: Remote, node: Proxy, group: str) -> None:
@@ -82,7 +115,7 @@ def test_node_against_its_group(remote: Remote, node: Proxy, group: str) -> None
     found = remote.xds("diff", "--node", f"{group}-1", "-o", "json")
     assert found.code == 1
     assert [(change["name"], change["change"]) for change in found.json()["changes"]] == [
-        *(("a", "changed"), ("b", "removed"), ("c", "added")),
+        *(("a", "changed"), ("c", "added")),  # b lingers, as it should
     ]
 
 
@@ -122,7 +155,7 @@ def test_rollout_status_waits_and_tells(remote: Remote, node: Proxy, group: str)
     remote.server.push(group, [static_cluster("a", 83), static_cluster("b", 80)])
     node.answer()
     refused = remote.xds("rollout", "status", group, "--wait")
-    assert (refused.code, f"{group}-1 rejected clusters: not to my taste" in refused.err) == (1, True)
+    assert (refused.code, f"{group}-1 rejected clusters a: not to my taste" in refused.err) == (1, True)
     assert remote.xds("rollout", "status", "nobody").code == 4
 
 

@@ -7,7 +7,19 @@ from itertools import count
 from xds.fleet.fleet import Fleet
 from xds.model.node import Node
 from xds.model.snapshot import ResourceSet
-from xds.protocol.events import Acked, ErrorDetail, Event, Identified, Nacked, Send, Subscribed
+from xds.protocol.events import (
+    Acked,
+    ErrorDetail,
+    Event,
+    Held,
+    HoldChanged,
+    Identified,
+    LingerChanged,
+    Nacked,
+    Send,
+    Subscribed,
+)
+from xds.protocol.linger import Lingering, Removal
 from xds.protocol.response import Response
 
 _numbers = count(1)
@@ -39,6 +51,14 @@ class Client:
         url = held.type.type_url
         sent = Send(url, response.nonce, response.body, response)
         self._fleet.fold(self.stream_id, [sent, Nacked(url, response.nonce, response, ErrorDetail(13, message))], 3.0)
+
+    def linger(self, *removals: Removal) -> None:
+        """Keep what pushes removed."""
+        self._fleet.fold(self.stream_id, [LingerChanged(Lingering(removals))], 3.0)
+
+    def hold(self, *trees: Held) -> None:
+        """Have something held back."""
+        self._fleet.fold(self.stream_id, [HoldChanged(trees)], 3.0)
 
     def leave(self) -> None:
         """Close the stream."""

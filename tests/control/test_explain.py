@@ -14,6 +14,8 @@ from xds.model.errors import NotFoundError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet
+from xds.protocol.events import Held
+from xds.protocol.linger import Removal
 
 NODE = Node("n1", "edge", metadata={"role": "edge"})
 
@@ -96,17 +98,42 @@ async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -
     assert (listener.answer.value, "the group has it" in listener.detail) == ("not_subscribed", True)
 
 
-async def test_what_waits_names_what_it_waits_for(plane: Plane) -> None:
+async def connected(plane: Plane) -> Client:
+    """A client in step with cluster alpha, behind by a push of beta."""
     await push(plane, "default", alpha="1")
     client = Client(plane.fleet, NODE, "default")
     for url, names in ((CLUSTER, ()), (ROUTE, ("local_route",))):
         client.subscribe(url, *names)
         client.ack(held(plane, url))
     await push(plane, "default", beta="2")
-    clusters, gone, route = (await plane.publisher.explain("n1")).resources
-    assert (clusters.name, clusters.answer.value) == ("beta", "pending")
-    assert (gone.name, gone.answer.value, "until the node has ACKed routes" in gone.detail) == ("alpha", "held", True)
-    assert (route.answer.value, "ACKed clusters" in route.detail) == ("held", True)
+    return client
+
+
+async def test_what_is_held_back_names_the_clusters_that_it_waits_for(plane: Plane) -> None:
+    client = await connected(plane)
+    client.hold(Held(((ROUTE, frozenset({"local_route"})),), ("beta",)))
+    beta, alpha, route = (await plane.publisher.explain("n1")).resources
+    assert (beta.name, beta.answer.value) == ("beta", "pending")
+    assert (alpha.name, alpha.answer.value, alpha.detail) == (
+        *("alpha", "pending"),
+        "it was removed; the node is about to be told",
+    )
+    assert (route.answer.value, "held back until the node has clusters beta ready" in route.detail) == ("held", True)
+    many = tuple(f"c{number}" for number in range(7))
+    client.hold(Held(((ROUTE, frozenset({"local_route"})),), many, is_unreadable=True))
+    route = (await plane.publisher.explain("n1", Asked(ROUTE, "local_route"))).resources[0]
+    assert "c4 and 2 more ready; which clusters it leads to cannot be read" in route.detail
+
+
+async def test_what_lingers_says_until_when(plane: Plane) -> None:
+    client = await connected(plane)
+    client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, 90.0))
+    asked = Asked(CLUSTER, "alpha")
+    (alpha,) = (await plane.publisher.explain("n1", asked)).resources
+    assert (alpha.answer.value, "stays until 1970-01-01T00:01:30Z" in alpha.detail) == ("lingering", True)
+    client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, None))
+    (alpha,) = (await plane.publisher.explain("n1", asked)).resources
+    assert (alpha.answer.value, "its time begins" in alpha.detail) == ("lingering", True)
 
 
 async def test_what_was_refused_is_told_in_the_words_of_the_node(plane: Plane) -> None:

@@ -16,6 +16,7 @@ from xds.model.errors import NotFoundError, ValidationError
 from xds.model.group import GroupMatch
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
+from xds.protocol.order import GroupOrder
 from xds.store.base import UnavailableError
 
 EDGE = GroupSettings("node.cluster == edge", 10)
@@ -38,6 +39,21 @@ async def test_settings_are_in_force_at_once_and_after_a_restart(plane: Plane) -
     await again.publisher.load()
     assert again.cache.match(NODE) == GroupMatch("blue", "selector")
     assert again.publisher.settings.get("blue") == EDGE
+
+
+async def test_how_long_removed_content_stays_is_a_setting_of_the_group(plane: Plane) -> None:
+    await push(plane, "blue", "b")
+    assert plane.cache.view("blue").order == GroupOrder(proceed_on_nack=False)  # type: ignore[union-attr]
+    await plane.publisher.configure("blue", GroupSettings(listener_drain_s=60.0))
+    (kept,) = await plane.store.docs(groups.KIND)
+    assert json.loads(kept.body) == {"selector": "", "priority": 0, "on_nack": "", "listener_drain_s": 60.0}
+    again = plane.restarted()
+    await again.publisher.load()
+    for each in (plane, again):
+        order = each.cache.view("blue").order  # type: ignore[union-attr]
+        assert (order.removal_delay_s, order.listener_drain_s) == (None, 60.0)
+    await plane.publisher.configure("blue", GroupSettings(on_nack="proceed"))
+    assert plane.cache.view("blue").order == GroupOrder(proceed_on_nack=True)  # type: ignore[union-attr]
 
 
 async def test_settings_are_loaded_before_snapshots_are_served(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +175,9 @@ async def test_selectors_are_bounded_in_number(plane: Plane, monkeypatch: pytest
         (GroupSettings("node.locality.region.x == y"), "invalid_selector", "/selector", "is a text"),
         (GroupSettings(priority=10**9), "out_of_range", "/priority", "between"),
         (GroupSettings(on_nack="wait"), "invalid_value", "/on_nack", "hold or proceed"),
+        (GroupSettings(removal_delay_s=-1.0), "out_of_range", "/removal_delay_s", "between 0 and 86400 seconds"),
+        (GroupSettings(listener_drain_s=1e6), "out_of_range", "/listener_drain_s", "between 0 and 86400 seconds"),
+        (GroupSettings(listener_drain_s=float("nan")), "out_of_range", "/listener_drain_s", "between"),
     ],
 )
 async def test_wrong_settings_are_told_with_their_place(
@@ -182,7 +201,10 @@ async def test_the_place_in_a_selector_of_several_lines(plane: Plane) -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [None, [], "x", {"selektor": ""}, {"selector": 1}, {"priority": "1"}, {"priority": 1.5}, {"priority": True}],
+    [
+        *(None, [], "x", {"selektor": ""}, {"selector": 1}, {"priority": "1"}, {"priority": 1.5}, {"priority": True}),
+        *({"removal_delay_s": "15"}, {"listener_drain_s": True}, {"listener_drain_s": [1]}),
+    ],
 )
 def test_what_is_no_settings(document: object) -> None:
     with pytest.raises(ValidationError):
@@ -192,3 +214,5 @@ def test_what_is_no_settings(document: object) -> None:
 def test_what_is_left_out_has_its_default() -> None:
     assert read_settings({}) == GroupSettings("", 0, "")
     assert read_settings({"selector": None, "priority": 2}) == GroupSettings("", 2)
+    assert read_settings({"listener_drain_s": 10**400}) == GroupSettings(listener_drain_s=1e9)
+    assert read_settings({"removal_delay_s": 3, "listener_drain_s": None}) == GroupSettings(removal_delay_s=3.0)

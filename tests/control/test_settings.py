@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from xds.control.settings import GRPC_PORT, HTTP_PORT, SettingsError, is_loopback, load_settings
+from xds.protocol.order import OrderRules
 
 TOKEN_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
@@ -23,7 +24,7 @@ def test_defaults_are_loopback_and_sqlite() -> None:
     assert (settings.server.grpc.host, settings.server.grpc.port) == ("127.0.0.1", GRPC_PORT)
     assert (settings.server.http.host, settings.server.http.port) == ("127.0.0.1", HTTP_PORT)
     assert settings.store.kind == "sqlite"
-    assert settings.server.order == "on"
+    assert settings.order.rules() == OrderRules()
 
 
 def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,13 +38,44 @@ def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytes
     assert settings.server.http.port == 3
 
 
-def test_order_is_switched_off_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_is_set_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"enabled": "off", "removal_delay_s": "1", "listener_drain_s": "20", "linger_max": "3"}
+    wanted |= {"order_timeout_s": "2.5", "offer_timeout_s": "0.5"}
+    for name, value in wanted.items():
+        monkeypatch.setenv(f"XDS_ORDER__{name.upper()}", value)
+    rules = load_settings().order.rules()
+    assert rules == OrderRules(False, 1, 20, 3, order_timeout_s=2.5, offer_timeout_s=0.5)
+
+
+def test_the_order_is_set_by_a_file(tmp_path: Path) -> None:
+    assert not load_settings(config(tmp_path, "order: {enabled: off}")).order.enabled
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"removal_delay_s": -1},
+        {"listener_drain_s": -0.5},
+        {"listener_drain_s": ".inf"},
+        {"removal_delay_s": 86_401},
+        {"linger_max": 0},
+        {"order_timeout_s": 0},
+        {"offer_timeout_s": 0},
+        {"offer_timeout_s": ".nan"},
+    ],
+)
+def test_times_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(SettingsError, match=rf"order\.{name}: Input should be"):
+        load_settings(config(tmp_path, f"order: {{{name}: {value}}}"))
+
+
+def test_the_old_place_of_the_order_names_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match=r"^server\.order: .*'order\.enabled'"):
+        load_settings(config(tmp_path, "server: {order: off}"))
     monkeypatch.setenv("XDS_SERVER__ORDER", "off")
-    assert load_settings().server.order == "off"
-
-
-def test_order_survives_yaml_booleans(tmp_path: Path) -> None:
-    assert load_settings(config(tmp_path, "server: {order: off}")).server.order == "off"
+    with pytest.raises(SettingsError, match=r"order\.enabled"):
+        load_settings()
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ API = "http://127.0.0.1:18080/api/v1"
 GROUP = f"{API}/groups/default"
 AS_YAML = "-H 'Content-Type: application/yaml'"
 SPARE = '{"name": "spare", "type": "STATIC", "connect_timeout": "1s"}'
-EDGE = '{"selector": "node.metadata.role == edge", "priority": 10}'
+EDGE = '{"selector": "node.metadata.role == edge", "priority": 10, "listener_drain_s": 60}'
 CLUSTER = '{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "STATIC"}'
 BLUE = f'{{"group": "blue", "put": [{CLUSTER}]}}'
 BOTH = f'{{"changes": [{BLUE}, {{"group": "green", "snapshot": {{"resources": []}}}}]}}'
@@ -103,7 +103,7 @@ ADMIN_API: Walk = [
     (f"curl -sf {HELLO} -H 'Prefer: wait=30' {GROUP}/snapshot", answers(progress=lambda found: found["synced"] == 1)),
     (f"curl -sf {sent(BOTH)} {API}/transactions", answers(results=named("group", "blue", "green"))),
     (f"curl -sf {API}/groups", answers(items=named("group", "blue", "default", "green"))),
-    (f"curl -sf -X PUT {sent(EDGE)} {API}/groups/blue", answers(group="blue", priority=10)),
+    (f"curl -sf -X PUT {sent(EDGE)} {API}/groups/blue", answers(group="blue", priority=10, listener_drain_s=60)),
     (f"curl -sf {API}/groups/blue", answers(selector="node.metadata.role == edge")),
     (f"curl -sf {GROUP}/rollout", answers(group="default", revision=3, nacked=0)),
     (f"curl -sf -X DELETE {API}/groups/green", answers(group="green")),
@@ -113,7 +113,12 @@ ADMIN_API: Walk = [
     (f"curl -sf {sent(TO_1)} '{GROUP}/rollback?message=as+before'", answers(revision=3)),
     (f"curl -sf {API}/nodes", answers(items=named("id", "edge-1"))),
     (f"curl -sf {API}/nodes/edge-1", answers(id="edge-1", group="default")),
-    (f"curl -sf {API}/nodes/edge-1/resources", answers(items=lambda items: len(items) == 4)),
+    (
+        f"curl -sf {API}/nodes/edge-1/resources",
+        answers(items=lambda items: {each["name"] for each in items if each.get("lingers")} <= {"spare"}),
+    ),
+    (f"curl -sf -X POST {API}/nodes/edge-1/release", answers(released=lambda found: found in ({"clusters": 1}, {}))),
+    (f"curl -sf -X POST {GROUP}/release", answers(nodes=0, released={})),
     (f"curl -sf '{API}/nodes/edge-1/explain?type=clusters&name=hello'", answers(group="default", rule="node.cluster")),
     (f"curl -sf {sent(NEW_NODE)} {API}/explain", answers(group="blue", rule="selector")),
     (f"curl -sf '{API}/nacks?state=open'", answers(items=[])),
@@ -124,7 +129,7 @@ ADMIN_API: Walk = [
     ),
     (f"curl -sf {API}/schema/clusters", answers(**{"$schema": lambda found: "2020-12" in found})),
     (f"curl -sf {API}/version", answers(version=xds.__version__)),
-    (f"curl -sf {API}/config", answers(server=lambda found: found["order"] == "on")),
+    (f"curl -sf {API}/config", answers(order=lambda found: found["enabled"])),
     (f"curl -sf {API}/whoami", answers(scopes=lambda found: "admin" in found)),
     ("curl -sf http://127.0.0.1:18080/livez", says()),
     ("curl -sf http://127.0.0.1:18080/readyz", says("ready")),
@@ -176,6 +181,7 @@ COMMAND_LINE: Walk = [
     ("xds nacks --since 1h --state open", no_nacks),
     ("xds config edge-1", says("clusters +hello ")),
     ("xds config edge-1 clusters --name 'hel*' -o yaml", says("name: hello")),
+    ("xds release --node edge-1", says("1 node let go of |nothing lingered")),
     ("xds explain edge-1 clusters hello", says("default", "hello")),
     ("xds explain --node-file examples/hello/node.yaml", says("default")),
     ("xds rollout status default --wait", says("default")),
@@ -197,6 +203,9 @@ OPERATIONS: Walk = [
     ("xds nacks --state open", no_nacks),
     ("xds rollout history default", says("1 ")),
     ("xds nacks -o yaml", says()),
+    ("xds config edge-1 clusters", says("NAME .* LINGERS", "hello")),
+    ("xds release --node edge-1", says("nothing lingered")),
+    ("xds release -g default", says("nothing lingered")),
     ("xds explain edge-1", says("default")),
     ("xds describe node edge-1", says("edge-1")),
     ("xds config edge-1 --sent", says("hello")),

@@ -75,14 +75,26 @@ def test_refused_cluster(
         wait_body(port, "ba"[turn % 2])
     assert envoy.stat("cluster_manager.cds.update_rejected") == refusals == 1
     assert envoy.cluster_names() == {"c1"}
-    # The route to a cluster of the refused push is held back: the last good state stays.
+    # Other content of the same type goes out without what is refused, whose record stays open.
     server.push(server.group, [*web(variant, "c2", b), bad])
-    wait_until(lambda: envoy.stat("cluster_manager.cds.update_rejected") == 2, "the other content is tried once")
-    assert get(port).text == "a"
-    server.push(server.group, web(variant, "c2", b))
     wait_body(port, "b")
+    assert envoy.stat("cluster_manager.cds.update_rejected") == 1
+    (record,) = server.get("/nacks", node=server.node)["items"]
+    assert (record["guilty"], record["state"], record["count"]) == (["bad"], "open", 1)
+    assert server.types(server.node)["clusters"]["state"] == "nacked"
+    rollout = server.get(f"/groups/{server.group}/rollout")
+    assert (rollout["nacked"], [each["guilty"] for each in rollout["nacks"]]) == (1, [["bad"]])
+    server.push(server.group, web(variant, "c2", b))
     server.wait_synced(server.group, server.node)
+    assert server.get("/nacks", node=server.node)["items"][0]["state"] == "resolved"
+    wait_until(lambda: released(server).get("clusters") == 1, "the cluster that went lingers")
     wait_until(lambda: envoy.cluster_names() == {"c2"}, "the fix replaced the clusters")
+
+
+def released(server: ServerProcess) -> r.Json:
+    """What the node lets go of now."""
+    answer = server.request("POST", f"/api/v1/nodes/{server.node}/release").json()
+    return dict(answer["released"])
 
 
 @streamed_variants

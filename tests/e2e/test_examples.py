@@ -186,7 +186,7 @@ BROKEN: Walk = [
     ),
     (
         "xds apply -g default -f examples/broken/refused-by-envoy.yaml --wait",
-        fails(1, "edge-1 rejected routes: .*missing \\)"),
+        fails(1, "edge-1 rejected routes web: .*missing \\)"),
     ),
     ("xds nacks", says("edge-1 .* routes .*missing \\)")),
     (

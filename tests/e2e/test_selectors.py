@@ -71,7 +71,7 @@ def test_moves_between_groups_lose_no_request(
 
     found = explain(server, type="clusters")
     assert (found["group"], found["rule"]) == ("green", "selector")
-    assert [(each["name"], each["answer"]) for each in found["resources"]] == [("c2", "sent")]
+    assert [(each["name"], each["answer"]) for each in found["resources"]] == [("c2", "sent"), ("c1", "lingering")]
     report = load.stop()
     assert (report.failed, report.samples) == (0, []), report
 

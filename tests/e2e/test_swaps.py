@@ -32,7 +32,7 @@ REQUESTS_AFTER_SWAP = 50
 RPS_MEANWHILE = 200  # while a server starts, which is to have the machine; at the swap there is no limit
 UNORDERED_SWAPS_AT_MOST = 30
 OTHER_HOSTS = 200  # in the route configuration: Envoy is at it for a while, in which a wrong order shows
-UNORDERED = {"XDS_SERVER__ORDER": "off"}
+UNORDERED = {"XDS_ORDER__ENABLED": "false"}
 
 StartUpstream = Callable[[str], Upstream]
 

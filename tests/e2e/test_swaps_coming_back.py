@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import swap_kinds as kinds
-from tests.e2e.swap_awaits import awaits
 from tests.e2e.swap_kinds import Kind
 from tests.e2e.swap_site import PlainLoad, SwapSite, SwapSites
 from tests.support import resources as r
@@ -69,7 +68,6 @@ def assert_swapped(site: SwapSite) -> None:
 # The connection is cut
 
 
-@awaits("B2")
 @pytest.mark.parametrize(
     ("variant", "cuts", "kind"),
     [
@@ -135,7 +133,6 @@ def pushed_at_the_same_time(site: SwapSite) -> None:
 
 
 @soak
-@awaits("B2, B5, B13")
 @ads_variants
 @pytest.mark.parametrize("disturb", [pushed_before, pushed_meanwhile, pushed_after, pushed_at_the_same_time])
 @pytest.mark.parametrize("kind", [kinds.routes_move, kinds.route_config_is_renamed])
@@ -150,7 +147,6 @@ def test_pushes_around_a_cut(
 # The server goes
 
 
-@awaits("B2")
 @pytest.mark.parametrize(
     ("variant", "end"),
     [
@@ -174,7 +170,6 @@ def test_server_restarts_while_a_cluster_warms(sites: SwapSites, variant: Varian
 
 
 @soak
-@awaits("B2, B5")
 @ads_variants
 @pytest.mark.parametrize("end", [ServerProcess.stop, ServerProcess.kill])
 def test_pushes_around_a_restart_of_the_server(sites: SwapSites, variant: Variant, end: Ends) -> None:
@@ -193,7 +188,6 @@ def test_pushes_around_a_restart_of_the_server(sites: SwapSites, variant: Varian
 
 
 @soak
-@awaits("B6")
 @pytest.mark.parametrize("variant", SPLIT)
 def test_cuts_of_split_streams(sites: SwapSites, variant: Variant) -> None:
     site = sites.open(kinds.route_config_is_renamed, variant)
@@ -208,7 +202,6 @@ def test_cuts_of_split_streams(sites: SwapSites, variant: Variant) -> None:
 
 
 @soak
-@awaits("7.: split streams are given the check's timeout")
 @pytest.mark.parametrize("variant", SPLIT)
 def test_split_streams_wait_as_long_as_a_check_may_take(sites: SwapSites, variant: Variant) -> None:
     scene = sites.scene(variant, cluster_fields=r.http_health_check(timeout="3s"))
@@ -223,7 +216,6 @@ def test_split_streams_wait_as_long_as_a_check_may_take(sites: SwapSites, varian
 # What a client shows when it comes back
 
 
-@awaits("B9")
 @pytest.mark.parametrize("variant", [pytest.param(Variant.ADS_SOTW, marks=soak), Variant.ADS_DELTA])
 def test_refused_push_that_was_repaired(sites: SwapSites, variant: Variant) -> None:
     """Routes of the refused push are answered to nobody, though the repaired listener asks for the same name."""
@@ -236,7 +228,6 @@ def test_refused_push_that_was_repaired(sites: SwapSites, variant: Variant) -> N
 
 
 @soak
-@awaits("B10")
 @pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.SPLIT_SOTW])
 def test_name_that_was_dropped_and_comes_back(sites: SwapSites, variant: Variant) -> None:
     """Routes that Envoy let go are not taken for what it holds: it would be answered with old ones."""
@@ -251,7 +242,6 @@ def test_name_that_was_dropped_and_comes_back(sites: SwapSites, variant: Variant
 
 
 @soak
-@awaits("B11")
 @pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA, *SPLIT])
 def test_label_of_another_history(sites: SwapSites, variant: Variant) -> None:
     """A server that begins anew takes no label of before for one of its own, though both count from 1."""

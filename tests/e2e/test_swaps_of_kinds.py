@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import swap_kinds as kinds
-from tests.e2e.swap_awaits import awaits
 from tests.e2e.swap_kinds import KINDS, LISTENER_KINDS, Kind
 from tests.e2e.swap_site import ReconnectingLoad, SwapLoad, SwapSite, SwapSites
 from tests.support import resources as r
@@ -68,10 +67,7 @@ def kind_id(kind: object) -> str | None:
 
 @pytest.mark.parametrize(
     ("kind", "variant"),
-    [
-        pytest.param(kind, variant, marks=[] if kind is kinds.bytes_move else awaits("B1"))
-        for kind, variant in QUICK.items()
-    ],
+    [pytest.param(kind, variant) for kind, variant in QUICK.items()],
     ids=kind_id,
 )
 def test_swaps_lose_no_request(site: SwapSite) -> None:
@@ -80,7 +76,6 @@ def test_swaps_lose_no_request(site: SwapSite) -> None:
 
 
 @pytest.mark.soak
-@awaits("B1, B6")
 @pytest.mark.parametrize("variant", STREAMED)
 @pytest.mark.parametrize("kind", KINDS, ids=kind_id)
 def test_swaps_of_all_kinds_lose_no_request(site: SwapSite) -> None:
@@ -95,7 +90,6 @@ def _swap(site: SwapSite, swaps: int) -> None:
 
 
 @pytest.mark.soak
-@awaits("B1, B6")
 @pytest.mark.parametrize("variant", [Variant.SPLIT_SOTW, Variant.SPLIT_DELTA])
 def test_many_swaps_in_a_row_lose_no_request(sites: SwapSites, variant: Variant) -> None:
     site = sites.open(kinds.routes_come_by_rds_and_inline, variant)
@@ -109,7 +103,6 @@ def test_many_swaps_in_a_row_lose_no_request(sites: SwapSites, variant: Variant)
 
 
 @pytest.mark.soak
-@awaits("B1")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("kind", "variant"), [(kind, STREAMED[turn % len(STREAMED)]) for turn, kind in enumerate(KINDS)], ids=kind_id

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.swap_awaits import awaits
 from tests.support import resources as r
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant
@@ -91,7 +90,7 @@ def discovered_later(world: World) -> None:
         denied_at_once,
         authorised_by_a_cold_cluster,
         opened_by_another_push,
-        pytest.param(discovered_later, marks=awaits("5.8: routes wait for all that their listener newly needs")),
+        discovered_later,
     ],
 )
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import swap_kinds as kinds
-from tests.e2e.swap_awaits import awaits
 from tests.e2e.swap_site import ReconnectingLoad, SwapSite, SwapSites
 from tests.support import resources as r
 from tests.support.background import Background
@@ -59,7 +58,6 @@ def ports(cluster: r.Json) -> set[int]:
     return {item["address"]["socket_address"]["port_value"] for item in cluster.get("host_statuses", [])}
 
 
-@awaits("B4")
 @pytest.mark.parametrize("variant", STREAMED)
 def test_one_refused_assignment_among_many(
     server: ServerProcess, tmp_path: Path, running: ExitStack, variant: Variant
@@ -87,7 +85,6 @@ def test_one_refused_assignment_among_many(
 # What is new
 
 
-@awaits("5.5: a refused assignment makes a cluster live and empty")
 @pytest.mark.parametrize("variant", [Variant.ADS_SOTW, pytest.param(Variant.ADS_DELTA, marks=pytest.mark.soak)])
 def test_new_assignment_is_refused(sites: SwapSites, variant: Variant) -> None:
     """Envoy takes the cluster for warm, without endpoints, and ACKs it: no route may lead to it."""
@@ -124,7 +121,6 @@ def refused_extension(site: SwapSite) -> tuple[str, list[r.Json]]:
 Refused = Callable[[SwapSite], tuple[str, list[r.Json]]]
 
 
-@awaits("5.5: a new listener whose routes or filters are refused is live and empty")
 @pytest.mark.parametrize(
     ("variant", "push_refused"),
     [
@@ -158,7 +154,6 @@ def served(site: SwapSite, body: str) -> bool:
     return (answer.status_code, answer.text) == (200, body)
 
 
-@awaits("B7")
 @pytest.mark.parametrize("variant", [pytest.param(Variant.ADS_SOTW, marks=pytest.mark.soak), Variant.ADS_DELTA])
 def test_one_refused_cluster_among_many(sites: SwapSites, variant: Variant) -> None:
     """The others of the push are swapped as if it were not there."""

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.e2e import swap_kinds as kinds
-from tests.e2e.swap_awaits import awaits
 from tests.e2e.swap_site import PlainLoad
 from tests.support import resources as r
 from tests.support.background import Background
@@ -34,7 +33,6 @@ def rest_source() -> r.Json:
     return {"api_config_source": {**source, "cluster_names": [REST_CLUSTER]}, "resource_api_version": "V3"}
 
 
-@awaits("B8")
 @ads_variants
 def test_endpoints_by_rest(
     server: ServerProcess,
@@ -68,7 +66,6 @@ def test_endpoints_by_rest(
     assert load.failed == 0, load.reports()
 
 
-@awaits("B12")
 def test_virtual_hosts_of_inline_and_of_discovered_routes(
     server: ServerProcess, tmp_path: Path, upstream: StartUpstream, running: ExitStack
 ) -> None:

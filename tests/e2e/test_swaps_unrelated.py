@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.swap_awaits import awaits
 from tests.support import resources as r
 from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess, wait_body
@@ -76,7 +75,6 @@ def among_others(world: World, upstream: StartUpstream) -> None:
     world.push()
 
 
-@awaits("B7")
 @pytest.mark.parametrize("make_stuck", [never_warm, refused, among_others])
 @pytest.mark.parametrize(
     "variant",

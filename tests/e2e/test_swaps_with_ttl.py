@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import swap_kinds as kinds
-from tests.e2e.swap_awaits import awaits
 from tests.e2e.swap_kinds import Scene
 from tests.e2e.swap_site import SwapSite, SwapSites
 from tests.support import resources as r
@@ -47,7 +46,6 @@ def assert_alive(site: SwapSite, seconds: float) -> None:
     site.end()
 
 
-@awaits("B3")
 @pytest.mark.parametrize("ttl_s", [QUICK_TTL_S, pytest.param(TTL_S, marks=pytest.mark.soak)])
 def test_another_cluster_is_refused(sites: SwapSites, ttl_s: int) -> None:
     site = sites.open(mortal(ttl_s), Variant.ADS_DELTA)
@@ -57,7 +55,6 @@ def test_another_cluster_is_refused(sites: SwapSites, ttl_s: int) -> None:
 
 
 @pytest.mark.soak
-@awaits("B3")
 def test_another_cluster_withholds_the_ack(sites: SwapSites) -> None:
     site = sites.open(mortal(TTL_S), Variant.ADS_DELTA)
     slow = sites.upstream("slow")
@@ -68,7 +65,6 @@ def test_another_cluster_withholds_the_ack(sites: SwapSites) -> None:
 
 
 @pytest.mark.soak
-@awaits("B3")
 @pytest.mark.parametrize("kill", [False, True])
 def test_the_server_restarts(sites: SwapSites, kill: bool) -> None:
     site = sites.open(mortal(TTL_S), Variant.ADS_DELTA, environment=ENDS_AT_ONCE)

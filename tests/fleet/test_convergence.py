@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import Convergence
-from xds.model.snapshot import ResourceSet, union
+from xds.fleet.state import Convergence, Held
+from xds.model.snapshot import ResourceSet, mix
+from xds.protocol.events import Held as HeldBack
+from xds.protocol.events import HoldChanged
 from xds.protocol.overlay import lay
 
 OLD = resource_set("clusters", "1", c1="a", gone="a")
@@ -49,16 +51,34 @@ def test_content_counts_not_the_label(fleet: Fleet) -> None:
     assert (found.synced, found.pending_nodes) == (1, ("same label",))
 
 
-def test_the_union_is_not_the_end_of_a_push(fleet: Fleet) -> None:
+def lingering(pushed: ResourceSet, before: ResourceSet = OLD) -> ResourceSet:
+    """What is served while what the push removed lingers."""
+    return mix(pushed, before, before.resources.keys() - pushed.resources.keys())
+
+
+def test_a_push_has_arrived_while_what_it_removed_lingers(fleet: Fleet) -> None:
     client = Client(fleet)
-    client.ack(response(union(OLD, PUSHED)))
-    assert convergence(fleet).pending == 1
+    client.ack(response(lingering(PUSHED)))
+    assert convergence(fleet).synced == 1
+    assert fleet.converged_at("default", {PUSHED.type.type_url: PUSHED}) == client.now
     client.ack(response(PUSHED))
     assert convergence(fleet).synced == 1
 
 
-def test_a_refused_union_is_a_refusal_of_the_push(fleet: Fleet) -> None:
-    Client(fleet).nack(response(union(OLD, PUSHED)))
+def test_a_push_has_not_arrived_while_some_of_it_is_held_back(fleet: Fleet) -> None:
+    client = Client(fleet)
+    client.ack(response(mix(PUSHED, OLD, ["c1", "gone"])))
+    client.fold(HoldChanged((HeldBack(((PUSHED.type.type_url, frozenset({"c1"})),), ("c2",)),)))
+    found = convergence(fleet)
+    assert (found.pending, found.pending_nodes) == (1, ("n1",))
+    assert found.held == (("n1", Held((("clusters", "c1"),), 1, ("c2",))),)
+    client.fold(HoldChanged(()))
+    client.ack(response(lingering(PUSHED)))
+    assert (convergence(fleet).synced, convergence(fleet).held) == (1, ())
+
+
+def test_a_refusal_while_something_lingers_is_a_refusal_of_the_push(fleet: Fleet) -> None:
+    Client(fleet).nack(response(lingering(PUSHED)))
     assert convergence(fleet).nacked == 1
 
 
@@ -76,10 +96,10 @@ def test_a_push_under_an_overlay_has_arrived(fleet: Fleet) -> None:
     assert (found.synced, found.pending_nodes) == (2, ("late",))
 
 
-def test_a_refused_union_under_an_overlay_is_a_refusal_of_the_push(fleet: Fleet) -> None:
-    Client(fleet, "new").nack(response(union(OLD, overlaid(PUSHED, c1="near"))))
+def test_a_refusal_under_an_overlay_is_a_refusal_of_the_push(fleet: Fleet) -> None:
+    Client(fleet, "new").nack(response(lingering(overlaid(PUSHED, c1="near"))))
     assert convergence(fleet).nacked == 1
-    Client(fleet, "old").nack(response(union(OLD, overlaid(resource_set("clusters", "1", c1="a"), c1="near"))))
+    Client(fleet, "old").nack(response(lingering(overlaid(resource_set("clusters", "1", c1="a"), c1="near"))))
     found = convergence(fleet)
     assert (found.nacked, found.pending_nodes) == (1, ("old",))
 

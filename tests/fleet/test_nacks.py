@@ -95,14 +95,14 @@ def refusal(version: str, message: str = "no") -> Nacked:
 
 def test_records_are_bounded_and_the_oldest_resolved_goes_first() -> None:
     log = NackLog(records_limit=3)
-    records = [log.refuse("n1", "g", refusal(str(number)), float(number)) for number in range(3)]
-    log.resolve(records[1], 5.0)
+    refusals = [log.refuse("n1", "g", refusal(str(number)), float(number))[0] for number in range(3)]
+    log.resolve(refusals[1], 5.0)
     log.refuse("n1", "g", refusal("3"), 6.0)
     assert [record.version for record in log] == ["3", "2", "0"]
     log.refuse("n1", "g", refusal("4"), 7.0)
     assert [record.version for record in log] == ["4", "3", "2"]
     assert log.forgotten == 1
-    assert len(log.open_of("n1", records[0].type_url)) == 3
+    assert len(log.open_of("n1", refusals[0].record.type_url)) == 3
 
 
 def test_text_is_bounded() -> None:

@@ -24,6 +24,7 @@ NAMES = ("a", "b", "c", "d")
 ZONES = ("", "za", "zb")  # of the clients
 OFFER_TIMEOUT_S = 6.0
 ORDER_TIMEOUT_S = 31.0
+DRAINED_S = 2 * 620.0  # what lingers of a client that nobody remembers
 
 texts = st.dictionaries(st.sampled_from(NAMES), st.sampled_from("123"), max_size=4)
 contents = st.fixed_dictionaries(dict.fromkeys(TYPES, texts))
@@ -40,6 +41,7 @@ class WatchfulClient(Client):
 
     def watch(self) -> None:
         self.refused: dict[str, object] = {}
+        self.doubted: dict[str, set[str]] = {}  # of refused responses: who knows what was taken of them
         self.asked: dict[str, set[str]] = {}
         self.lost: dict[str, set[str]] = {}
         self.pushed: Content = {}
@@ -50,7 +52,9 @@ class WatchfulClient(Client):
                 self._judge(event)
             elif isinstance(event, Nacked):
                 self.refused[event.type_url] = event.response.digest
+                self.doubted.setdefault(event.type_url, set()).update(event.response.names)
             elif isinstance(event, Acked):
+                self.doubted.get(event.type_url, set()).difference_update(event.response.names)
                 self.refused.pop(event.type_url, None)  # the client moved on: pushed anew, it is worth a try
         return super().take(events)
 
@@ -77,7 +81,7 @@ class WatchfulClient(Client):
         doubtful = url in self.refused or any(s.type_url == url for s, _ in self.inbox)
         if held is None or url == ENDPOINT or doubtful or self.asked.get(url) or not response.names:
             return
-        if not self.lost.get(url, set()).isdisjoint(response.names):
+        if not (self.lost.get(url, set()) | self.doubted.get(url, set())).isdisjoint(response.names):
             return
         bodies = {name: response.resource_set.resources[name].body for name in response.names}
         same = all(held.resources.get(name) == body for name, body in bodies.items())
@@ -169,16 +173,16 @@ class Engine(RuleBasedStateMachine):
             client.ask(url, set(NAMES))
         client.reconnect()
 
-    @rule(seconds=st.sampled_from((1.0, OFFER_TIMEOUT_S, ORDER_TIMEOUT_S)))
+    @rule(seconds=st.sampled_from((1.0, OFFER_TIMEOUT_S, ORDER_TIMEOUT_S, DRAINED_S)))
     def elapse(self, seconds: float) -> None:
         self.server.elapse(seconds)
 
     @invariant()
     def one_response_in_flight(self) -> None:
         for client in getattr(self, "clients", ()):
-            for track in client.stream._in_rank_order:
-                in_flight = track.ack.state is State.IN_FLIGHT
-                assert in_flight == (track.ack.offered is not None)
+            for watch in client.stream._in_rank_order:
+                in_flight = watch.ack.state is State.IN_FLIGHT
+                assert in_flight == (watch.ack.offered is not None)
 
     def teardown(self) -> None:
         if not hasattr(self, "clients"):
@@ -198,6 +202,10 @@ class Engine(RuleBasedStateMachine):
             for client in self.clients:
                 client.settle()
             self.server.elapse(ORDER_TIMEOUT_S)
+        for _ in range(3):
+            self.server.elapse(DRAINED_S)
+            for client in self.clients:
+                client.settle()
         for client in self.clients:
             self._check_in_step(client)
 

@@ -17,6 +17,8 @@ CORE = {
     "requests",
     "nacks",
     "nodes_nacked",
+    "nodes_lingering",
+    "nodes_held",
     "responses",
     "resources_sent",
     "response_size_bytes",

@@ -28,7 +28,7 @@ class Stream:
         self.peer = peer
         self.cache = cache
         self.group = self.resolved()
-        self.woken = 0
+        self.woken = self.released = 0
         registry.add(self)
         registry.identify(self)
 
@@ -46,6 +46,9 @@ class Stream:
 
     def notify(self) -> None:
         self.woken += 1
+
+    def let_go(self) -> None:
+        self.released += 1
 
 
 def publish(cache: SnapshotCache, group: str) -> None:
@@ -90,6 +93,14 @@ async def test_a_dropped_group_wakes_its_streams() -> None:
     publish(cache, "default")
     registry.wake(["default"])
     await until(lambda: stream.woken == 2)
+
+
+def test_one_stream_of_each_client_of_a_node_lets_go() -> None:
+    cache, registry = fixture()
+    one, two, other_peer = (Stream(registry, cache, "n", peer) for peer in ("p", "p", "q"))
+    stranger = Stream(registry, cache, "m")
+    registry.let_go({"n"})
+    assert [stream.released for stream in (one, two, other_peer, stranger)] == [1, 0, 1, 0]
 
 
 async def test_a_client_wakes_its_other_streams_only() -> None:

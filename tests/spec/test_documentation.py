@@ -21,10 +21,9 @@ def rows() -> dict[int, list[str]]:
 
 def type_table() -> str:
     """The rules of all types, as the document shows them."""
-    head = (
-        "| type | SotW | empty first request | missing name | waits for | removals wait for | warms behind | pinned |"
-    )
-    return "\n".join([head, "|---" * 8 + "|", *map(_row, sorted(V3_TYPES, key=lambda type: type.rank))])
+    columns = "type, SotW, empty first request, missing name, in tree, after listeners, lingers, led to, warms behind"
+    head = f"| {columns.replace(', ', ' | ')} |"
+    return "\n".join([head, "|---" * 9 + "|", *map(_row, sorted(V3_TYPES, key=lambda type: type.rank))])
 
 
 def _row(type: ResourceType) -> str:
@@ -34,8 +33,8 @@ def _row(type: ResourceType) -> str:
         "full state" if type.full_state else "partial",
         f"everything under the {alias_of(type.narrowed_by)}" if type.narrowed_by else empty,
         type.missing.value.replace("_", " "),
-        *(", ".join(map(alias_of, urls)) or "-" for urls in (type.waits_for, type.removals_wait_for, type.parents)),
-        "yes" if type.pinned else "no",
+        *("yes" if each else "-" for each in (type.in_tree, type.after_listeners, type.lingers, type.is_led_to)),
+        ", ".join(map(alias_of, type.parents)) or "-",
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.spec.by_hand import DRAINED_S, pending, start, wait, with_listener
 from tests.spec.conftest import Connect
-from tests.spec.test_order import pending, site, start
 from tests.support.sansio import Client, Server
+from tests.support.texts import Site, joined, push, site
 from xds.filter.errors import EvaluationError
 from xds.filter.filter import compile_filter
 from xds.model.group import GroupMatch
 from xds.model.node import Locality, Node
-from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import ViewChanged
 from xds.protocol.membership import Membership, Rule
+from xds.protocol.order import GroupOrder
 
 NODE = Node(
     "edge-1",
@@ -98,8 +100,8 @@ def test_a_selector_that_cannot_be_answered_does_not_match_and_is_told_once() ->
 
 
 def test_metadata_on_the_wire_decides(server: Server, connect: Connect) -> None:
-    server.push(site("a"), "blue")
-    server.push(site("b"), "green")
+    push(server, swapped("a"), "blue")
+    push(server, swapped("b"), "green")
     server.select(("blue", "node.metadata.color == blue"), ("green", "green in node.metadata.colors"))
     blue = start(connect("one", peer="p1", metadata={"color": "blue", "n": 1}))
     green = start(connect("two", peer="p2", metadata={"colors": ["x", "green"], "deep": {"er": [1, None]}}))
@@ -108,7 +110,7 @@ def test_metadata_on_the_wire_decides(server: Server, connect: Connect) -> None:
 
 def test_a_push_costs_no_match(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream remembers where its node belongs until groups or selectors change."""
-    server.push(site("a"), "g")
+    push(server, swapped("a"), "g")
     server.select(("g", "node.id == node"))
     start(client)
     asked: list[Node] = []
@@ -119,19 +121,24 @@ def test_a_push_costs_no_match(server: Server, client: Client, monkeypatch: pyte
         return match(self, node)
 
     monkeypatch.setattr(SnapshotCache, "match", counted)
-    server.push(site("b"), "g")
+    push(server, swapped("b"), "g")
     client.settle()
-    assert (asked, list(client.texts(CLUSTER))) == ([], ["b"])
-    server.push(site("c"), "another")
+    assert (asked, client.texts(ROUTE)) == ([], {"r1": "b"})
+    push(server, swapped("c"), "another")
     assert len(asked) == 1
 
 
 # Moving
 
 
+def swapped(cluster: str) -> Site:
+    """A site that has a listener of its own in each group."""
+    return with_listener(site(cluster), f"r1 @{cluster}")
+
+
 MOVES = {
     "a selector is set": lambda server: server.select(("green", "node.id == node")),
-    "a group named like the node appears": lambda server: server.push(site("b"), "node"),
+    "a group named like the node appears": lambda server: push(server, swapped("b"), "node"),
 }
 
 
@@ -140,8 +147,8 @@ def test_a_move_to_another_group_is_a_transition_like_any_other(
     server: Server, client: Client, move: Callable[[Server], object]
 ) -> None:
     """Make before break: clusters of both groups until the routes are ACKed."""
-    server.push(site("a"))
-    server.push(site("b"), "green")
+    push(server, swapped("a"))
+    push(server, swapped("b"), "green")
     start(client)
     move(server)
     assert [each for each in client.events if isinstance(each, ViewChanged)]
@@ -153,15 +160,17 @@ def test_a_move_to_another_group_is_a_transition_like_any_other(
     client.ack(LISTENER)
     client.ack(ROUTE)
     client.settle()
-    assert client.texts(CLUSTER) == {"b": "1"}
-    assert (client.texts(ROUTE), client.texts(LISTENER)) == ({"r": "to b"}, {"l": "for b"})
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    wait(server, DRAINED_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+    assert (client.texts(ROUTE), client.texts(LISTENER)) == ({"r1": "b"}, {"svc": "r1 @b"})
 
 
 def test_routes_never_point_to_a_cluster_the_client_has_not(server: Server, client: Client) -> None:
     """Whatever order groups come, go and change their selectors in."""
-    server.push(site("a"))
-    server.push(site("b"), "green")
-    server.push(site("c"), "blue")
+    push(server, swapped("a"))
+    push(server, swapped("b"), "green")
+    push(server, swapped("c"), "blue")
     start(client)
     for step in steps(server):
         step()
@@ -170,7 +179,8 @@ def test_routes_never_point_to_a_cluster_the_client_has_not(server: Server, clie
             if not client.inbox:
                 break
             client.ack()
-    assert client.texts(ROUTE) == {"r": "to a"}
+    assert client.texts(ROUTE) == {"r1": "a"}
+    wait(server, DRAINED_S, client)
     assert set(client.texts(CLUSTER)) == {"a"}
 
 
@@ -181,20 +191,20 @@ def steps(server: Server) -> Iterator[Callable[[], object]]:
     yield lambda: server.select(green, blue, blue=5)
     yield lambda: server.select(blue)
     yield lambda: server.drop("blue")
-    yield lambda: server.push(site("c", secret="x"), "blue")
+    yield lambda: push(server, joined(swapped("c"), {SECRET: {"s": "@1"}}), "blue")
     yield server.select
 
 
 def assert_routed(client: Client) -> None:
-    target = client.texts(ROUTE)["r"].removeprefix("to ")
+    target = client.texts(ROUTE)["r1"]
     assert target in client.texts(CLUSTER), f"the route leads to {target}"
 
 
 def test_a_move_amid_a_transition_starts_from_what_the_client_may_hold(server: Server, client: Client) -> None:
-    server.push(site("a"))
-    server.push(site("c"), "green")
+    push(server, swapped("a"))
+    push(server, swapped("c"), "green")
     start(client)
-    server.push(site("b"))
+    push(server, swapped("b"))
     client.ack(CLUSTER)
     server.select(("green", "node.id == node"))
     for _ in range(50):
@@ -202,14 +212,13 @@ def test_a_move_amid_a_transition_starts_from_what_the_client_may_hold(server: S
             break
         client.ack()
         assert_routed(client)
-    server.elapse(6.0)
-    client.settle()
+    wait(server, DRAINED_S, client)
     assert set(client.texts(CLUSTER)) == {"c"}
 
 
 def test_a_selector_that_goes_away_leaves_the_last_answer(server: Server, client: Client) -> None:
     """DESIGN 3.1: a node that vanishes from every group keeps its last answer and is sent nothing."""
-    server.push(site("a"), "green")
+    push(server, swapped("a"), "green")
     server.select(("green", "node.id == node"))
     start(client)
     server.select()
@@ -219,9 +228,9 @@ def test_a_selector_that_goes_away_leaves_the_last_answer(server: Server, client
 
 
 def test_split_streams_of_a_client_move_together(server: Server, connect: Connect) -> None:
-    server.push(site("a"))
-    server.push(site("b"), "green")
-    names = {ENDPOINT: ("a", "b"), ROUTE: ("r",)}
+    push(server, swapped("a"))
+    push(server, swapped("b"), "green")
+    names = {ENDPOINT: ("a", "b"), ROUTE: ("r1",)}
     streams = {url: connect(type_url=url) for url in (CLUSTER, ENDPOINT, LISTENER, ROUTE)}
     for url, stream in streams.items():
         stream.subscribe(url, *names.get(url, ()))
@@ -232,8 +241,10 @@ def test_split_streams_of_a_client_move_together(server: Server, connect: Connec
         for url, stream in streams.items():
             if stream.inbox:
                 stream.ack(url)
-            target = streams[ROUTE].texts(ROUTE)["r"].removeprefix("to ")
+            target = streams[ROUTE].texts(ROUTE)["r1"]
             assert target in streams[CLUSTER].texts(CLUSTER)
+    assert streams[ROUTE].texts(ROUTE) == {"r1": "b"}
+    wait(server, DRAINED_S, *streams.values())
     assert set(streams[CLUSTER].texts(CLUSTER)) == {"b"}
 
 
@@ -241,8 +252,8 @@ def test_a_client_that_was_away_while_its_group_changed_keeps_its_clusters_until
     server: Server, client: Client
 ) -> None:
     """Both groups are at version 1: what the client names is looked for in the group that it followed."""
-    server.push(site("a"))
-    server.push(site("b"), "green")
+    push(server, swapped("a"))
+    push(server, swapped("b"), "green")
     start(client)
     client.disconnect()
     server.select(("green", "node.id == node"))
@@ -252,33 +263,32 @@ def test_a_client_that_was_away_while_its_group_changed_keeps_its_clusters_until
         if not client.inbox:
             break
         client.ack()
-    server.elapse(6.0)
-    client.settle()
-    assert (set(client.texts(CLUSTER)), client.texts(ROUTE)) == ({"b"}, {"r": "to b"})
+    wait(server, 2 * DRAINED_S, client)
+    assert (set(client.texts(CLUSTER)), client.texts(ROUTE)) == ({"b"}, {"r1": "b"})
 
 
 def test_what_groups_do_on_a_nack_may_differ(server: Server, client: Client) -> None:
     """ "Per group on_nack: hold | proceed"."""
-    server.push(site("a"))
+    push(server, swapped("a"))
     start(client)
-    server.cache.configure([], {"default": True})
-    server.push(site("b"))
+    server.cache.configure([], {"default": GroupOrder(proceed_on_nack=True)})
+    push(server, swapped("b"))
     client.nack(CLUSTER)
     assert "listeners" in pending(client)
     client.settle()
-    server.cache.configure([], {"default": False})
-    server.push(site("c"))
+    server.cache.configure([], {"default": GroupOrder(proceed_on_nack=False)})
+    push(server, swapped("c"))
     client.nack(CLUSTER)
     assert "listeners" not in pending(client)
 
 
 def test_a_changed_mind_about_nacks_reaches_a_transition_that_is_held(server: Server, client: Client) -> None:
-    server.push(site("a"))
+    push(server, swapped("a"))
     start(client)
-    server.push(site("b"))
+    push(server, swapped("b"))
     client.nack(CLUSTER)
     client.settle()
-    assert client.texts(LISTENER) == {"l": "for a"}
-    server.cache.configure([], {"default": True})
+    assert client.texts(LISTENER) == {"svc": "r1 @a"}
+    server.cache.configure([], {"default": GroupOrder(proceed_on_nack=True)})
     server.wake()
     assert "listeners" in pending(client)

@@ -34,7 +34,6 @@ def inline(*clusters: str) -> Site:
 # -- B1: old connections stay on old filter chains -------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="B1")
 @pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
 @pytest.mark.parametrize(
     ("before", "after"),
@@ -61,7 +60,6 @@ def test_b1_clusters_linger_while_old_connections_drain(
     assert_in_step(client, after)
 
 
-@pytest.mark.xfail(strict=True, reason="B1")
 def test_b1_where_no_listener_changes_a_cluster_lingers_for_retries_only(server: Server, start: Start) -> None:
     """``removal_delay_s``: "retries and paused filters look clusters up again"."""
     client = start(site("a"))
@@ -74,7 +72,6 @@ def test_b1_where_no_listener_changes_a_cluster_lingers_for_retries_only(server:
     assert_in_step(client, site("b"))
 
 
-@pytest.mark.xfail(strict=True, reason="B1")
 def test_b1_what_lingers_counts_as_in_step(server: Server, start: Start) -> None:
     """ "Count a lingering name as synced, not pending, or ``apply --wait`` waits"."""
     client = start(inline("a"))
@@ -84,7 +81,6 @@ def test_b1_what_lingers_counts_as_in_step(server: Server, start: Start) -> None
     assert {status.state for status in client.status()} == {"synced"}
 
 
-@pytest.mark.xfail(strict=True, reason="B1")
 def test_b1_what_comes_back_while_it_lingers_stays(server: Server, start: Start) -> None:
     """A -> B -> A: what lingered is there still, and what replaced it lingers in its turn."""
     client = start(inline("a"))
@@ -100,7 +96,6 @@ def test_b1_what_comes_back_while_it_lingers_stays(server: Server, start: Start)
 # -- B2: no CDS on a new stream while a cluster warms ------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="B2")
 @pytest.mark.parametrize("restarted", [False, True], ids=["cut", "restart"])
 def test_b2_a_client_that_asks_for_no_clusters_has_one_that_warms(
     server: Server, start: Start, restarted: bool
@@ -133,7 +128,6 @@ sotw_only = pytest.mark.parametrize("variant", [Variant.SOTW], ids=["sotw"])
 delta_only = pytest.mark.parametrize("variant", [Variant.DELTA], ids=["delta"])
 
 
-@pytest.mark.xfail(strict=True, reason="B3")
 @delta_only
 @pytest.mark.parametrize(
     ("url", "added"),
@@ -153,7 +147,6 @@ def test_b3_heartbeats_go_on_whatever_is_in_flight_or_refused(
     assert not client.lost
 
 
-@pytest.mark.xfail(strict=True, reason="B3")
 @delta_only
 def test_b3_what_the_client_dropped_is_sent_whole(server: Server, start: Start) -> None:
     """ "on NACK of a heartbeat doubt its names, so the whole resource follows"."""
@@ -169,7 +162,6 @@ def test_b3_what_the_client_dropped_is_sent_whole(server: Server, start: Start) 
     assert not client.lost
 
 
-@pytest.mark.xfail(strict=True, reason="B3")
 @delta_only
 @pytest.mark.parametrize("url", [ENDPOINT, ROUTE])
 def test_b3_heartbeats_begin_where_a_client_comes_back_in_step(server: Server, start: Start, url: str) -> None:
@@ -184,7 +176,6 @@ def test_b3_heartbeats_begin_where_a_client_comes_back_in_step(server: Server, s
 # -- B4: one refused assignment ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="B4")
 def test_b4_a_refused_assignment_stops_no_other(server: Server, start: Start) -> None:
     """ "offer news without suspects first"."""
     content = site("a", "y", "z")
@@ -200,7 +191,6 @@ def test_b4_a_refused_assignment_stops_no_other(server: Server, start: Start) ->
     assert_in_step(client, content)
 
 
-@pytest.mark.xfail(strict=True, reason="B4")
 def test_b4_the_guilty_one_among_many_is_found(server: Server, start: Start) -> None:
     """ "alternating with halves of the suspects", until the one that was refused alone is left out."""
     names = [f"c{index:02}" for index in range(50)]
@@ -224,7 +214,6 @@ def sent(client: EnvoyLike, url: str) -> int:
 # -- B5 to B13 ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="B5")
 def test_b5_the_other_side_of_a_union_is_what_the_client_has(server: Server, start: Start) -> None:
     """After two coalesced pushes the old side of a union is not the revision before: "cluster a is deleted while
     LDS/RDS of revision 1 are in use"."""
@@ -239,7 +228,6 @@ def test_b5_the_other_side_of_a_union_is_what_the_client_has(server: Server, sta
     assert_in_step(client, site("c"))
 
 
-@pytest.mark.xfail(strict=True, reason="B6")
 def test_b6_routes_that_are_yet_to_be_asked_for_are_waited_for(server: Server, start: Start) -> None:
     """ "off ADS, route names that released listeners refer to must be named and settled"."""
     client = start(inline("a"), split=True)
@@ -248,7 +236,6 @@ def test_b6_routes_that_are_yet_to_be_asked_for_are_waited_for(server: Server, s
     assert_in_step(client, site("b"))
 
 
-@pytest.mark.xfail(strict=True, reason="B8")
 @pytest.mark.parametrize("source", ["api", "rest"])
 def test_b8_assignments_from_elsewhere_are_not_waited_for(server: Server, start: Start, source: str) -> None:
     """ "never wait when no endpoints track of this client ever existed"; on ADS, Envoy's ACK tells enough."""
@@ -261,7 +248,6 @@ def test_b8_assignments_from_elsewhere_are_not_waited_for(server: Server, start:
     assert not client.lost
 
 
-@pytest.mark.xfail(strict=True, reason="B9")
 def test_b9_what_was_never_released_answers_no_request(server: Server, start: Start) -> None:
     """A route to a refused cluster does not come to light when the repaired push brings its name."""
     client = start(joined(inline("a"), {ROUTE: {}}))
@@ -273,7 +259,6 @@ def test_b9_what_was_never_released_answers_no_request(server: Server, start: St
     assert_in_step(client, site("b", route="r"))
 
 
-@pytest.mark.xfail(strict=True, reason="B10")
 def test_b10_a_name_that_a_client_does_not_hold_is_answered_anew(server: Server, start: Start) -> None:
     """ "Reconnect RDS names=[] v=1, then [r1]": the answer is not r1 of revision 1."""
     client = start(site("a"))
@@ -308,7 +293,6 @@ def test_b11_the_label_of_another_server_means_nothing_here(server: Server, star
     assert_in_step(client, site("a"))
 
 
-@pytest.mark.xfail(strict=True, reason="B13")
 @delta_only
 def test_b13_a_cluster_on_its_way_keeps_its_assignment(server: Server, start: Start) -> None:
     """ "EDS of the one in flight is gone: told as removed to a cluster that uses it"."""

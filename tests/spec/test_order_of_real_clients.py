@@ -49,14 +49,13 @@ def grpc(server: Server, variant: Variant) -> Proxy:
     return client
 
 
-B1 = pytest.mark.xfail(strict=True, reason="B1")
 personas = pytest.mark.parametrize(
     ("connect", "variant"),
     [
-        pytest.param(envoy, Variant.SOTW, id="envoy-sotw", marks=B1),
-        pytest.param(envoy, Variant.DELTA, id="envoy-delta", marks=B1),
-        pytest.param(split_envoy, Variant.SOTW, id="split-sotw", marks=B1),
-        pytest.param(split_envoy, Variant.DELTA, id="split-delta", marks=B1),
+        pytest.param(envoy, Variant.SOTW, id="envoy-sotw"),
+        pytest.param(envoy, Variant.DELTA, id="envoy-delta"),
+        pytest.param(split_envoy, Variant.SOTW, id="split-sotw"),
+        pytest.param(split_envoy, Variant.DELTA, id="split-delta"),
         pytest.param(grpc, Variant.SOTW, id="grpc"),
     ],
 )
@@ -149,7 +148,6 @@ def test_a_changed_cluster_is_warmed_without_a_timer(connect: Open, variant: Var
     check(client, site("a", "b", text="@3"))
 
 
-@B1
 @pytest.mark.parametrize("variant", list(Variant))
 def test_a_refused_cluster_loses_nothing_and_is_repaired(variant: Variant) -> None:
     """NACK, then the fix."""
@@ -167,9 +165,9 @@ def test_a_refused_cluster_loses_nothing_and_is_repaired(variant: Variant) -> No
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param("of:a", "of:c", id="replaced", marks=pytest.mark.xfail(strict=True, reason="aggregates")),
+        pytest.param("of:a", "of:c", id="replaced"),
         pytest.param("of:a,b", "of:b,c", id="one-of-two"),
-        pytest.param("static", "of:c", id="becomes-one", marks=pytest.mark.xfail(strict=True, reason="aggregates")),
+        pytest.param("static", "of:c", id="becomes-one"),
         pytest.param("of:a", "static", id="was-one"),
     ],
 )
@@ -202,7 +200,6 @@ def test_a_grpc_client_that_was_overtaken_by_the_next_swap_loses_nothing() -> No
     check(client, site("a"))
 
 
-@B1
 def test_rule_18_a_cluster_that_changes_back_unanswered_gets_its_assignment_with_a_new_name() -> None:
     """The client asks for what warms and for a new cluster at once, after an offer of CDS that it answered late."""
     server = Server()
@@ -219,7 +216,6 @@ def test_rule_18_a_cluster_that_changes_back_unanswered_gets_its_assignment_with
     check(client, site("a", "b", text="@2"))
 
 
-@B1
 @pytest.mark.parametrize("variant", list(Variant))
 def test_a_group_change_loses_nothing(variant: Variant) -> None:
     """A better group appears, and goes again."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.spec.by_hand import REMOVED_S, wait
 from tests.spec.conftest import Connect
 from tests.support.sansio import Client, Server
+from tests.support.texts import Site, push
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet
@@ -142,37 +144,45 @@ def test_a_new_cluster_is_overlaid_from_its_first_assignment(server: Server, con
     assert client.texts(ENDPOINT)["fresh"] == "1+a"
 
 
+def moved(*clusters: str) -> Site:
+    """The site, with its routes to other clusters."""
+    loads = dict.fromkeys(clusters, "1")
+    return {CLUSTER: loads, ENDPOINT: {**loads, "other": "1"}, LISTENER: {"l": "r"}, ROUTE: {"r": " ".join(clusters)}}
+
+
 def test_an_overlay_does_not_wait_for_a_transition(server: Server, connect: Connect) -> None:
     """EDS flows freely: the CDS that nobody ACKed holds routes and removals, not weights."""
-    server.push(SITE)
+    push(server, moved("web"))
     client = start(connect(zone="za"))
-    server.push({**SITE, CLUSTER: {"web": "2"}, ROUTE: {"r": "2"}})
+    push(server, moved("web", "new"))
     client.read(CLUSTER)
     while client.pending(ENDPOINT):
         client.ack(ENDPOINT)
     server.lay_over({"za": {"web": "+a"}})
     client.ack(ENDPOINT)
     assert client.texts(ENDPOINT)["web"] == "1+a"
-    assert client.texts(ROUTE) == {"r": "1"}
+    assert not client.pending(ROUTE)
 
 
 def test_a_change_of_the_overlay_ends_no_transition(server: Server, connect: Connect) -> None:
-    """Make before break goes on as it was: the old cluster stays until the routes have left it."""
-    server.push(SITE)
+    """Make before break goes on as it was: the old cluster stays until the routes have left it, and longer."""
+    push(server, moved("web"))
     client = start(connect(zone="za"))
-    server.push({CLUSTER: {"new": "1"}, ENDPOINT: {"new": "1"}, LISTENER: {"l": "1"}, ROUTE: {"r": "new"}})
+    client.subscribe(ENDPOINT, "new")
+    push(server, moved("new"))
     cds, message = client.read(CLUSTER)
     client.hold(message)
     assert set(client.texts(CLUSTER)) == {"web", "new"}
     server.lay_over({"za": {"new": "+a"}})
     assert not client.pending(ROUTE)
     client.reply(cds)
-    while client.pending(ENDPOINT):
-        client.ack(ENDPOINT)
+    client.settle()
+    assert client.texts(ROUTE) == {"r": "new"}
+    assert set(client.texts(CLUSTER)) == {"web", "new"}
+    wait(server, REMOVED_S, client)
     client.want(ENDPOINT, ["new"])
     client.settle()
     assert set(client.texts(CLUSTER)) == {"new"}
-    assert client.texts(ROUTE) == {"r": "new"}
     assert client.texts(ENDPOINT) == {"new": "1+a"}
 
 
@@ -220,7 +230,7 @@ def test_a_client_that_comes_back_is_known_by_what_it_was_overlaid_with(
         server.push({**SITE, ENDPOINT: {**SITE[ENDPOINT], "third": f"{count}"}})
         served(server, "za")
     client.reconnect()
-    held = client.stream._tracks[ENDPOINT].known
+    held = client.stream._watches[ENDPOINT].known
     if client.variant is Variant.DELTA:
         assert held.base is not None and not held.doubted, "all that it says it holds is known"
         sent = [name for send in client.pending(ENDPOINT) for name in send.response.names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.spec.by_hand import REMOVED_S, wait
 from tests.support.sansio import Client, Server, make_resource
 from xds.model.resource_type import (
     CLUSTER,
@@ -39,9 +40,10 @@ def test_rule_34_absence_is_deletion(server: Server, sotw: Client, url: str) -> 
     sotw.subscribe(url)
     sotw.settle()
     server.push({url: {"b": "1"}})
-    sotw.settle()
+    wait(server, REMOVED_S, sotw)  # clusters linger (DESIGN 3.2), and go then
     assert sotw.texts(url) == {"b": "1"}
     server.push({url: {}})
+    server.elapse(REMOVED_S)
     assert len(sotw.pending()) == 1
     sotw.settle()
     assert sotw.texts(url) == {}
@@ -54,7 +56,7 @@ def test_rule_34_the_removal_of_a_named_resource_is_told(server: Server, sotw: C
     sotw.subscribe(url, "a")
     sotw.settle()
     server.push({url: {"b": "1"}})
-    sotw.settle()
+    wait(server, REMOVED_S, sotw)
     assert sotw.texts(url) == {}
 
 

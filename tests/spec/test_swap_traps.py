@@ -37,7 +37,6 @@ def used(client: EnvoyLike) -> dict[str, str]:
 # -- 2, 3: what is held and what is not --------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="trap 2")
 def test_trap_2_a_held_tree_blocks_no_other(server: Server, variant: Variant) -> None:
     """ "what may go out is what differs between *released to this client* and the *newest* snapshot"."""
     client = live(server, variant, site("a"))
@@ -61,7 +60,6 @@ def test_trap_2_a_held_tree_blocks_no_other(server: Server, variant: Variant) ->
     assert_in_step(client, content)
 
 
-@pytest.mark.xfail(strict=True, reason="trap 2")
 def test_trap_2_a_newer_route_does_not_overtake_a_held_listener(server: Server, variant: Variant) -> None:
     """ "the unit is the difference from what was released": the filter of push 6 comes before the path of push 7."""
     client = live(server, variant, site("a"))
@@ -80,7 +78,6 @@ def test_trap_2_a_newer_route_does_not_overtake_a_held_listener(server: Server, 
     assert_in_step(client, content)
 
 
-@pytest.mark.xfail(strict=True, reason="trap 3")
 @pytest.mark.parametrize("text", ["bad", COLD])
 def test_trap_3_what_was_taken_out_does_not_come_back(server: Server, variant: Variant, text: str) -> None:
     """ "6 adds x (refused, or never warms), 7 takes x out to repair": "Only ACKed names linger"."""
@@ -98,7 +95,6 @@ def test_trap_3_what_was_taken_out_does_not_come_back(server: Server, variant: V
     assert_in_step(client, site("b"))
 
 
-@pytest.mark.xfail(strict=True, reason="trap 3")
 def test_trap_3_nobody_is_handed_what_it_never_had(server: Server, variant: Variant) -> None:
     """ "Two coalesced pushes would hand a client clusters that it never had"."""
     client = live(server, variant, site("a"))
@@ -123,7 +119,6 @@ def test_trap_4_code_that_may_choose_any_cluster_is_not_held_for_ever(server: Se
     assert not client.lost
 
 
-@pytest.mark.xfail(strict=True, reason="trap 4")
 def test_trap_4_a_static_cluster_beside_a_cold_one_is_not_held_for_ever(server: Server, variant: Variant) -> None:
     """ "a static cluster beside a cold one has no EDS to ACK"."""
     client = live(server, variant, site("a"))
@@ -144,7 +139,6 @@ def test_trap_4_a_changed_cluster_that_stays_cold_holds_nothing_for_ever(server:
     assert not client.lost
 
 
-@pytest.mark.xfail(strict=True, reason="trap 4")
 def test_trap_4_split_streams_show_no_warmth(server: Server, variant: Variant) -> None:
     """ "Split streams never show warmth of health-checked, DNS and SDS clusters": the time of the check is all."""
     client = live(server, variant, site("a"), split=True)
@@ -156,7 +150,6 @@ def test_trap_4_split_streams_show_no_warmth(server: Server, variant: Variant) -
     assert not client.lost
 
 
-@pytest.mark.xfail(strict=True, reason="trap 4")
 def test_trap_4_an_old_stream_for_an_assignment_says_nothing_of_a_new_cluster(server: Server, variant: Variant) -> None:
     """Off ADS each cluster has a stream of its own, be it for the same assignment: the one that a cluster before it had
     ACKed is no sign that the new one has its endpoints."""
@@ -170,7 +163,6 @@ def test_trap_4_an_old_stream_for_an_assignment_says_nothing_of_a_new_cluster(se
 # -- 5: a NACK is not unreadiness --------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="trap 5")
 def test_trap_5_a_cluster_without_its_assignment_is_not_led_to(server: Server, variant: Variant) -> None:
     """ "c with a refused assignment becomes active without endpoints and its CDS is ACKed: a route released then
     loses all"."""
@@ -192,7 +184,6 @@ def test_trap_5_unless_the_push_says_to_proceed(server: Server, variant: Variant
     assert used(client) == {"r1": "c"}
 
 
-@pytest.mark.xfail(strict=True, reason="trap 5")
 @pytest.mark.parametrize(
     ("text", "refused"),
     [("r2", {ROUTE: {"r2": "a bad"}}), ("r1 ecds:f", {EXTENSION_CONFIG: {"f": "bad"}, ROUTE: {"r1": "a"}})],
@@ -217,7 +208,6 @@ def test_trap_5_a_listener_goes_back_when_what_is_new_in_it_is_refused(
 # -- 6: what the client needs for what it holds ------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="trap 6")
 @pytest.mark.parametrize("paused", [False, True], ids=["asked", "paused"])
 def test_trap_6_a_listener_that_was_taken_gets_its_routes(server: Server, variant: Variant, paused: bool) -> None:
     """ "LDS 7 ACKed, restart, push 8 warms d: Envoy asks RDS [r1,r2] with version 5; r2 withheld means 15 s, then
@@ -274,7 +264,6 @@ def test_trap_7_what_was_taken_of_a_refused_set_is_not_taken_back(server: Server
     assert_in_step(client, many("@2", c03="@3"))
 
 
-@pytest.mark.xfail(strict=True, reason="trap 7")
 def test_trap_7_a_refusal_that_names_nobody_is_narrowed_down(server: Server, variant: Variant) -> None:
     """ "if refused again, half of the suspects": with some pushes to go on with, the guilty one is alone."""
     names = [f"c{index}" for index in range(8)]
@@ -288,7 +277,6 @@ def test_trap_7_a_refusal_that_names_nobody_is_narrowed_down(server: Server, var
     assert not client.lost
 
 
-@pytest.mark.xfail(strict=True, reason="trap 7")
 @delta_only
 def test_trap_7_what_was_taken_of_a_refused_response_is_removed_though_nobody_tells(
     server: Server, variant: Variant
@@ -326,7 +314,6 @@ def test_trap_7_what_was_dropped_with_a_refused_response_is_sent_though_the_clie
     assert set(client.active) == {"a", "b"}
 
 
-@pytest.mark.xfail(strict=True, reason="trap 7")
 @sotw_only
 def test_trap_7_an_error_of_an_earlier_response_is_not_of_the_repaired_one(server: Server, variant: Variant) -> None:
     """Envoy keeps ``error_detail`` in the request that it will send: while CDS is paused, a refused response and a
@@ -346,7 +333,6 @@ def test_trap_7_an_error_of_an_earlier_response_is_not_of_the_repaired_one(serve
 # -- 8: security -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="trap 8")
 def test_trap_8_a_route_waits_for_the_filter_that_guards_it(server: Server, variant: Variant) -> None:
     """ "r1@7 (opens /admin) reaches the *old* listener while LDS@7 is ACKed but still warms (SDS, ECDS)"."""
     client = live(server, variant, site("a"))
@@ -361,10 +347,27 @@ def test_trap_8_a_route_waits_for_the_filter_that_guards_it(server: Server, vari
     assert_in_step(client, content)
 
 
+def test_trap_8_a_route_that_moves_to_a_guarded_listener_is_not_opened_on_the_old_one(
+    server: Server, variant: Variant
+) -> None:
+    """Off ADS: ``svc`` is about to go back to ``r2``, whose cluster lingered and becomes an aggregate, when ``r2`` goes
+    to ``web`` with a path that both have a filter for."""
+    client = live(server, variant, site("d", route="r2"), split=True)
+    push(server, inline("a"), source="api")
+    spend(40, client)
+    aggregate = {CLUSTER: {"a": "@1", "d": "of:a"}, ENDPOINT: {"a": "2", "d": "2"}}
+    push(server, joined(site("d", route="r2"), aggregate), source="api")
+    for _ in range(3):
+        client.run()
+    guarded = joined(site("a", listener="r1 authz"), {LISTENER: {"web": "r2 authz"}, ENDPOINT: {"d": "1"}})
+    push(server, joined(guarded, {ROUTE: {"r1": f"a {ADMIN}", "r2": f"a {ADMIN}"}}), source="api")
+    spend(DRAINED_S, client)
+    assert not client.exposures
+
+
 # -- 9: labels ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="trap 9")
 @sotw_only
 def test_trap_9_a_label_may_repeat(server: Server, variant: Variant) -> None:
     """ "a caller's label may repeat": "in step or not is judged by content, never by this string"."""
@@ -378,7 +381,6 @@ def test_trap_9_a_label_may_repeat(server: Server, variant: Variant) -> None:
     assert_in_step(client, site("b"))
 
 
-@pytest.mark.xfail(strict=True, reason="trap 9")
 @delta_only
 def test_trap_9_what_a_client_shows_of_elsewhere_lingers(server: Server, variant: Variant) -> None:
     """ "an unknown name in ``initial_resource_versions`` is just not told as removed until the linger ends"."""
@@ -404,7 +406,6 @@ def test_trap_10_lingering_ends_though_something_is_never_there(server: Server, 
     assert set(client.active) == {"b"}
 
 
-@pytest.mark.xfail(strict=True, reason="trap 10")
 def test_trap_10_lingering_ends_though_connections_are_short(server: Server, variant: Variant) -> None:
     """ "A clock that restarts at each reconnect never ends where connections live for less"."""
     client = live(server, variant, inline("a"))
@@ -419,7 +420,6 @@ def test_trap_10_lingering_ends_though_connections_are_short(server: Server, var
     assert_in_step(client, inline("b"))
 
 
-@pytest.mark.xfail(strict=True, reason="trap 10")
 @delta_only
 def test_trap_10_what_lingers_is_kept_alive(server: Server, variant: Variant) -> None:
     """ "TTL heartbeats must cover lingering names"."""
@@ -432,7 +432,6 @@ def test_trap_10_what_lingers_is_kept_alive(server: Server, variant: Variant) ->
     assert set(client.active) == {"b"}
 
 
-@pytest.mark.xfail(strict=True, reason="trap 10")
 def test_trap_10_what_lingers_is_bounded(server: Server, variant: Variant) -> None:
     """ "``linger_max`` (100 revisions): beyond it the oldest go"."""
     client = live(server, variant, inline("c0"))
@@ -457,7 +456,6 @@ def test_trap_11_what_lingers_ends_for_all_at_once(server: Server, variant: Vari
     assert ends[0][-1] == ends[1][-1]
 
 
-@pytest.mark.xfail(strict=True, reason="trap 12")
 def test_trap_12_what_lingers_keeps_its_endpoints(server: Server, variant: Variant) -> None:
     """ "everywhere else the removal is simply not told yet, and such names are answered from a log of removals"."""
     client = live(server, variant, inline("a"))

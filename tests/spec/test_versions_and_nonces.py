@@ -153,10 +153,23 @@ def test_rule_16_refused_content_is_tried_again_once_other_content_was_accepted(
     for round in (1, 2):
         server.push({ENDPOINT: {"a": "bad"}})
         client.nack()
-        server.push({ENDPOINT: {"a": "good"}})
+        server.push({ENDPOINT: {"a": f"good {round}"}})
         client.settle()
         assert told(client, Nacked) == round
-    assert client.texts(ENDPOINT) == {"a": "good"}
+    assert client.texts(ENDPOINT) == {"a": "good 2"}
+
+
+def test_rule_16_refused_content_is_tried_again_after_a_roll_back(server: Server, client: Client) -> None:
+    """ "Left out until its content changes": it did, though the client had kept what it is rolled back to."""
+    server.push({ENDPOINT: {"a": "good"}})
+    client.subscribe(ENDPOINT, "a")
+    client.settle()
+    server.push({ENDPOINT: {"a": "bad"}})
+    client.nack()
+    server.push({ENDPOINT: {"a": "good"}})
+    client.settle()
+    server.push({ENDPOINT: {"a": "bad"}})
+    assert [send.response.names for send in client.pending()] == [("a",)]
 
 
 def test_rule_16_newer_content_is_sent_at_once(server: Server, client: Client) -> None:

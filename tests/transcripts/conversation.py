@@ -5,7 +5,9 @@ there are two answers, below ``---- sotw`` and ``---- delta``. A first line ``va
 
 Commands: ``push``, ``drop``, ``subscribe``, ``unsubscribe``, ``want``, ``ack``, ``nack``, ``late`` (answer the response
 before the last), ``repeat``, ``settle``, ``tick``, ``disconnect``, ``reconnect``, ``status``, ``holds``.
-Types go by their aliases; a snapshot is written ``clusters a=1 b=1; listeners l=r``, whole each time.
+Types go by their aliases; a snapshot is written ``clusters a=1 b=1; listeners l=r; routes r=a+b``, whole each time: the
+texts are those of ``tests.support.texts``, their words joined by ``+``. What comes while
+time passes (``tick``) is left to be read.
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.support.sansio import Client, Server, names_of
+from tests.support.texts import resources_of
 from xds.model.resource_type import alias_of, type_url_of
 from xds.protocol.draft import Variant
 from xds.protocol.events import (
     Acked,
     Event,
+    Held,
+    HoldChanged,
     Identified,
     InStep,
+    LingerChanged,
     Nacked,
     OfferTimedOut,
     Repeated,
@@ -30,6 +36,7 @@ from xds.protocol.events import (
     ViewChanged,
     WaitEnded,
 )
+from xds.protocol.linger import Lingering
 
 DIVIDER = "----"
 
@@ -118,8 +125,8 @@ class Conversation:
     def _content(self, send: Send) -> str:
         response = send.response
         stand_ins = sorted(set(names_of(self._client.parse(send.body))) - set(response.names))
-        parts = [f"-> {alias_of(send.type_url)} {response.version_info} [{' '.join(response.names)}]"]
-        parts += [f"removed [{' '.join(response.removed)}]"] if response.removed else []
+        parts = [f"-> {alias_of(send.type_url)} {response.version_info} [{' '.join(sorted(response.names))}]"]
+        parts += [f"removed [{' '.join(sorted(response.removed))}]"] if response.removed else []
         parts += [f"stand-ins [{' '.join(stand_ins)}]"] if stand_ins else []
         return " ".join(parts)
 
@@ -131,8 +138,10 @@ class Conversation:
         content: dict[str, dict[str, str]] = {}
         for part in filter(None, map(str.strip, parts)):
             alias, *resources = part.split()
-            content[type_url_of(alias)] = dict(resource.split("=") for resource in resources)
-        self._server.push(content, options["group"], options["label"], options["on_nack"])
+            pairs = (resource.replace("+", " ").split("=") for resource in resources)
+            content[type_url_of(alias)] = dict(pairs)
+        made = resources_of(content)
+        self._server.push_resources(made, options["group"], options["label"], types=content, on_nack=options["on_nack"])
 
     def _drop(self, words: list[str]) -> None:
         self._server.drop(*words)
@@ -221,5 +230,25 @@ def _describe(event: Event) -> str:
             return f"asks for {alias} {' '.join([*(['*'] if event.wildcard else []), *sorted(event.names)])}{missing}"
         case Identified():
             return f"node {event.node.id} of {event.group or 'no group'}"
+        case LingerChanged():
+            return _lingering(event.lingering)
+        case HoldChanged():
+            return "; ".join(map(_held, event.held)) or "nothing is held back"
         case _:
             return type(event).__name__.lower()
+
+
+def _lingering(lingering: Lingering) -> str:
+    parts = [
+        f"{_listed(removal.names.items())} {f'until {removal.ends_s:g}' if removal.ends_s is not None else 'for now'}"
+        for removal in lingering.removals
+    ]
+    return f"kept: {'; '.join(parts)}" if parts else "nothing is kept"
+
+
+def _held(held: Held) -> str:
+    return f"held back: {_listed(held.names)}, for {' '.join(held.waits_for)}"
+
+
+def _listed(names: Iterable[tuple[str, frozenset[str]]]) -> str:
+    return ", ".join(f"{alias_of(url)} {' '.join(sorted(each))}" for url, each in names)

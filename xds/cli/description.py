@@ -12,6 +12,7 @@ from xds.cli.client import Client, group_path
 from xds.cli.groups import secrets_query, snapshot
 from xds.cli.kinds import known_type, resources_path
 from xds.cli.nodes import NACKS, NODES
+from xds.cli.ordering import LINGERING, held_text
 from xds.cli.output import Format, age, to_yaml
 from xds.cli.rollout import HISTORY, STATUS
 from xds.cli.table import Column, Style, View, rendered
@@ -150,6 +151,8 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
             "message": group["message"],
             "selector": group.get("selector"),
             "priority": group.get("priority"),
+            "on NACK": group.get("on_nack"),
+            "removals": _removals(group),
             "resources": ", ".join(f"{count} {type}" for type, count in group["resources"].items()),
             "nodes": f"{group['nodes']} connected; {rollout['synced']} synced, {rollout['pending']} pending,"
             f" {rollout['nacked']} nacked",
@@ -158,6 +161,12 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
     yield rendered(({"type": type, **counts} for type, counts in rollout["types"].items()), STATUS, style)
     yield _titled("open NACKs:", document["nacks"], NACKS, style)
     yield _titled("revisions:", document["revisions"], HISTORY, style)
+
+
+def _removals(group: Json) -> str:
+    """What the group says itself of how long removed content stays."""
+    parts = {"stay": group.get("removal_delay_s"), "behind listeners, besides,": group.get("listener_drain_s")}
+    return ", ".join(f"{what} {seconds:g} s" for what, seconds in parts.items() if seconds is not None)
 
 
 def _node_text(document: Json, style: Style) -> Iterator[str]:
@@ -174,6 +183,8 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
         }
     )
     yield rendered(({"type": type, **state} for type, state in node["types"].items()), TYPES, style)
+    yield "".join(f"held: {held_text(each)}\n" for each in node["held"])
+    yield _titled("lingering:", node["lingering"], LINGERING, style)
     yield _titled("streams:", node["streams"], STREAMS, style)
     yield _titled("NACKs:", document["nacks"], NACKS, style)
 

@@ -79,7 +79,9 @@ def of_node(client: Client, node: str) -> Difference:
 def _held(client: Client, node: str, side: str) -> dict[Key, Json]:
     query = {"side": side, "contents": "true"}
     items = _with_secrets(lambda secrets: list(held(client, node, {**query, **secrets_query(secrets)})))
-    return {(item["type"], item["name"]): item["resource"] for item in items if "resource" in item}
+    # What lingers is what the node is to have: the group's content, and that for a while.
+    lasting = (item for item in items if "resource" in item and not item.get("lingers"))
+    return {(item["type"], item["name"]): item["resource"] for item in lasting}
 
 
 def _snapshot(client: Client, group: str, revision: int = 0) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from xds.cli.client import Client, group_path
@@ -17,6 +18,13 @@ Json = dict[str, Any]
 
 _LISTED = frozenset((Format.TABLE, Format.WIDE, Format.NAME))
 
+
+def _seconds(setting: str, item: Json) -> str:
+    """A time that the group sets itself."""
+    seconds = item.get(setting)
+    return "" if seconds is None else f"{seconds:g}s"
+
+
 GROUPS = View(
     name=lambda item: str(item["group"]),
     columns=(
@@ -29,6 +37,8 @@ GROUPS = View(
         Column("MESSAGE", lambda item: item["message"]),
         Column("SELECTOR", lambda item: item.get("selector") or "", is_wide=True),
         Column("PRIORITY", lambda item: str(item.get("priority", "")), is_wide=True),
+        Column("DELAY", partial(_seconds, "removal_delay_s"), is_wide=True),
+        Column("DRAIN", partial(_seconds, "listener_drain_s"), is_wide=True),
         Column("ETAG", lambda item: item["etag"], is_wide=True),
     ),
 )

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from xds.cli.client import Client
 from xds.cli.failure import CommandError, Exit
+from xds.cli.ordering import note, some, until
 from xds.cli.output import age
 from xds.cli.table import Column, View
 
@@ -65,7 +66,8 @@ def _state(alias: str, node: Json) -> str:
         case "synced":
             shown = f"✓ {has}"
         case "nacked":
-            shown = f"✗ {has or '-'}→{sent} NACK {age(state['since'])}"
+            way = sent if has == sent else f"{has or '-'}→{sent}"  # it may have taken the rest
+            shown = f"✗ {way} NACK {age(state['since'])}"
         case "pending":
             shown = f"… {sent or has} PENDING"
         case word:
@@ -95,6 +97,13 @@ def _streams(key: str, node: Json) -> str:
     return ",".join(sorted({str(stream[key]) for stream in node["streams"] if stream[key]}))
 
 
+def _lingers(item: Json) -> str:
+    """Whether a push removed it, and how long it stays."""
+    if not item.get("lingers"):
+        return ""
+    return until(item["until"]) if item["until"] else "yes"
+
+
 NODES = View(
     name=lambda node: str(node["id"]),
     columns=(
@@ -111,6 +120,7 @@ NODES = View(
         Column("API", partial(_streams, "api"), is_wide=True),
         Column("PEER", partial(_streams, "peer"), is_wide=True),
         Column("SEEN", lambda node: node["last_seen"], is_time=True, is_wide=True),
+        Column("NOTE", note),
     ),
 )
 
@@ -124,6 +134,7 @@ NACKS = View(
         Column("VERSION", lambda record: record["version"]),
         Column("COUNT", lambda record: str(record["count"])),
         Column("STATE", lambda record: record["state"], lambda item: "bad" if item["state"] == "open" else "dim"),
+        Column("REFUSED", lambda record: some(record["guilty"], len(record["guilty"]))),
         Column("FIRST", lambda record: record["first"], is_time=True, is_wide=True),
         Column("NONCE", lambda record: record["nonce"], is_wide=True),
         Column("NAMES", lambda record: ",".join(record["names"]), is_wide=True),
@@ -139,6 +150,7 @@ HELD = View(
         Column("STATE", lambda item: item["state"], lambda item: _STYLES.get(item["state"], "dim")),
         Column("VERSION_INFO", lambda item: item["version_info"]),
         Column("VERSION", lambda item: item["version"]),
+        Column("LINGERS", _lingers),
         Column("OVERLAY", lambda item: "assignment" if item.get("pushed_version") else ""),
         Column("PUSHED", lambda item: item.get("pushed_version") or "", is_wide=True),
     ),

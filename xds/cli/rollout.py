@@ -10,7 +10,7 @@ from xds.cli.client import Client, group_path
 from xds.cli.failure import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.table import Column, Style, View, rendered
-from xds.cli.waiting import POLL_S, late, progress, refusals
+from xds.cli.waiting import POLL_S, held_lines, late, progress, refusals
 
 Json = dict[str, Any]
 
@@ -46,6 +46,8 @@ def show_status(client: Client, group: str, style: Style, percent: float) -> Non
         write(rendered(({"type": type, **counts} for type, counts in found["types"].items()), STATUS, style))
         total = found["synced"] + found["pending"] + found["nacked"]
         say(f"group {group}: {found['synced']} of {total} nodes have revision {found['revision']}")
+        for line in held_lines(found):
+            say(line)
     if _is_refused(found, percent):
         raise CommandError(Exit.NEGATIVE, refusals(found))
 

@@ -35,7 +35,6 @@ from xds.load.book import LoadBook
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
 from xds.protocol.load_stream import LoadSettings
-from xds.protocol.order import OrderRules
 from xds.server.assignment_metrics import AssignmentMetrics
 from xds.server.https import follow
 from xds.server.logs import configure_logging
@@ -216,6 +215,7 @@ class Server:
             options,
             self.metrics.limit_hits,
             self.grpc.disconnect,
+            self.grpc.let_go,
             BookView(self.book, self.grpc.load.of),
         )
         return create_app(services, rest_routes(self.cache, self.metrics, stream_limits(settings)))
@@ -240,7 +240,7 @@ def grpc_options(settings: Settings) -> ServerOptions:
         client_ca=tls.client_ca if tls is not None else None,
         tokens=settings.auth.accepted(),
         limits=stream_limits(settings),
-        order=OrderRules(ordered=settings.server.order == "on"),
+        order=settings.order.rules(),
         max_receive_bytes=limits.grpc_receive_bytes,
         requests_per_s=limits.requests_per_s,
         requests_burst=limits.requests_burst,
@@ -258,6 +258,7 @@ def stream_limits(settings: Settings) -> Limits:
         names_per_request=limits.names_per_request,
         names_per_subscription=limits.names_per_subscription,
         types_per_stream=limits.types_per_stream,
+        offer_timeout_s=settings.order.offer_timeout_s,
     )
 
 

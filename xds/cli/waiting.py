@@ -6,10 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from xds.cli.client import Client, group_path
 from xds.cli.failure import CommandError, Exit
+from xds.cli.ordering import held_text, some
 from xds.cli.output import say
 
 Json = dict[str, Any]
@@ -53,13 +55,36 @@ def report(group: str, revision: int, found: Json) -> None:
 
 def refusals(found: Json) -> str:
     """Who refused what, in their words."""
-    lines = [f"{nack['node']} rejected {nack['type']}: {nack['message']}" for nack in found["nacks"][:SHOWN]]
+    lines = [f"{nack['node']} rejected {_rejected(nack)}: {nack['message']}" for nack in found["nacks"][:SHOWN]]
     return "\n".join(lines) or f"{found['nacked']} nodes refused the push"
 
 
+def _rejected(nack: Json) -> str:
+    return f"{nack['type']} {some(nack['guilty'], len(nack['guilty']))}" if nack["guilty"] else str(nack["type"])
+
+
 def late(found: Json) -> str:
-    """Who has not answered yet."""
-    return f"timed out waiting for {found['pending']} nodes: {', '.join(found['pending_nodes'][:SHOWN])}"
+    """Who is not there yet, and what is held back from them."""
+    first = f"timed out waiting for {found['pending']} nodes: {', '.join(found['pending_nodes'][:SHOWN])}"
+    return "\n".join((first, *held_lines(found)))
+
+
+def held_lines(found: Json) -> list[str]:
+    """What is held back from pending nodes, and for which clusters."""
+    return [f"{each['node']}: {held_text(each)}" for each in found["held"][:SHOWN]]
+
+
+def _holds_told(tell: Callable[[str], object]) -> Callable[[Json], None]:
+    """Tells what is held back, each of it once."""
+    told: set[str] = set()
+
+    def show(found: Json) -> None:
+        for line in held_lines(found):
+            if line not in told:
+                told.add(line)
+                tell(line)
+
+    return show
 
 
 @contextmanager
@@ -67,7 +92,7 @@ def progress(group: str) -> Iterator[Callable[[Json], None]]:
     """A bar on a terminal; a line at the beginning otherwise."""
     if not sys.stderr.isatty():
         say(f"waiting for the nodes of group {group}")
-        yield lambda found: None
+        yield _holds_told(say)
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -75,7 +100,10 @@ def progress(group: str) -> Iterator[Callable[[Json], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"waiting for {group}", total=None)
 
+        tell_holds = _holds_told(partial(bar.console.print, markup=False, highlight=False))
+
         def show(found: Json) -> None:
+            tell_holds(found)
             total = found["synced"] + found["pending"] + found["nacked"]
             bar.update(task, total=total, completed=found["synced"])
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cached_property
 from itertools import islice
 
 from xds.control.content import type_label
 from xds.fleet.holding import Holding
 from xds.fleet.nacks import mentions
+from xds.fleet.ordering import Clients, lingering_until, waits_of
 from xds.fleet.state import NackRecord
 from xds.model.node import Locality, Node
-from xds.model.resource_type import alias_of, resource_type
+from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, Snapshot
+from xds.protocol.events import Held
 from xds.protocol.membership import Candidate
 
 RESOURCES_LIMIT = 1_000
 _CLOSE_NAMES_LIMIT = 20  # missing names that close ones are looked for
 _COMPARED_LIMIT = 500
 _LENGTHS_APART = 4
+_CLUSTERS_NAMED = 5
 
 
 class Answer(StrEnum):
@@ -28,7 +33,8 @@ class Answer(StrEnum):
 
     * ``served``: whoever asks gets it (of a node that is not connected);
     * ``sent``: it has it and ACKed it; ``pending``: it was sent, no ACK yet;
-    * ``refused``: it was sent and NACKed; ``held``: it will be sent, or taken away, when other types are ACKed;
+    * ``refused``: it was sent and NACKed; ``held``: it will be sent when clusters that it leads to are warm;
+    * ``lingering``: the group has it no more, and the node keeps it for a while;
     * ``missing``: the group has no such resource; ``unexpressed``: the API that the node speaks cannot express it;
     * ``not_subscribed``: the node does not ask for it; ``no_group``: no group matches, it is sent nothing.
     """
@@ -38,6 +44,7 @@ class Answer(StrEnum):
     PENDING = "pending"
     REFUSED = "refused"
     HELD = "held"
+    LINGERING = "lingering"
     MISSING = "missing"
     UNEXPRESSED = "unexpressed"
     NOT_SUBSCRIBED = "not_subscribed"
@@ -70,12 +77,12 @@ class Asked:
 EVERYTHING_ASKED = Asked()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Situation:
     """A node and all that decides what it gets. ``snapshot`` answers for the API behind a type URL.
 
     ``source`` is the locality whose overlay lies over it; None where none does. ``holdings`` are those of a connected
-    node; ``refusals`` its open NACK records.
+    node; ``refusals`` its open NACK records; ``clients`` what lingers for it and what is held back.
     """
 
     node: Node
@@ -85,6 +92,17 @@ class Situation:
     connected: bool = False
     holdings: Sequence[Holding] = ()
     refusals: Sequence[NackRecord] = ()
+    clients: Clients = field(default_factory=dict)
+
+    @cached_property
+    def waits(self) -> Mapping[tuple[str, str], Held]:
+        """What is held back, by type URL and name."""
+        return waits_of(self.clients)
+
+    @cached_property
+    def lingering(self) -> Mapping[str, Mapping[str, float | None]]:
+        """When what lingers ends, by type URL and name."""
+        return lingering_until(self.clients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +204,10 @@ def _of_holding(situation: Situation, holding: Holding, close: _CloseNames) -> I
             yield ResourceAnswer(label, name, Answer.NO_GROUP, "no group matches the node: it keeps what it has")
         return
     target = snapshot.get(holding.type_url)
-    refusal = _refusal(situation.refusals, holding.type_url)
+    refusals = [record for record in situation.refusals if record.type_url == holding.type_url]
     for name in holding.interest.select(target):
         version = target.resources[name].version
-        answer, detail = _reached(situation, holding, name, version, refusal)
+        answer, detail = _reached(situation, holding, name, version, refusals)
         yield _overlaid(situation, target, ResourceAnswer(label, name, answer, detail, version))
     for name in holding.interest.missing(target):
         if name in target.omitted:
@@ -199,7 +217,7 @@ def _of_holding(situation: Situation, holding: Holding, close: _CloseNames) -> I
     if holding.sent is not None:
         leaving = (name for name in holding.interest.select(holding.sent) if name not in target.resources)
         for name in leaving:
-            yield ResourceAnswer(label, name, Answer.HELD, f"it was removed; {_retired_after(situation, holding)}")
+            yield ResourceAnswer(label, name, *_leaving(situation, holding, name))
 
 
 def _overlaid(situation: Situation, target: ResourceSet, answer: ResourceAnswer) -> ResourceAnswer:
@@ -212,43 +230,46 @@ def _overlaid(situation: Situation, target: ResourceSet, answer: ResourceAnswer)
 
 
 def _reached(
-    situation: Situation, holding: Holding, name: str, version: str, refusal: NackRecord | None
+    situation: Situation, holding: Holding, name: str, version: str, refusals: Sequence[NackRecord]
 ) -> tuple[Answer, str]:
-    if _version(holding.acked, name) == version and (refusal is None or not _refuses(refusal, name)):
-        return Answer.SENT, "the node has it"
-    if refusal is not None and (_refuses(refusal, name) or _version(holding.sent, name) == version):
+    is_held = _version(holding.acked, name) == version
+    refusal = next((each for each in refusals if mentions((name,), each) or (_is_vague(each) and not is_held)), None)
+    if refusal is not None:
         return Answer.REFUSED, f"the node refused version {refusal.version}: {refusal.message}"
+    if is_held:
+        return Answer.SENT, "the node has it"
     if _version(holding.sent, name) == version:
         return Answer.PENDING, "it was sent; the node has not answered yet"
-    awaited = [alias_of(url) for url in resource_type(holding.type_url).waits_for if not _in_step(situation, url)]
-    if awaited:
-        return Answer.HELD, f"it is sent when the node has ACKed {' and '.join(awaited)}"
+    waits = situation.waits.get((holding.type_url, name))
+    if waits is not None:
+        return Answer.HELD, _waiting_for(waits)
     return Answer.PENDING, "it is about to be sent: an answer is on its way or awaited"
 
 
-def _retired_after(situation: Situation, holding: Holding) -> str:
-    users = [alias_of(url) for url in resource_type(holding.type_url).removals_wait_for if not _in_step(situation, url)]
-    return f"it stays until the node has ACKed {' and '.join(users)}" if users else "the node is about to be told"
+def _waiting_for(held: Held) -> str:
+    clusters = " and ".join(held.waits_for[:_CLUSTERS_NAMED])
+    more = len(held.waits_for) - _CLUSTERS_NAMED
+    named = f"{clusters} and {more} more" if more > 0 else clusters
+    why = "; which clusters it leads to cannot be read" if held.is_unreadable else ""
+    return f"it is held back until the node has clusters {named} ready{why}"
 
 
-def _in_step(situation: Situation, type_url: str) -> bool:
-    """Has the node ACKed the group's content of a type? True for types that it does not ask for."""
-    snapshot = situation.snapshot(type_url)
-    target = snapshot.get(type_url) if snapshot is not None else None
-    return all(
-        holding.acked is target
-        or (holding.acked is not None and target is not None and holding.acked.digest == target.digest)
-        for holding in situation.holdings
-        if holding.type_url == type_url
-    )
+def _leaving(situation: Situation, holding: Holding, name: str) -> tuple[Answer, str]:
+    waits = situation.waits.get((holding.type_url, name))
+    if waits is not None:
+        return Answer.HELD, f"it was removed, and goes with what takes its place: {_waiting_for(waits)}"
+    ends = situation.lingering.get(holding.type_url, {})
+    if name not in ends:
+        return Answer.PENDING, "it was removed; the node is about to be told"
+    until = ends[name]
+    if until is None:
+        return Answer.LINGERING, "it was removed; its time begins when the node has ACKed all that could refer to it"
+    return Answer.LINGERING, f"it was removed, and stays until {datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _refusal(refusals: Iterable[NackRecord], type_url: str) -> NackRecord | None:
-    return next((record for record in refusals if record.type_url == type_url), None)
-
-
-def _refuses(record: NackRecord, name: str) -> bool:
-    return mentions((name,), record)
+def _is_vague(record: NackRecord) -> bool:
+    """May a refusal be about more than it names?"""
+    return not record.guilty and (not record.names or len(record.names) < record.resources)
 
 
 def _version(held: ResourceSet | None, name: str) -> str:

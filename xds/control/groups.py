@@ -1,4 +1,4 @@
-"""Settings of groups: which nodes a group takes by selector, and how it goes on after a NACK (DESIGN 4.1, 3.2).
+"""Settings of groups: which nodes a group takes by selector, and how its pushes are ordered (DESIGN 4.1, 3.2).
 
 They are documents of the store, beside the snapshots: changing them makes no revision, and a group may have settings
 before it has a snapshot. It then takes no nodes.
@@ -21,11 +21,14 @@ from xds.filter.node import NODE_SHAPE
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.membership import Rule
+from xds.protocol.order import DEFAULT_ORDER, GroupOrder
 from xds.store.base import Store
+from xds.store.retention import DAY_S
 
 KIND = "group"
 PRIORITY_LIMIT = 1_000_000
 SELECTORS_LIMIT = 1_000
+_FAR = 10**9  # beyond every bound, and a float without overflow
 HOLD, PROCEED = "hold", "proceed"
 
 _log = structlog.get_logger(logger_name="xds.control.groups")
@@ -33,15 +36,32 @@ _log = structlog.get_logger(logger_name="xds.control.groups")
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """``selector`` empty: nodes come by name only. ``on_nack`` empty: as the server is set."""
+    """``selector`` empty: nodes come by name only. ``on_nack`` empty, and None: as the server is set.
+
+    The times are how long removed content stays for clients (`OrderRules`).
+    """
 
     selector: str = ""
     priority: int = 0
     on_nack: str = ""
+    removal_delay_s: float | None = None
+    listener_drain_s: float | None = None
+
+    def order(self) -> GroupOrder:
+        """What the group says of the order of its pushes."""
+        proceed = self.on_nack == PROCEED if self.on_nack else None
+        return GroupOrder(proceed, self.removal_delay_s, self.listener_drain_s)
 
 
 NO_SETTINGS = GroupSettings()
-_FIELDS: Mapping[str, type] = {"selector": str, "priority": int, "on_nack": str}
+_FIELDS: Mapping[str, type] = {
+    "selector": str,
+    "priority": int,
+    "on_nack": str,
+    "removal_delay_s": float,
+    "listener_drain_s": float,
+}
+_WANTED: Mapping[type, str] = {str: "a text", int: "a whole number", float: "a number of seconds"}
 
 
 def read_settings(document: object) -> GroupSettings:
@@ -54,9 +74,10 @@ def read_settings(document: object) -> GroupSettings:
         value = document.get(name)
         if value is None:
             continue
+        if kind is float and type(value) is int:
+            value = float(max(-_FAR, min(value, _FAR)))
         if type(value) is not kind:
-            wanted = {str: "a text", int: "a whole number"}[kind]
-            findings.append(Violation("wrong_type", f"{name} must be {wanted}", pointer=f"/{name}"))
+            findings.append(Violation("wrong_type", f"{name} must be {_WANTED[kind]}", pointer=f"/{name}"))
         else:
             values[name] = value
     if findings:
@@ -76,6 +97,11 @@ def check_settings(settings: GroupSettings) -> Filter:
     if settings.on_nack not in {"", HOLD, PROCEED}:
         detail = f"on_nack must be {HOLD} or {PROCEED}, not {settings.on_nack[:40]!r}"
         findings.append(Violation("invalid_value", detail, pointer="/on_nack"))
+    for name in ("removal_delay_s", "listener_drain_s"):
+        seconds = getattr(settings, name)
+        if seconds is not None and not 0 <= seconds <= DAY_S:
+            detail = f"{name} must be between 0 and {DAY_S:.0f} seconds"
+            findings.append(Violation("out_of_range", detail, pointer=f"/{name}"))
     try:
         selector = compile_filter(settings.selector)
         selector.check(NODE_SHAPE)
@@ -147,9 +173,9 @@ class GroupTable:
             if settings.selector and group not in self._selectors and self._is_full():
                 detail = f"{SELECTORS_LIMIT} groups have a selector; there cannot be more"
                 raise ValidationError([Violation("too_many", detail, pointer="/selector")])
-            await self._store.put_doc(KIND, group, json.dumps(asdict(settings)).encode())
+            await self._store.put_doc(KIND, group, _document(settings))
             self._remember(group, settings, selector)
-            _log.info("group.configured", group=group, selector=settings.selector, priority=settings.priority)
+            _log.info("group.configured", group=group, **_own(settings))
             self._put_in_force()
             self._wake((group,))
             return True
@@ -182,8 +208,17 @@ class GroupTable:
 
     def _put_in_force(self) -> None:
         rules = [Rule(group, selector, self._settings[group].priority) for group, selector in self._selectors.items()]
-        proceed = {group: own.on_nack == PROCEED for group, own in self._settings.items() if own.on_nack}
-        self._cache.configure(rules, proceed)
+        orders = {group: own.order() for group, own in self._settings.items()}
+        self._cache.configure(rules, {group: order for group, order in orders.items() if order != DEFAULT_ORDER})
+
+
+def _own(settings: GroupSettings) -> dict[str, Any]:
+    return {name: value for name, value in asdict(settings).items() if value is not None}
+
+
+def _document(settings: GroupSettings) -> bytes:
+    """What the store keeps; without what is not set, so that earlier releases can read it."""
+    return json.dumps(_own(settings)).encode()
 
 
 def _failed(group: str, error: EvaluationError) -> None:

@@ -59,6 +59,15 @@ class Journal:
         self.triggers["settings"] += 1
         self._events.record(Kind.GROUP, "configured", now, group=group)
 
+    def let_go(self, group: str, node: str, nodes_n: int, counts: Mapping[str, int], author: str, now: float) -> None:
+        """Somebody ended what lingered for a node, or with ``node`` empty for those of a group; ``counts`` by type."""
+        who: dict[str, str | int] = {"author": author} if author else {}
+        details = {**who, "nodes": nodes_n, **counts}
+        self._events.record(Kind.ORDER, "released", now, group=group, node=node, details=details)
+        _log.info(
+            "lingering.released", group=group, node_id=node, actor=author, nodes_n=nodes_n, resources=dict(counts)
+        )
+
     def unchanged(self) -> None:
         """A push changed nothing and made no revision."""
         self.commits["unchanged"] += 1

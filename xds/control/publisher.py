@@ -192,7 +192,11 @@ class Publisher:
         holdings = self._fleet.holdings(node_id)
         refusals = tuple(self._fleet.nacks(node=node_id, state=NackState.OPEN))
         situation = replace(
-            situation_of(self._cache, node), connected=state.connected, holdings=holdings, refusals=refusals
+            situation_of(self._cache, node),
+            connected=state.connected,
+            holdings=holdings,
+            refusals=refusals,
+            clients=self._fleet.clients(node_id),
         )
         size = sum(len(holding.sent) for holding in holdings if holding.sent is not None)
         return await off_loop(size, explain, situation, asked)

@@ -10,7 +10,7 @@ from itertools import islice
 
 from xds.control.translation import variant_sets
 from xds.fleet.fleet import SHOWN_LIMIT, Fleet
-from xds.fleet.state import NackRecord, Sync
+from xds.fleet.state import Held, NackRecord, Sync
 from xds.model.snapshot import Snapshot
 from xds.protocol.cache import SnapshotCache
 
@@ -19,7 +19,10 @@ NODES_AT_ONCE = 200
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The connected nodes of a group against its head. ``types`` by alias; the lists are bounded, the counts not."""
+    """The connected nodes of a group against its head. ``types`` by alias; the lists are bounded, the counts not.
+
+    ``held`` says what is held back from pending nodes, node by node.
+    """
 
     group: str
     revision: int
@@ -27,6 +30,7 @@ class Rollout:
     types: Mapping[str, Mapping[Sync, int]]
     pending_nodes: tuple[str, ...]
     nacks: tuple[NackRecord, ...]
+    held: tuple[tuple[str, Held], ...] = ()
 
 
 async def rollout(cache: SnapshotCache, fleet: Fleet, snapshot: Snapshot) -> Rollout:
@@ -36,6 +40,7 @@ async def rollout(cache: SnapshotCache, fleet: Fleet, snapshot: Snapshot) -> Rol
     types: dict[str, Counter[Sync]] = {}
     pending: list[str] = []
     nacks: list[NackRecord] = []
+    held: list[tuple[str, Held]] = []
     waiting = iter(sorted(fleet.connected(snapshot.group)))
     # Once even without nodes: the types are named.
     while (among := list(islice(waiting, NODES_AT_ONCE))) or not types:
@@ -43,10 +48,18 @@ async def rollout(cache: SnapshotCache, fleet: Fleet, snapshot: Snapshot) -> Rol
         states += Counter({Sync.SYNCED: found.synced, Sync.PENDING: found.pending, Sync.NACKED: found.nacked})
         pending += found.pending_nodes
         nacks += found.nacks
+        held += found.held
         for alias, counted in fleet.progress_by_type(snapshot.group, snapshot.sets, among, variants).items():
             types.setdefault(alias, Counter()).update(counted)
         if not among:
             break
         await asyncio.sleep(0)
-    shown_nodes, shown_nacks = tuple(pending[:SHOWN_LIMIT]), tuple(nacks[:SHOWN_LIMIT])
-    return Rollout(snapshot.group, snapshot.revision, states, types, shown_nodes, shown_nacks)
+    return Rollout(
+        snapshot.group,
+        snapshot.revision,
+        states,
+        types,
+        tuple(pending[:SHOWN_LIMIT]),
+        tuple(nacks[:SHOWN_LIMIT]),
+        tuple(held[:SHOWN_LIMIT]),
+    )

@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from xds.control.tokens import EVERYTHING, PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
 from xds.model.errors import XdsError
+from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
 
 Json = dict[str, Any]
@@ -37,6 +38,7 @@ _FILE_SUFFIX = "_FILE"
 HIDDEN = "[redacted]"
 MIB = 1 << 20
 _FILE_LIMIT_BYTES = MIB
+_MOVED = {"server.order": "order.enabled"}  # settings of earlier releases
 
 
 class SettingsError(XdsError):
@@ -73,25 +75,44 @@ class HttpSettings(_Section):
 
 
 class ServerSettings(_Section):
-    """The two doors and how pushes go out.
+    """The two doors and what is asked of pushes.
 
-    ``order`` off sends every type at once: requests are lost then, it exists to show that. ``on_nack`` is the
-    default of all groups (DESIGN 3.2). ``require_if_match`` refuses writes that do not say what they build on.
+    ``on_nack`` is the default of all groups (DESIGN 3.2). ``require_if_match`` refuses writes that do not say what they
+    build on.
     """
 
     grpc: GrpcSettings = GrpcSettings()
     http: HttpSettings = HttpSettings()
-    order: Literal["on", "off"] = "on"
     on_nack: Literal["hold", "proceed"] = "hold"
     drain_s: float = Field(5.0, ge=0, le=600)
     require_if_match: bool = False
     insecure: bool = False
 
-    @field_validator("order", mode="before")
-    @classmethod
-    def _order_word(cls, value: object) -> object:
-        # YAML 1.1 reads a bare on/off as a boolean.
-        return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+class OrderSettings(_Section):
+    """Make before break: what additions wait for, and how long removals stay (DESIGN 3.2).
+
+    ``enabled`` off sends and removes everything at once: requests are lost then, it exists to show that. The two times
+    of removals are the defaults of all groups. `OrderRules` says what each of them is.
+    """
+
+    enabled: bool = True
+    removal_delay_s: float = Field(15.0, ge=0, le=DAY_S)
+    listener_drain_s: float = Field(600.0, ge=0, le=DAY_S)
+    linger_max: int = Field(100, ge=1, le=10_000)
+    order_timeout_s: float = Field(30.0, gt=0, le=DAY_S)
+    offer_timeout_s: float = Field(5.0, gt=0, le=DAY_S)
+
+    def rules(self) -> OrderRules:
+        """The same for the engine."""
+        return OrderRules(
+            ordered=self.enabled,
+            removal_delay_s=self.removal_delay_s,
+            listener_drain_s=self.listener_drain_s,
+            linger_max=self.linger_max,
+            order_timeout_s=self.order_timeout_s,
+            offer_timeout_s=self.offer_timeout_s,
+        )
 
 
 class StoreSettings(_Section):
@@ -242,6 +263,7 @@ class Settings(BaseSettings):
     )
 
     server: ServerSettings = ServerSettings()
+    order: OrderSettings = OrderSettings()
     store: StoreSettings = StoreSettings()
     codec: CodecSettings = CodecSettings()
     limits: LimitSettings = LimitSettings()
@@ -380,6 +402,8 @@ def _explain(detail: Mapping[str, Any]) -> str:
         # What stands where a hash belongs may be the token itself.
         shown = "" if path[0] == "auth" else f" (got {detail['input']!r})"
         return f"{where}: {detail['msg']}{shown}"
+    if where in _MOVED:
+        return f"{where}: no such setting any more; it is {_MOVED[where]!r} now"
     return f"{where}: no such setting{_hint(path[-1], _fields_at(path[:-1]))}"
 
 

@@ -22,13 +22,16 @@ class Census:
     """Connected nodes by group; by (alias, group) those that refuse a type, and those whose answer is overdue.
 
     ``missing`` counts names asked for that do not exist, by alias, over all streams. ``synced`` says by (node, group,
-    alias) whether the type is in step, for the first nodes only; ``left_out`` counts the others.
+    alias) whether the type is in step, for the first nodes only; ``left_out`` counts the others. ``lingering`` and
+    ``held`` count the nodes by group that keep what was removed, and those from which something is held back.
     """
 
     nodes: Counter[str] = field(default_factory=Counter)
     nacked: Counter[tuple[str, str]] = field(default_factory=Counter)
     stale: Counter[tuple[str, str]] = field(default_factory=Counter)
     missing: Counter[str] = field(default_factory=Counter)
+    lingering: Counter[str] = field(default_factory=Counter)
+    held: Counter[str] = field(default_factory=Counter)
     synced: dict[tuple[str, str, str], bool] = field(default_factory=dict)
     left_out: int = 0
 
@@ -55,6 +58,9 @@ def take_census(
 
 def _count_node(found: Census, node: NodeTrack, stale_before: float, detailed: int) -> None:
     found.nodes[node.group] += 1
+    clients = list(node.clients.values())
+    found.lingering[node.group] += any(facts.lingering for facts in clients)
+    found.held[node.group] += any(facts.held for facts in clients)
     is_told = detailed > 0 and found.nodes.total() <= detailed
     if detailed and not is_told:
         found.left_out += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from xds.fleet.mixed import stands_for
 from xds.fleet.state import Sync
 from xds.fleet.track import NodeTrack, TypeTrack
 from xds.model.resource_type import alias_of
@@ -28,7 +29,7 @@ class NodeProgress:
         state = progress(track, target)
         if state is Sync.NACKED:
             self.state = Sync.NACKED
-            self.nacks.append(track.nack)
+            self.nacks += (refusal.record.id for refusal in track.refusals if refusal.concerns(target))
         elif state is Sync.PENDING and self.state is not Sync.NACKED:
             self.state = Sync.PENDING
         elif state is Sync.SYNCED:
@@ -72,25 +73,16 @@ def progress(track: TypeTrack, target: ResourceSet) -> Sync:
         return Sync.NOT_SUBSCRIBED
     if track.state is Sync.NACKED:
         # A refusal of what came before this push says nothing about it: the new offer may be on its way.
-        return Sync.NACKED if track.refused is not None and holds(track.refused, target) else Sync.PENDING
+        return Sync.NACKED if any(refusal.concerns(target) for refusal in track.refusals) else Sync.PENDING
     if track.state is Sync.SYNCED and track.acked is not None and same(track.acked, target):
         return Sync.SYNCED
     return Sync.PENDING
 
 
 def same(one: ResourceSet, other: ResourceSet) -> bool:
-    """True when both hold the same content, or one is the other under an overlay: then what was pushed has arrived."""
+    """True when ``one`` has the content of ``other``, or that under an overlay: then what was pushed has arrived.
+
+    What lingers besides does not matter.
+    """
+    one = stands_for(one)
     return one is other or one.origin_id == other.origin_id or one.digest == other.digest
-
-
-def holds(offered: ResourceSet, target: ResourceSet) -> bool:
-    """True when all of ``target`` was in the offer: the very set, or its union with what was to be removed later."""
-    if same(offered, target):
-        return True
-    if not target.resources:
-        return False
-    resources, overlaid = offered.resources, offered.overlaid
-    return all(
-        name in resources and overlaid.get(name, resources[name].version) == item.version
-        for name, item in target.resources.items()
-    )

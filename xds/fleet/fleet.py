@@ -14,19 +14,24 @@ from typing import Any
 from xds.fleet.census import STALE_AFTER_S, Census, take_census
 from xds.fleet.convergence import node_progress, type_progress
 from xds.fleet.event_log import EventLog
-from xds.fleet.holding import Holding, holdings
-from xds.fleet.nacks import RECORDS_LIMIT, NackLog, answers, mentions
-from xds.fleet.state import Convergence, NackRecord, NackState, NodeState, StreamState, Sync
+from xds.fleet.holding import Holding, holding, holdings
+from xds.fleet.mixed import Partly, stands_for
+from xds.fleet.nacks import RECORDS_LIMIT, NackLog
+from xds.fleet.ordering import NO_CLIENTS, Clients, held_back
+from xds.fleet.refusal import Refusal, Told
+from xds.fleet.state import Convergence, Held, NackRecord, NackState, NodeState, StreamState, Sync
 from xds.fleet.telling import tell_acked, tell_moved, tell_nack, tell_node, tell_stream, tell_wait_ended
 from xds.fleet.track import NodeTrack, StreamTrack, TypeTrack
 from xds.model.node import Locality, Node
-from xds.model.resource_type import alias_of, type_url_of
+from xds.model.resource_type import alias_of, resource_type, type_url_of
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.events import (
     Acked,
     Event,
+    HoldChanged,
     Identified,
     InStep,
+    LingerChanged,
     Nacked,
     Send,
     Subscribed,
@@ -60,6 +65,8 @@ class Fleet:
         self._streams: dict[int, StreamTrack] = {}
         self._nodes: dict[str, NodeTrack] = {}
         self._disconnected: dict[str, float] = {}  # node id -> when it left, oldest first
+        self._partly = Partly()
+        self._clock_offset_s = 0.0  # of the engine's clock
         self._revisions: dict[int, int] = {}  # ResourceSet.id -> newest revision that holds it
         self._kept_s = disconnected_kept_s
         self._disconnected_limit = disconnected_limit
@@ -71,22 +78,30 @@ class Fleet:
         self._streams[stream_id] = StreamTrack(stream_id, peer, service, variant, now, api)
         self._forget_disconnected(now)
 
-    def fold(self, stream_id: int, events: Iterable[Event], now: float) -> None:
-        """Take in what the engine reported for one stream, in its order."""
+    def fold(self, stream_id: int, events: Iterable[Event], now: float, engine_now_s: float | None = None) -> None:
+        """Take in what the engine reported for one stream, in its order.
+
+        ``engine_now_s`` is what the engine's clock says now; None where it counts epoch seconds as well.
+        """
         stream = self._streams.get(stream_id)
         if stream is None:
             return
+        self._clock_offset_s = now - engine_now_s if engine_now_s is not None else 0.0
         for event in events:
             fold = _FOLDS.get(type(event))
             if fold is not None:
                 fold(self, stream, event, now)
 
-    def stream_closed(self, stream_id: int, now: float) -> None:
-        """A stream went; its node stays visible for a while."""
+    def stream_closed(self, stream_id: int, now: float) -> bool:
+        """A stream went; its node stays visible for a while.
+
+        True when the other streams of its client have to tell again what lingers and what is held.
+        """
         stream = self._streams.pop(stream_id, None)
         if stream is None or stream.node is None:
-            return
+            return False
         node = stream.node
+        is_untold = stream.client_key in node.clients
         node.leave(stream, self._revisions)
         node.last_seen = now
         self.changes += 1
@@ -95,6 +110,7 @@ class Fleet:
             tell_node(self.events, "disconnected", stream, now)
             self._disconnected[node.node.id] = now
             self._forget_disconnected(now)
+        return is_untold
 
     def published(self, snapshot: Snapshot) -> None:
         """Learn which revision the sets of a snapshot belong to, so that node states can name it."""
@@ -124,6 +140,11 @@ class Fleet:
         if track is None:
             return []
         return list(holdings(type for stream in track.streams.values() for type in stream.types.values()))
+
+    def clients(self, node_id: str) -> Clients:
+        """What lingers for the clients of a node, and what is held back from them."""
+        track = self._nodes.get(node_id)
+        return dict(track.clients) if track is not None else NO_CLIENTS
 
     def identity(self, node_id: str) -> Node | None:
         """How a node named itself; None as for ``node``. Of one that left, its metadata is not kept."""
@@ -185,14 +206,16 @@ class Fleet:
         last_ack = 0.0
         pending: list[str] = []
         nacks: list[NackRecord] = []
+        held: list[tuple[str, Held]] = []
         for track in self._connected_among(group, among):
             found = node_progress(track, targets, variants)
             counts[found.state] += 1
             last_ack = max(last_ack, found.last_ack)
             if found.state is Sync.PENDING and len(pending) < SHOWN_LIMIT:
                 pending.append(track.node.id)
+                held.extend((track.node.id, each) for each in held_back(track.clients))
             elif found.state is Sync.NACKED and len(nacks) < SHOWN_LIMIT:
-                nacks.extend(filter(None, map(self.nack_log.get, found.nacks)))
+                nacks.extend(filter(None, map(self.nack_log.get, dict.fromkeys(found.nacks))))
         return Convergence(
             synced=counts[Sync.SYNCED],
             pending=counts[Sync.PENDING],
@@ -200,6 +223,7 @@ class Fleet:
             last_ack=last_ack,
             pending_nodes=tuple(pending),
             nacks=tuple(nacks),
+            held=tuple(held),
         )
 
     def converged_at(self, group: str, targets: Mapping[str, ResourceSet]) -> float | None:
@@ -299,74 +323,98 @@ class Fleet:
         track = stream.types.get(event.type_url) or stream.track(event.type_url, now)
         track.acked = event.response.resource_set
         if self.nack_log:
-            self._resolve(stream, track, lambda record: answers(event.response, record), now)
+            self._mend(stream, track, event.response.resource_set, event.response.names, now)
         self._settle(track, now)
         if self.events.acks_wanted:
             taken = event.response.resource_set
-            tell_acked(self.events, stream, taken, self._revisions.get(taken.origin_id), now)
+            tell_acked(self.events, stream, taken, self._revisions.get(stands_for(taken).origin_id), now)
 
     def _in_step(self, stream: StreamTrack, event: InStep, now: float) -> None:
         self.changes += 1
         track = stream.track(event.type_url, now)
         track.sent = track.acked = event.resource_set
         if self.nack_log:
-            self._resolve(stream, track, lambda record: True, now)
+            self._mend(stream, track, event.resource_set, None, now)
         self._settle(track, now)
 
     def _nacked(self, stream: StreamTrack, event: Nacked, now: float) -> None:
         if stream.node is None:
             return
         self.changes += 1
-        record = self.nack_log.refuse(stream.node.node.id, stream.group, event, now)
+        refusal, is_news = self.nack_log.refuse(stream.node.node.id, stream.group, event, now)
         track = stream.track(event.type_url, now)
-        track.refused = event.response.resource_set
-        track.nack = record.id
-        track.error = record.message
+        track.refusals = (*(each for each in track.refusals if each is not refusal), refusal)
         track.enter(Sync.NACKED, now)
-        if record.count == 1:
-            tell_nack(self.events, "opened", record, now)
+        if event.guilty and not refusal.suspects and resource_type(event.type_url).full_state:
+            # Of CDS and LDS clients take what is good, and say so in their NACK.
+            track.acked = self._partly.taken(event.response.resource_set, track.acked, event.guilty)
+        if is_news:
+            tell_nack(self.events, "opened" if refusal.record.count == 1 else "narrowed", refusal.record, now)
 
     def _subscribed(self, stream: StreamTrack, event: Subscribed, now: float) -> None:
         track = stream.track(event.type_url, now)
         track.subscribe(event, now)
-        if track.nack and not event.wildcard:
-            self._resolve(stream, track, lambda record: not mentions(event.names, record), now)
-            if not track.nack and track.state is Sync.NACKED:
-                track.enter(Sync.SYNCED if track.acked is not None else Sync.PENDING, now)
+        if not track.refusals:
+            return
+        wants = holding(track).interest.wants_name
+        for refusal in track.refusals:
+            if refusal.names and not refusal.is_wanted(wants):
+                self._drop(stream, track, refusal, now)
+        if not track.refusals and track.state is Sync.NACKED:
+            track.enter(Sync.SYNCED if track.acked is not None else Sync.PENDING, now)
 
     def _settle(self, track: TypeTrack, now: float) -> None:
         """In step, but for what is still refused (an answer about other names does not mend that)."""
-        if track.nack and self.nack_log.is_open(track.nack):
-            track.enter(Sync.NACKED, now)
-            return
-        track.nack = 0
-        track.refused = None
-        track.error = ""
+        if track.refusals:
+            track.refusals = tuple(refusal for refusal in track.refusals if self.nack_log.is_open(refusal))
+            if track.refusals:
+                track.enter(Sync.NACKED, now)
+                return
         if track.state is not Sync.NOT_SUBSCRIBED:
             track.state = Sync.SYNCED
             track.since = now
 
-    def _resolve(
-        self, stream: StreamTrack, track: TypeTrack, settles: Callable[[NackRecord], bool], now: float
-    ) -> None:
+    def _mend(self, stream: StreamTrack, track: TypeTrack, held: ResourceSet, told: Told, now: float) -> None:
+        """Resolve what a client that holds this no longer refuses, and remember what it does."""
         if stream.node is None:
             return
-        for record in self.nack_log.open_of(stream.node.node.id, track.type_url):
-            if settles(record):
-                if track.nack == record.id:
-                    track.nack = 0
-                if not _refused_elsewhere(stream.node, track.type_url, record.id):
-                    self.nack_log.resolve(record, now)
-                    tell_nack(self.events, "resolved", record, now)
+        for refusal in self.nack_log.open_of(stream.node.node.id, track.type_url):
+            if refusal in track.refusals:
+                refusal.clear(held, told)
+                self.nack_log.weigh(refusal)
+                if refusal.is_mended(held, told):
+                    self._drop(stream, track, refusal, now)
+                continue
+            # From another stream, or from before this connection: what is known of it may show here as well.
+            wants = holding(track).interest.wants_name
+            if refusal.is_left_out(held, wants):
+                track.refusals = (*track.refusals, refusal)
+            elif refusal.is_wanted(wants) and refusal.is_mended(held, told, wants):
+                self._drop(stream, track, refusal, now)
+
+    def _drop(self, stream: StreamTrack, track: TypeTrack, refusal: Refusal, now: float) -> None:
+        """The stream does not stand by a refusal any more: where no other one does, it is resolved."""
+        track.refusals = tuple(each for each in track.refusals if each is not refusal)
+        if stream.node is not None and not _refused_elsewhere(stream.node, track.type_url, refusal):
+            tell_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
+
+    def _linger_changed(self, stream: StreamTrack, event: LingerChanged, now: float) -> None:
+        if stream.node is not None:
+            stream.node.tell(stream, lambda facts: facts.linger(event.lingering, self._clock_offset_s))
+
+    def _hold_changed(self, stream: StreamTrack, event: HoldChanged, now: float) -> None:
+        self.changes += 1
+        if stream.node is not None:
+            stream.node.tell(stream, lambda facts: facts.hold(event.held))
 
     def _wait_ended(self, stream: StreamTrack, event: WaitEnded, now: float) -> None:
         tell_wait_ended(self.events, stream, event.type_url, now)
 
 
-def _refused_elsewhere(node: NodeTrack, type_url: str, record_id: int) -> bool:
+def _refused_elsewhere(node: NodeTrack, type_url: str, refusal: Refusal) -> bool:
     """True while another stream of the same node id (many clients may share one) stands by its refusal."""
     tracks = (stream.types.get(type_url) for stream in node.streams.values())
-    return any(track is not None and track.nack == record_id for track in tracks)
+    return any(track is not None and refusal in track.refusals for track in tracks)
 
 
 _FOLDS: Mapping[type, Callable[[Fleet, StreamTrack, Any, float], None]] = {
@@ -378,4 +426,6 @@ _FOLDS: Mapping[type, Callable[[Fleet, StreamTrack, Any, float], None]] = {
     Nacked: Fleet._nacked,
     Subscribed: Fleet._subscribed,
     WaitEnded: Fleet._wait_ended,
+    LingerChanged: Fleet._linger_changed,
+    HoldChanged: Fleet._hold_changed,
 }

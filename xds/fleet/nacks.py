@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 
+from xds.fleet.refusal import MESSAGE_LIMIT, Refusal
 from xds.fleet.state import NackRecord, NackState
-from xds.model.resource_type import alias_of, resource_type
 from xds.protocol.events import Nacked
-from xds.protocol.response import Response
 
 RECORDS_LIMIT = 10_000
-MESSAGE_LIMIT = 64 * 1024
 TEXT_LIMIT = 64 * 1024 * 1024
-NAMES_LIMIT = 100
+
+__all__ = ["MESSAGE_LIMIT", "NackLog", "mentions"]
 
 
 class NackLog:
@@ -25,9 +24,10 @@ class NackLog:
 
     def __init__(self, records_limit: int = RECORDS_LIMIT, text_limit: int = TEXT_LIMIT) -> None:
         self._ids = count(1)
-        self._open: dict[int, NackRecord] = {}
+        self._open: dict[int, Refusal] = {}
         self._resolved: dict[int, NackRecord] = {}
-        self._by_content: dict[tuple[str, str], dict[bytes, int]] = {}  # (node, type URL) -> digest -> open record
+        self._by_type: dict[tuple[str, str], tuple[Refusal, ...]] = {}  # (node, type URL) -> the open ones
+        self._sizes: dict[int, int] = {}
         self._text = 0
         self._records_limit = records_limit
         self._text_limit = text_limit
@@ -38,7 +38,7 @@ class NackLog:
 
     def __iter__(self) -> Iterator[NackRecord]:
         """All records, the newest first."""
-        everything = [*self._open.values(), *self._resolved.values()]
+        everything = [*(refusal.record for refusal in self._open.values()), *self._resolved.values()]
         return iter(sorted(everything, key=lambda record: (record.last, record.id), reverse=True))
 
     def __bool__(self) -> bool:
@@ -46,93 +46,70 @@ class NackLog:
         return bool(self._open)
 
     def get(self, record_id: int) -> NackRecord | None:
-        return self._open.get(record_id) or self._resolved.get(record_id)
+        refusal = self._open.get(record_id)
+        return refusal.record if refusal is not None else self._resolved.get(record_id)
 
-    def is_open(self, record_id: int) -> bool:
-        return record_id in self._open
+    def is_open(self, refusal: Refusal) -> bool:
+        return refusal.record.id in self._open
 
-    def refuse(self, node: str, group: str, event: Nacked, now: float) -> NackRecord:
-        """Record a NACK; a repetition of an open one counts on it."""
-        contents = self._by_content.setdefault((node, event.type_url), {})
-        known = self._open.get(contents.get(event.response.digest, 0))
+    def refuse(self, node: str, group: str, event: Nacked, now: float) -> tuple[Refusal, bool]:
+        """Record a NACK; one of the same content, or of a part of it, counts on the open record.
+
+        True as well when there is news to tell: a new record, or names that are known now to be refused.
+        """
+        known = next((each for each in self.open_of(node, event.type_url) if each.is_about(event)), None)
         if known is not None:
-            record = replace(known, count=known.count + 1, last=now, nonce=event.nonce)
-            self._open[record.id] = record
-            return record
-        record = _record(next(self._ids), node, group, event, now)
-        contents[event.response.digest] = record.id
-        self._open[record.id] = record
-        self._text += _text(record)
-        self._evict(keep=record.id)
+            is_news = known.repeat(event, now)
+            self.weigh(known)
+            return known, is_news
+        refusal = Refusal(next(self._ids), node, group, event, now)
+        self._open[refusal.record.id] = refusal
+        key = (node, event.type_url)
+        self._by_type[key] = (*self._by_type.get(key, ()), refusal)
+        self.weigh(refusal)
+        self._evict(keep=refusal.record.id)
+        return refusal, True
+
+    def open_of(self, node: str, type_url: str) -> tuple[Refusal, ...]:
+        """The open records of a node and type."""
+        return self._by_type.get((node, type_url), ())
+
+    def resolve(self, refusal: Refusal, now: float) -> NackRecord:
+        """The refused content is no longer what the node lacks."""
+        record = refusal.record
+        if self._open.pop(record.id, None) is not None:
+            self._unlink(refusal)
+            record = replace(record, state=NackState.RESOLVED, resolved=now)
+            self._resolved[record.id] = record
         return record
 
-    def open_of(self, node: str, type_url: str) -> list[NackRecord]:
-        """The open records of a node and type."""
-        contents = self._by_content.get((node, type_url))
-        return [self._open[record_id] for record_id in contents.values()] if contents else []
-
-    def resolve(self, record: NackRecord, now: float) -> None:
-        """The refused content is no longer what the node lacks."""
-        if self._open.pop(record.id, None) is not None:
-            self._unlink(record)
-            self._resolved[record.id] = replace(record, state=NackState.RESOLVED, resolved=now)
+    def weigh(self, refusal: Refusal) -> None:
+        """The text of an open record may be another than before."""
+        identifier, size = refusal.record.id, refusal.size
+        self._text += size - self._sizes.get(identifier, 0)
+        self._sizes[identifier] = size
 
     def _evict(self, keep: int) -> None:
         while len(self) > self._records_limit or self._text > self._text_limit:
-            held = self._resolved or self._open
-            oldest = next(iter(held))
+            oldest = next(iter(self._resolved or self._open))
             if oldest == keep:
                 return
-            record = held.pop(oldest)
-            self._text -= _text(record)
-            if record.state is NackState.OPEN:
+            if self._resolved:
+                del self._resolved[oldest]
+            else:
                 self.forgotten += 1
-                self._unlink(record)
+                self._unlink(self._open.pop(oldest))
+            self._text -= self._sizes.pop(oldest)
 
-    def _unlink(self, record: NackRecord) -> None:
-        key = (record.node, record.type_url)
-        contents = self._by_content.get(key, {})
-        left = {digest: record_id for digest, record_id in contents.items() if record_id != record.id}
+    def _unlink(self, refusal: Refusal) -> None:
+        key = (refusal.record.node, refusal.record.type_url)
+        left = tuple(each for each in self._by_type.get(key, ()) if each is not refusal)
         if left:
-            self._by_content[key] = left
+            self._by_type[key] = left
         else:
-            self._by_content.pop(key, None)
-
-
-def answers(response: Response, record: NackRecord) -> bool:
-    """True when an ACK of ``response`` settles a refusal: it speaks of what was refused.
-
-    A partial answer about other names (an interest change, another split stream) says nothing about it.
-    """
-    if not record.names or resource_type(record.type_url).full_state:
-        return True
-    return mentions(response.names, record) or mentions(response.removed, record)
+            self._by_type.pop(key, None)
 
 
 def mentions(names: Iterable[str], record: NackRecord) -> bool:
-    """True when one of the refused names is among ``names``."""
-    return not set(record.names).isdisjoint(names)
-
-
-def _record(record_id: int, node: str, group: str, event: Nacked, now: float) -> NackRecord:
-    response = event.response
-    refused = (*response.names[:NAMES_LIMIT], *response.removed[:NAMES_LIMIT])[:NAMES_LIMIT]
-    return NackRecord(
-        id=record_id,
-        node=node,
-        group=group,
-        type=alias_of(event.type_url),
-        type_url=event.type_url,
-        version=response.version_info,
-        nonce=event.nonce,
-        code=event.error.code,
-        message=event.error.message[:MESSAGE_LIMIT],
-        first=now,
-        last=now,
-        names=refused,
-        resources=len(response.names) + len(response.removed),
-    )
-
-
-def _text(record: NackRecord) -> int:
-    return len(record.message) + sum(map(len, record.names))
+    """True when one of the refused names is among ``names``: of the guilty ones, once these are known."""
+    return not set(record.guilty or record.names).isdisjoint(names)

@@ -25,7 +25,7 @@ class TypeState:
     ``revision`` is the newest revision of the group whose content the client has ACKed; None when it is not known.
     ``subscribed`` counts the names asked for, ``names`` lists some of them; with ``wildcard`` the client wants
     everything besides. ``missing`` lists names asked for that do not exist, ``error`` is the client's own word on
-    what it refused. ``since`` is when the state was entered.
+    what it refused, ``guilty`` are the names known to be refused. ``since`` is when the state was entered.
     """
 
     type: str
@@ -39,6 +39,7 @@ class TypeState:
     names: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     error: str = ""
+    guilty: tuple[str, ...] = ()
     since: float = 0.0
 
 
@@ -59,11 +60,39 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
+class Linger:
+    """What the push of ``revision`` removed of a type and the node keeps for a while (DESIGN 3.2, Removals).
+
+    It goes at ``until``; None while something that could refer to it is not ACKed. ``names`` are some of ``count``.
+    """
+
+    type: str
+    revision: int
+    count: int
+    until: float | None
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Content that waits for clusters to be warm: ``resources``, each a type and a name, are some of ``count``.
+
+    With ``any_cluster`` nobody can read which clusters it leads to: it waits for all that are new.
+    """
+
+    resources: tuple[tuple[str, str], ...]
+    count: int
+    waits_for: tuple[str, ...]
+    any_cluster: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NodeState:
     """One node id with all its streams.
 
     ``types`` merges the streams (a client may use one per type, or several per type): the worst state wins.
-    A node without streams has left at ``last_seen``; ``types`` is then what it had.
+    A node without streams has left at ``last_seen``; ``types`` is then what it had. ``lingering`` is the oldest of what
+    lingers, ``lingering_total`` counts the resources in all of it; ``held`` is what is held back.
     """
 
     id: str
@@ -75,6 +104,9 @@ class NodeState:
     last_seen: float
     streams: tuple[StreamState, ...] = ()
     types: tuple[TypeState, ...] = ()
+    lingering: tuple[Linger, ...] = ()
+    lingering_total: int = 0
+    held: tuple[Held, ...] = ()
 
     @property
     def connected(self) -> bool:
@@ -90,9 +122,10 @@ class NackState(StrEnum):
 class NackRecord:
     """Who refused what, and why.
 
-    One record per node, type and refused content while it is open: a repetition raises ``count``. ``message`` is the
-    client's whole text (bounded), ``names`` some of the ``resources`` names in the refused response. The record
-    resolves when the node ACKs a later answer for them, or wants them no more.
+    One record per node, type and refused content while it is open: a repetition raises ``count``, and so does each part
+    of it that is refused while the server looks for what is wrong. ``message`` is the client's whole text (bounded).
+    ``names`` are some of the ``resources`` names that may be meant, ``guilty`` those that are known to be refused. The
+    record resolves when the node ACKs other content of them, or when they are not pushed or not wanted any more.
     """
 
     id: int
@@ -111,13 +144,15 @@ class NackRecord:
     count: int = 1
     state: NackState = NackState.OPEN
     resolved: float | None = None
+    guilty: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
     """How far a push has come among the connected nodes of its group that subscribe to what it changed.
 
-    ``last_ack`` is when the last of the synced nodes came into step. The lists are bounded; the counts are not.
+    ``last_ack`` is when the last of the synced nodes came into step. ``held`` says what is held back from pending
+    nodes, node by node. The lists are bounded; the counts are not.
     """
 
     synced: int = 0
@@ -126,6 +161,7 @@ class Convergence:
     last_ack: float = 0.0
     pending_nodes: tuple[str, ...] = field(default=())
     nacks: tuple[NackRecord, ...] = field(default=())
+    held: tuple[tuple[str, Held], ...] = field(default=())
 
     @property
     def total(self) -> int:

@@ -9,7 +9,8 @@ from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 
 ORPHANED = "no group matches: it keeps what it has and is sent nothing"
-WAIT_ENDED = "not acknowledged in time: it is not waited for until it is"
+GUILTY_TOLD = 10
+WAIT_ENDED = "not ready in time: what waited for it goes out"
 
 
 def tell_stream(log: EventLog, action: str, stream: StreamTrack, now: float) -> None:
@@ -63,7 +64,10 @@ def tell_acked(log: EventLog, stream: StreamTrack, taken: ResourceSet, revision:
 
 
 def tell_nack(log: EventLog, action: str, record: NackRecord, now: float) -> None:
-    """A NACK record was made, or is resolved."""
+    """A NACK record was made, the names that are refused are known, or it is resolved."""
+    details: dict[str, str | int] = {"nack": record.id, "version": record.version}
+    if record.guilty:
+        details["guilty"] = ", ".join(record.guilty[:GUILTY_TOLD])
     log.record(
         Kind.NACK,
         action,
@@ -72,12 +76,12 @@ def tell_nack(log: EventLog, action: str, record: NackRecord, now: float) -> Non
         node=record.node,
         type=record.type,
         message=record.message,
-        details={"nack": record.id, "version": record.version},
+        details=details,
     )
 
 
 def tell_wait_ended(log: EventLog, stream: StreamTrack, type_url: str, now: float) -> None:
-    """The order of a push gave up waiting for a type (DESIGN 3.2)."""
+    """Content goes out that waited for a type, clusters mostly (DESIGN 3.2)."""
     alias = alias_of(type_url)
     log.record(Kind.ORDER, "wait_ended", now, group=stream.group, node=node_id(stream), type=alias, message=WAIT_ENDED)
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from heapq import nsmallest
 
+from xds.fleet.mixed import stands_for
+from xds.fleet.ordering import (
+    LINGERS_SHOWN,
+    ClientFacts,
+    ClientKey,
+    counted,
+    held_aliases,
+    held_back,
+    lingers,
+)
+from xds.fleet.refusal import Refusal
 from xds.fleet.state import NodeState, StreamState, Sync, TypeState
 from xds.model.node import Node
 from xds.model.resource_type import alias_of
@@ -19,16 +30,14 @@ _BADNESS = {state: -place for place, state in enumerate(_WORST_FIRST)}
 
 
 class TypeTrack:
-    """One type on one stream. ``nack`` is the id of the record it has open, 0 when it has none."""
+    """One type on one stream. ``refusals`` are the open NACK records that it stands by, the newest last."""
 
     __slots__ = (
         "_missing",
         "_missing_of",
         "acked",
-        "error",
-        "nack",
         "names",
-        "refused",
+        "refusals",
         "sent",
         "since",
         "state",
@@ -42,9 +51,7 @@ class TypeTrack:
         self.since = now
         self.sent: ResourceSet | None = None
         self.acked: ResourceSet | None = None
-        self.refused: ResourceSet | None = None
-        self.error = ""
-        self.nack = 0
+        self.refusals: tuple[Refusal, ...] = ()
         self.wildcard = False
         self.names: frozenset[str] = NO_NAMES
         self._missing: tuple[str, ...] = ()
@@ -92,6 +99,11 @@ class StreamTrack:
         self.orphaned = False
         self.types: dict[str, TypeTrack] = {}
 
+    @property
+    def client_key(self) -> ClientKey:
+        """What the streams of one client have in common, among those of a node."""
+        return (self.peer, self.api)
+
     def track(self, type_url: str, now: float) -> TypeTrack:
         """The type's track, made at its first mention."""
         found = self.types.get(type_url)
@@ -108,11 +120,12 @@ class StreamTrack:
 class NodeTrack:
     """One node id.
 
-    ``left`` keeps the last state of each type by alias, to show what a node had that is gone. ``adrift`` and
-    ``told_revision`` are what was last told of it: that no group matches, and the revision it came into step with.
+    ``clients`` is what was told of its clients: what lingers for them, and what is held back. ``left`` keeps the last
+    state of each type by alias, to show what a node had that is gone. ``adrift`` and ``told_revision`` are what was
+    last told of it: that no group matches, and the revision it came into step with.
     """
 
-    __slots__ = ("adrift", "first_seen", "group", "last_seen", "left", "node", "streams", "told_revision")
+    __slots__ = ("adrift", "clients", "first_seen", "group", "last_seen", "left", "node", "streams", "told_revision")
 
     def __init__(self, node: Node, now: float) -> None:
         self.node = node
@@ -121,12 +134,14 @@ class NodeTrack:
         self.last_seen = now
         self.streams: dict[int, StreamTrack] = {}
         self.left: dict[str, TypeState] = {}
+        self.clients: dict[ClientKey, ClientFacts] = {}
         self.adrift = False
         self.told_revision = 0
 
     def leave(self, stream: StreamTrack, revisions: Mapping[int, int]) -> None:
         """A stream went. What stays of it is of a bounded size: no names, sets or metadata that only it held."""
         del self.streams[stream.id]
+        self.clients.pop(stream.client_key, None)  # its client's other streams tell it again
         for alias, tracks in by_alias(stream.types.values()).items():
             self.left[alias] = type_state(tracks, revisions, orphaned=False)
         if not self.streams:
@@ -139,7 +154,16 @@ class NodeTrack:
     def settled(self) -> bool:
         """True when all it subscribes to, on all streams, is in step."""
         tracks = (track for stream in self.streams.values() for track in stream.types.values())
+        if any(facts.held for facts in self.clients.values()):
+            return False
         return all(track.state in (Sync.SYNCED, Sync.NOT_SUBSCRIBED) for track in tracks)
+
+    def tell(self, stream: StreamTrack, tell: Callable[[ClientFacts], None]) -> None:
+        """Take in what was told of the client that a stream belongs to."""
+        facts = self.clients.setdefault(stream.client_key, ClientFacts())
+        tell(facts)
+        if not facts:
+            del self.clients[stream.client_key]
 
     @property
     def orphaned(self) -> bool:
@@ -147,6 +171,7 @@ class NodeTrack:
 
     def state(self, revisions: Mapping[int, int]) -> NodeState:
         types = sorted(self._types(revisions), key=lambda state: state.type)
+        lingering = lingers(self.clients)
         return NodeState(
             id=self.node.id,
             cluster=self.node.cluster,
@@ -157,13 +182,22 @@ class NodeTrack:
             last_seen=self.last_seen,
             streams=tuple(stream.state(revisions) for stream in self.streams.values()),
             types=tuple(types),
+            lingering=lingering[:LINGERS_SHOWN],
+            lingering_total=counted(lingering),
+            held=held_back(self.clients),
         )
 
     def _types(self, revisions: Mapping[int, int]) -> Iterable[TypeState]:
         if not self.streams:
             return self.left.values()
-        orphaned = self.orphaned
-        return (type_state(tracks, revisions, orphaned) for tracks in self.tracks().values())
+        orphaned, held = self.orphaned, held_aliases(self.clients)
+        states = (type_state(tracks, revisions, orphaned) for tracks in self.tracks().values())
+        return (_unless_held(state, held) for state in states)
+
+
+def _unless_held(state: TypeState, held: frozenset[str]) -> TypeState:
+    """What is held back of a type is on its way, though all that was sent of it is ACKed."""
+    return replace(state, state=Sync.PENDING) if state.state is Sync.SYNCED and state.type in held else state
 
 
 def by_alias(tracks: Iterable[TypeTrack]) -> dict[str, list[TypeTrack]]:
@@ -182,6 +216,8 @@ def worst(tracks: Iterable[TypeTrack]) -> TypeTrack:
 def type_state(tracks: list[TypeTrack], revisions: Mapping[int, int], orphaned: bool) -> TypeState:
     """One type of a node, merged from its streams."""
     lead = worst(tracks)
+    is_nacked = lead.state is Sync.NACKED and bool(lead.refusals)
+    refusals = [refusal for track in tracks for refusal in track.refusals] if is_nacked else []
     names = lead.names if len(tracks) == 1 else NO_NAMES.union(*(track.names for track in tracks))
     missing = lead.missing() if len(tracks) == 1 else sorted({name for track in tracks for name in track.missing()})
     return TypeState(
@@ -190,11 +226,12 @@ def type_state(tracks: list[TypeTrack], revisions: Mapping[int, int], orphaned: 
         state=Sync.ORPHANED if orphaned and lead.state is not Sync.NOT_SUBSCRIBED else lead.state,
         version_sent=lead.sent.version_info if lead.sent is not None else "",
         version_acked=lead.acked.version_info if lead.acked is not None else "",
-        revision=revisions.get(lead.acked.origin_id) if lead.acked is not None else None,
+        revision=revisions.get(stands_for(lead.acked).origin_id) if lead.acked is not None else None,
         wildcard=any(track.wildcard for track in tracks),
         subscribed=len(names),
         names=tuple(nsmallest(NAMES_SHOWN, names)),
         missing=tuple(missing[:NAMES_SHOWN]),
-        error=lead.error if lead.state is Sync.NACKED else "",
+        error=lead.refusals[-1].record.message if is_nacked else "",
+        guilty=tuple(dict.fromkeys(name for refusal in refusals for name in refusal.record.guilty))[:NAMES_SHOWN],
         since=lead.since,
     )

@@ -31,10 +31,10 @@ class ResourceType:
     * ``full_state``: a SotW response holds every subscribed resource; absence means deletion (rule 34).
     * ``legacy_wildcard``: a first request without names means everything (rules 27, 29).
     * ``parents``: types whose sends make a repeated request of this type worth an answer (warming, rule 43).
-    * ``waits_for``: new content is released only when these are ACKed (rule 42).
-    * ``removals_wait_for``: removed names stay served until these are ACKed (rule 42).
-    * ``pinned``: follows the snapshot of the client's transition; the others follow the newest one (DESIGN 3.2).
-    * ``nack_holds``: a NACK of this type holds what waits for it (DESIGN 3.2).
+    * ``in_tree``: part of a listener tree, whose additions wait for the clusters that it leads to (DESIGN 3.2).
+    * ``after_listeners``: within its tree, it waits for the ACK of the listeners that lead to it.
+    * ``lingers``: what a push no longer has stays served for the drain time (DESIGN 3.2, Removals).
+    * ``is_led_to``: trees wait for new resources of this type, and are held by a refused one (clusters).
     * ``narrowed_by``: a wildcard means the names under the names subscribed of this type (rule 29, VHDS).
     """
 
@@ -45,36 +45,32 @@ class ResourceType:
     legacy_wildcard: bool = True
     missing: Missing = Missing.REMOVED
     parents: tuple[str, ...] = ()
-    waits_for: tuple[str, ...] = ()
-    removals_wait_for: tuple[str, ...] = ()
-    pinned: bool = False
-    nack_holds: bool = False
+    in_tree: bool = False
+    after_listeners: bool = False
+    lingers: bool = False
+    is_led_to: bool = False
     narrowed_by: str = ""
 
-
-# Who may refer to a cluster; a removed one stays until all of them are ACKed.
-_CLUSTER_USERS = ("listeners", "routes", "scoped_routes", "virtual_hosts", "extension_configs")
 
 _RULES: tuple[ResourceType, ...] = (
     # EDS, SDS and RTDS never wait (DESIGN 3.2).
     ResourceType("", "runtimes", rank=10, legacy_wildcard=False),
-    ResourceType("", "secrets", rank=20, legacy_wildcard=False, parents=("clusters", "listeners"),
-                 removals_wait_for=("clusters", "listeners")),
-    ResourceType("", "clusters", rank=30, full_state=True, pinned=True, nack_holds=True,
-                 removals_wait_for=_CLUSTER_USERS),
+    ResourceType("", "secrets", rank=20, legacy_wildcard=False, parents=("clusters", "listeners"), lingers=True),
+    ResourceType("", "clusters", rank=30, full_state=True, is_led_to=True, lingers=True),
     ResourceType("", "endpoints", rank=40, legacy_wildcard=False, missing=Missing.EMPTY_ASSIGNMENT,
-                 parents=("clusters",), removals_wait_for=("clusters", *_CLUSTER_USERS)),
-    ResourceType("", "extension_configs", rank=50, legacy_wildcard=False, missing=Missing.SILENT, pinned=True,
-                 parents=("listeners",), waits_for=("clusters",), removals_wait_for=("listeners",)),
-    ResourceType("", "listeners", rank=60, full_state=True, pinned=True, waits_for=("clusters",)),
+                 parents=("clusters",), lingers=True),
+    ResourceType("", "extension_configs", rank=50, legacy_wildcard=False, missing=Missing.SILENT, in_tree=True,
+                 parents=("listeners",)),
+    # Listeners are replaced within one response, never kept: their connections drain in Envoy.
+    ResourceType("", "listeners", rank=60, full_state=True, in_tree=True),
     # Rule 35 counts SRDS as partial; Envoy drops every scope that a SotW response leaves out, so the client decides.
-    ResourceType("", "scoped_routes", rank=70, full_state=True, pinned=True, parents=("listeners",),
-                 waits_for=("clusters", "listeners")),
-    ResourceType("", "routes", rank=80, legacy_wildcard=False, pinned=True, parents=("listeners", "scoped_routes"),
-                 waits_for=("clusters", "listeners"), removals_wait_for=("listeners", "scoped_routes")),
+    ResourceType("", "scoped_routes", rank=70, full_state=True, in_tree=True, after_listeners=True,
+                 parents=("listeners",)),
+    ResourceType("", "routes", rank=80, legacy_wildcard=False, in_tree=True, after_listeners=True, lingers=True,
+                 parents=("listeners", "scoped_routes")),
     # An empty first VHDS request means the hosts under the subscribed route names (rule 29).
-    ResourceType("", "virtual_hosts", rank=90, missing=Missing.ALIAS_ONLY, pinned=True, parents=("routes",),
-                 waits_for=("clusters",), removals_wait_for=("routes",), narrowed_by="routes"),
+    ResourceType("", "virtual_hosts", rank=90, missing=Missing.ALIAS_ONLY, in_tree=True, after_listeners=True,
+                 parents=("routes",), narrowed_by="routes"),
 )  # fmt: skip
 
 _V3_MESSAGES = {
@@ -111,8 +107,6 @@ def _family(messages: dict[str, str]) -> list[ResourceType]:
             rule,
             type_url=TYPE_PREFIX + messages[rule.alias],
             parents=urls(rule.parents),
-            waits_for=urls(rule.waits_for),
-            removals_wait_for=urls(rule.removals_wait_for),
             narrowed_by=next(iter(urls([rule.narrowed_by])), ""),
         )
         for rule in _RULES

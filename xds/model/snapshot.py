@@ -9,10 +9,10 @@ from hashlib import blake2b
 from itertools import count
 from types import MappingProxyType
 
+from xds.model.label import made_label
 from xds.model.resource import Resource
 from xds.model.resource_type import ResourceType, resource_type
 
-UNION_SUFFIX = "~union"
 # How many amendments back a set knows what changed, and how many names an amendment may touch to be known.
 _JOURNAL_LIMIT = 512
 _TOUCHED_LIMIT = 256
@@ -33,16 +33,16 @@ class ResourceSet:
     caches); ``digest`` says whether two sets hold the same content. A set that was translated for clients of another
     API names the one that was pushed in ``origin_id``, and in ``omitted`` what it lacks: name to the reason.
     ``frames`` are what the engine prepared of its resources, by name; one of another resource than the set's is void.
-    ``covers`` is the id of the latest set it was compared with that has no name it lacks. ``overlaid`` are the names of
-    what stands in for pushed resources, each with the version of what was pushed.
+    ``overlaid`` are the names of what stands in for pushed resources, each with the version of what was pushed.
+    ``mixture`` says how a set that was never pushed came about (`mix`).
     """
 
     __slots__ = (
         "__dict__",
         "_journal",
-        "covers",
         "frames",
         "id",
+        "mixture",
         "omitted",
         "origin_id",
         "overlaid",
@@ -67,7 +67,7 @@ class ResourceSet:
         self.version_info = version_info
         self.resources = resources
         self.frames: Mapping[str, Frame] = {}
-        self.covers = 0
+        self.mixture: Mixture | None = None
         self.overlaid: Mapping[str, str] = _NOTHING_OVERLAID
         self._journal: tuple[tuple[int, tuple[str, ...]], ...] = ()  # (id of an ancestor, names touched since), by age
 
@@ -178,6 +178,11 @@ class Change:
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that differ."""
+        return (*self.added, *self.changed, *self.removed)
+
 
 _EMPTY: Mapping[str, Resource] = {}
 
@@ -210,17 +215,38 @@ def _change(
     )
 
 
-def union(old: ResourceSet, new: ResourceSet, change: Change | None = None) -> ResourceSet:
-    """``new`` plus what only ``old`` has: what a client is given until nothing refers to the old names any more.
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """What a mixed set is made of: all of ``base``, but for the names ``kept`` as an earlier set has them."""
 
-    ``change`` is what leads from the one to the other, where that is known.
+    base: ResourceSet
+    kept: frozenset[str]
+
+
+def mix(base: ResourceSet, earlier: ResourceSet, keep: Collection[str]) -> ResourceSet:
+    """``base`` with these names as ``earlier`` has them: in its version, or not at all; ``base`` where that is it.
+
+    The version_info is that of ``base`` with the hash of the mixed set. A set that only has more than ``base`` stands
+    for it: a client that holds it has all that was pushed.
     """
-    gone = (change if change is not None else diff(old, new)).removed
-    if not gone:
-        new.covers = old.id
-        return new
-    version_info = new.version_info.removesuffix(UNION_SUFFIX) + UNION_SUFFIX
-    return new.amended(version_info, {name: old.resources[name] for name in gone})
+    before, after = earlier.resources, base.resources
+    put = {
+        name: before[name] for name in sorted(keep) if name in before and not _is_same(before[name], after.get(name))
+    }
+    removed = [name for name in keep if name in after and name not in before]
+    if not put and not removed:
+        return base
+    made = base.amended(base.version_info, put, removed)
+    made.mixture = Mixture(base, frozenset((*put, *removed)))
+    made.version_info = made_label(base.version_info, base.digest, made.digest)
+    if not removed and after.keys().isdisjoint(put):
+        made.origin_id = base.origin_id
+    made.omitted = base.omitted
+    return made
+
+
+def _is_same(one: Resource, other: Resource | None) -> bool:
+    return other is not None and (one is other or one.version == other.version)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

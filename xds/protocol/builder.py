@@ -57,13 +57,13 @@ class ResponseBuilder:
         """
         self._built.begin_age()
 
-    def heartbeat(self, resource_set: ResourceSet, names: tuple[str, ...]) -> Response:
+    def heartbeat(self, resource_set: ResourceSet, resources: Mapping[str, Resource]) -> Response:
         """Rule 72: TTLs start anew, nothing else changes."""
-        beats = [wire.delta_heartbeat(resource_set.resources[name]) for name in names]
+        beats = [wire.delta_heartbeat(resource) for resource in resources.values()]
         nonce, number = self._next_nonce()
         url, version = resource_set.type.type_url, resource_set.version_info
         body = wire.encode_delta(url, version, nonce, (), (), self._control_plane, beats)
-        return Response(body, nonce, number, resource_set, names, (), b"", heartbeat=True)
+        return Response(body, nonce, number, resource_set, tuple(resources), (), b"", heartbeat=True)
 
     def respliced(self, response: Response) -> tuple[bytes, str]:
         """The same body under a fresh nonce, for a stream that was sent it before (rule 12)."""

@@ -7,19 +7,23 @@ involved, in bounded caches, so that a push costs each further stream a few dict
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from xds.model.group import GroupMatch
+from xds.model.label import hash_of, stem
 from xds.model.node import Locality, Node
 from xds.model.resource import Resource
-from xds.model.snapshot import UNION_SUFFIX, Change, ResourceSet, Snapshot, diff, diff_among, union
+from xds.model.snapshot import Change, ResourceSet, Snapshot, diff, diff_among
 from xds.protocol.builder import ResponseBuilder
 from xds.protocol.foresight import NOTHING_FORESEEN, Foresight, assignments_of, sets_key
+from xds.protocol.holdings import has_all, lacking, leads_within, named_by
 from xds.protocol.membership import Membership, Rule
 from xds.protocol.memo import Memo
+from xds.protocol.order import DEFAULT_ORDER, GroupOrder
 from xds.protocol.overlay import Overlay, Overlays, lay, source_of
+from xds.protocol.release import Releases
 from xds.protocol.subscription import Interest
 
 RETAINED_REVISIONS = 10
@@ -37,13 +41,13 @@ Translate = Callable[[ResourceSet], ResourceSet | None]
 class View:
     """What a stream follows: a group's snapshot, in a variant of the API (``v2``) where the client needs one.
 
-    ``source`` is the locality whose overlay lies over it; None where none does.
+    ``order`` is what the group says of its order; ``source`` the locality whose overlay lies over it, None for none.
     """
 
     group: str
     snapshot: Snapshot
     variant: str = ""
-    proceed_on_nack: bool = False
+    order: GroupOrder = DEFAULT_ORDER
     source: Locality | None = None
 
 
@@ -87,14 +91,14 @@ class SnapshotCache:
         self.epoch = 0  # grows whenever nodes may belong elsewhere: a group came or went, a selector changed
         self._groups: dict[str, _Group] = {}
         self.membership = Membership(self._groups.__contains__)
-        self._proceed_on_nack: Mapping[str, bool] = {}
+        self._orders: Mapping[str, GroupOrder] = {}
         self._overlays: dict[str, Overlays] = {}
         self._followed: dict[str, tuple[str, ...]] = {}  # by node id, the one that changed longest ago first
         self._variants = dict(variants or {})
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(_MEMO_ENTRIES)
         self._changes: Memo[tuple[int, int], Change] = Memo(_MEMO_ENTRIES)
-        self._unions: Memo[tuple[int, int], ResourceSet] = Memo(_MEMO_ENTRIES)
-        self._assignments: Memo[tuple[int, int, str], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._assignments: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._parts: Memo[tuple[int, frozenset[str], int], ResourceSet] = Memo(_MEMO_ENTRIES)
         self._missing: Memo[tuple[Interest, int], tuple[str, ...]] = Memo(_MEMO_ENTRIES, _NAMES_BUDGET, _names_cost)
         self._lacking: Memo[tuple[frozenset[str], int, int], frozenset[str]] = Memo(
             _MEMO_ENTRIES, _NAMES_BUDGET, lambda key, lacking: len(key[0]) + len(lacking)
@@ -103,6 +107,7 @@ class SnapshotCache:
             _MEMO_ENTRIES, _NAMES_BUDGET, lambda key, recalled: 2 * len(recalled[0])
         )
         self._pushes = 0
+        self.releases = Releases(self.change)
         self.responses = ResponseBuilder(identifier, nonce_prefix, self.change, response_bytes_limit)
 
     # -- publishing -------------------------------------------------------------------------------------------------
@@ -133,10 +138,11 @@ class SnapshotCache:
         if self._pushes % _PUSHES_PER_AGE == 0:
             for memo in (
                 self.responses,
+                self.releases,
                 self._translated,
                 self._changes,
-                self._unions,
                 self._assignments,
+                self._parts,
                 self._missing,
                 self._lacking,
                 self._recalled,
@@ -149,10 +155,10 @@ class SnapshotCache:
         if self._groups.pop(group, None) is not None:
             self.epoch += 1
 
-    def configure(self, rules: Iterable[Rule], proceed_on_nack: Mapping[str, bool]) -> None:
-        """Which nodes belong to which group by selector, and which groups have a say of their own on NACKs."""
+    def configure(self, rules: Iterable[Rule], orders: Mapping[str, GroupOrder]) -> None:
+        """Which nodes belong to which group by selector, and which groups have a say of their own on the order."""
         self.membership.assign(rules)
-        self._proceed_on_nack = dict(proceed_on_nack)
+        self._orders = dict(orders)
         for group in self._groups.values():
             group.views.clear()
         self.epoch += 1
@@ -227,19 +233,81 @@ class SnapshotCache:
     def recall(
         self, group: str, type_url: str, version_info: str, variant: str = "", former: Sequence[str] = ()
     ) -> ResourceSet | None:
-        """The retained set that a reconnecting SotW client names by version_info, newest first.
+        """The retained set that a reconnecting SotW client names by version_info; None where nobody knows it.
 
-        ``former`` groups, where the client may have it from, are searched before ``group``. Of a ``~union`` only the
-        new side is named; the set before it is taken for the other side.
+        ``former`` groups, where the client may have it from, are searched before ``group``. A label counts where it
+        means one content only. A set that was mixed of several revisions is put together again and counts if it has
+        the hash that the label says.
         """
         history = self._history((*former, group), type_url, variant)
-        label = version_info.removesuffix(UNION_SUFFIX)
-        named = _named(label, history) or self._laid_named(label, history, (*former, group))
-        if named is None:
+        named = [found for found in history if found.version_info == version_info]
+        if named:
+            return named[0] if len({found.digest for found in named}) == 1 else None
+        laid = self._laid_named(version_info, history, (*former, group))
+        return laid[1] if laid is not None else self._mixed_named(version_info, history)
+
+    def _mixed_named(self, version_info: str, history: Sequence[ResourceSet]) -> ResourceSet | None:
+        """The mixed set of a label: a retained one, and what only some older ones have."""
+        label, mark, digest = version_info.rpartition("+")
+        if not mark:
             return None
-        position, found = named
-        before = next((older for older in history[position + 1 :] if older is not found), None)
-        return self.union(before, found) if label != version_info and before is not None else found
+        for position, base in enumerate(history):
+            if stem(base.version_info, base.digest) != label:
+                continue
+            together: frozenset[str] = frozenset()
+            made = base
+            for older in history[position + 1 :]:
+                gone = frozenset(self.change(older, base).removed)
+                alone = self.releases.mixed(base, older, gone)
+                made = self.releases.mixed(made, older, gone - together)
+                together |= gone
+                for found in (alone, made):
+                    if hash_of(found.digest) == digest:
+                        return found
+        return None
+
+    def part(
+        self,
+        held: ResourceSet,
+        names: frozenset[str],
+        clusters: ResourceSet | None,
+        groups: Sequence[str],
+        variant: str = "",
+    ) -> ResourceSet:
+        """Some names of a set that a client holds, as it asks for no others; ``clusters`` are those it has.
+
+        What the set lacks the client may have been led to since. It is taken in the newest version that leads to no
+        cluster which the client lacks, else from the first revision after the set that has it ("answered at once, from
+        the revision it holds").
+        """
+        key = (held.id, names, clusters.id if clusters is not None else 0)
+        return self._parts.get(key, lambda: self._part(held, names, clusters, groups, variant))
+
+    def _part(
+        self,
+        held: ResourceSet,
+        names: frozenset[str],
+        clusters: ResourceSet | None,
+        groups: Sequence[str],
+        variant: str,
+    ) -> ResourceSet:
+        members = {name: held.resources[name] for name in sorted(names) if name in held.resources}
+        history = self._history(groups, held.type.type_url, variant)
+        base = held.mixture.base if held.mixture is not None else held
+        at = next((at for at, found in enumerate(history) if found is base), None)
+        if at is None:
+            fitting = [at for at, found in enumerate(history) if has_all(found, members)]
+            at = fitting[-1] if members and fitting else len(history)
+        for name in sorted(names - members.keys()):
+            versions = [found.resources[name] for found in history[:at] if name in found.resources]
+            if versions:
+                members[name] = next((each for each in versions if leads_within(each, clusters)), versions[-1])
+        return ResourceSet(held.type, held.version_info, members, origin_id=held.origin_id)
+
+    def served_names(self, group: str, type_url: str, variant: str = "") -> Collection[str]:
+        """The names of a type that a group is served now."""
+        view = self.view(group, variant)
+        return view.snapshot.get(type_url).resources.keys() if view is not None else ()
 
     def recall_versions(
         self,
@@ -248,8 +316,11 @@ class SnapshotCache:
         versions: Mapping[str, str],
         variant: str = "",
         former: Sequence[str] = (),
+        remembered: Sequence[ResourceSet] = (),
     ) -> ResourceSet | None:
         """The set of retained resources that a reconnecting Delta client names by resource version.
+
+        ``remembered`` are sets that it held when it was here last.
 
         A set that matches exactly is returned itself; otherwise one is put together from all retained revisions.
         Names whose version is not retained are left out.
@@ -258,20 +329,18 @@ class SnapshotCache:
         history = self._history((*former, group), type_url, variant)
         laid = [laid.whole for held in groups for laid in held.laid.values()]
         stand_ins = [made for held in groups for made in reversed(held.stand_ins)]
-        history = [*history, *(made for made in (*laid, *stand_ins) if made.type.type_url == type_url)]
+        history = [*remembered, *history, *(made for made in (*laid, *stand_ins) if made.type.type_url == type_url)]
         # Clients that come back together say the same mapping, which the entry keeps: its id is not given away.
         key = (id(versions), *(found.id for found in history))
-        return self._recalled.get(key, lambda: (versions, _named_by(versions, history)))[1]
+        return self._recalled.get(key, lambda: (versions, named_by(versions, history)))[1]
 
     # -- computed once ----------------------------------------------------------------------------------------------
 
     def _remember(self, foreseen: Foresight) -> None:
         for key, change in foreseen.changes.items():
             self._changes.put(key, change)
-        for key, made in foreseen.unions.items():
-            self._unions.put(key, made)
         for key, names in foreseen.assignments.items():
-            self._assignments.put((*key, ""), names)
+            self._assignments.put(key, names)
 
     def missing(self, interest: Interest, released: ResourceSet) -> tuple[str, ...]:
         """Names asked for that nothing in the set answers, sorted."""
@@ -284,39 +353,39 @@ class SnapshotCache:
         if old is None or not names:
             return names
         key = (names, old.id, new.id)
-        return self._lacking.get(key, lambda: _lacking(names, old, new, self.change(old, new)))
+        return self._lacking.get(key, lambda: lacking(names, old, new, self.change(old, new)))
 
     def change(self, old: ResourceSet | None, new: ResourceSet) -> Change:
         """What differs between two sets."""
-        return self._changes.get(sets_key(old, new), lambda: diff(old, new))
+        return self._changes.get(sets_key(old, new), lambda: self._diff(old, new))
 
-    def union(self, old: ResourceSet, new: ResourceSet) -> ResourceSet:
-        """``new`` and what only ``old`` has."""
-        if old is new:
-            return new
-        return self._unions.get(sets_key(old, new), lambda: union(old, new, self.change(old, new)))
+    def _diff(self, old: ResourceSet | None, new: ResourceSet) -> Change:
+        if old is None or (old.mixture is None and new.mixture is None):
+            return diff(old, new)
+        # Of mixed sets only the names that were mixed in need a look: what they are made of was compared already.
+        before, kept_before = (old.mixture.base, old.mixture.kept) if old.mixture else (old, ())
+        after, kept_after = (new.mixture.base, new.mixture.kept) if new.mixture else (new, ())
+        between = self.change(before, after).names if before is not after else ()
+        return diff_among(old, new, (*between, *sorted({*kept_before, *kept_after})))
 
     def assignments(self, old: ResourceSet | None, new: ResourceSet, doubted: Iterable[str] = ()) -> frozenset[str]:
         """Names of the assignments that clusters which differ between two sets, or may differ, refer to."""
         change = self.change(old, new)
-        names = self._memoized_assignments(old, new, (*change.added, *change.changed), "")
+        clusters = (*change.added, *change.changed)
+        names = frozenset[str]()
+        if clusters:
+            names = self._assignments.get(sets_key(old, new), lambda: assignments_of(clusters, new))
         if doubted:
             # Rule 18: the client may hold these in any version, and warms them when they change back.
             names |= assignments_of((name for name in doubted if name in new.resources), new)
         return names
 
-    def separate_assignments(self, old: ResourceSet | None, new: ResourceSet) -> frozenset[str]:
-        """Names of the assignments that only ``new`` has clusters for, and that come on streams of their own."""
-        change = self.change(old, new)
-        known = self.separate_assignments(None, old) if old is not None and change.added else frozenset()
-        return self._memoized_assignments(old, new, change.added, "api") - known
-
-    def _memoized_assignments(
-        self, old: ResourceSet | None, new: ResourceSet, clusters: tuple[str, ...], source: str
-    ) -> frozenset[str]:
-        if not clusters:
-            return frozenset()
-        return self._assignments.get((*sets_key(old, new), source), lambda: assignments_of(clusters, new, source))
+    def refers_to(self, snapshot: Snapshot, clusters: str, assignments: frozenset[str]) -> bool:
+        """Does a set of clusters that a group is or was served refer to one of these assignments?"""
+        held = self._groups.get(snapshot.group)
+        snapshots = (snapshot, *(reversed(held.retained) if held is not None else ()))
+        sets = dict.fromkeys(each.get(clusters) for each in snapshots)
+        return any(not assignments.isdisjoint(self.assignments(None, each)) for each in sets)
 
     def _view(self, group: _Group, variant: str, locality: Locality | None) -> View:
         overlays = self._overlays.get(group.snapshot.group)
@@ -326,8 +395,10 @@ class SnapshotCache:
             snapshot = self._translate(group.snapshot, variant)
             if overlays is not None and source is not None:
                 snapshot = self._overlaid(group, snapshot, overlays[source], (variant, source))
-            proceed = self._proceed_on_nack.get(snapshot.group, group.proceed_on_nack)
-            view = group.views[variant, source] = View(snapshot.group, snapshot, variant, proceed, source)
+            order = self._orders.get(snapshot.group, DEFAULT_ORDER)
+            if order.proceed_on_nack is None:
+                order = replace(order, proceed_on_nack=group.proceed_on_nack)
+            view = group.views[variant, source] = View(snapshot.group, snapshot, variant, order, source)
         return view
 
     def _overlaid(self, group: _Group, snapshot: Snapshot, overlay: Overlay, key: _ViewKey) -> Snapshot:
@@ -398,33 +469,6 @@ class SnapshotCache:
 
     def _held(self, groups: Sequence[str]) -> list[_Group]:
         return [self._groups[group] for group in dict.fromkeys(groups) if group in self._groups]
-
-
-def _named(label: str, history: Sequence[ResourceSet]) -> tuple[int, ResourceSet] | None:
-    return next(((at, found) for at, found in enumerate(history) if found.version_info == label), None)
-
-
-def _named_by(versions: Mapping[str, str], history: Sequence[ResourceSet]) -> ResourceSet | None:
-    """The set of those resources of a history, the newest first, that versions name."""
-    for found in history:
-        if len(found) == len(versions) and all(
-            (resource := found.resources.get(name)) is not None and resource.version == version
-            for name, version in versions.items()
-        ):
-            return found
-    members = {}
-    for name, version in versions.items():
-        for found in history:
-            resource = found.resources.get(name)
-            if resource is not None and resource.version == version:
-                members[name] = resource
-                break
-    return ResourceSet(history[0].type, history[0].version_info, members) if members else None
-
-
-def _lacking(names: frozenset[str], old: ResourceSet, new: ResourceSet, change: Change) -> frozenset[str]:
-    nowhere = names.difference(old.resources).difference(new.resources)
-    return names.intersection((*change.added, *change.changed)) | nowhere
 
 
 def _names_cost(key: tuple[Interest, int], names: tuple[str, ...]) -> int:

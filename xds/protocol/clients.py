@@ -1,33 +1,57 @@
-"""The clients that are connected: who shares a transition with whom."""
+"""The clients that are connected: whose streams share a state, and what is remembered of those that left."""
 
 from __future__ import annotations
 
-from xds.protocol.order import AssignmentsOf, Gate, OrderRules, UnionOf
+from xds.protocol.cache import SnapshotCache, View
+from xds.protocol.client import ClientState
+from xds.protocol.memory import Memories
+from xds.protocol.order import OrderRules
+
+ClientKey = tuple[str, str]  # peer address, and node id
 
 
 class ClientTable:
-    """The gates of all connected clients, by (peer address, node id)."""
+    """The states of all connected clients, by (peer address, node id)."""
 
-    def __init__(self, rules: OrderRules, union_of: UnionOf, assignments_of: AssignmentsOf) -> None:
+    def __init__(self, cache: SnapshotCache, rules: OrderRules) -> None:
+        self._cache = cache
         self._rules = rules
-        self._union_of = union_of
-        self._assignments_of = assignments_of
-        self._gates: dict[tuple[str, str], Gate] = {}
+        self._states: dict[ClientKey, ClientState] = {}
+        self._by_node: dict[str, tuple[ClientState, ...]] = {}
+        self._now_s = 0.0
+        self.memories = Memories(2 * (rules.listener_drain_s + rules.removal_delay_s))
 
-    def enter(self, key: tuple[str, str]) -> Gate:
-        """The gate of a client, shared by its streams; each stream enters and leaves once."""
-        gate = self._gates.get(key)
-        if gate is None:
-            gate = self._gates[key] = Gate(self._rules, self._union_of, self._assignments_of)
-        gate.streams += 1
-        return gate
+    def enter(self, key: ClientKey, view: View | None, now_s: float) -> ClientState:
+        """The state of a client, shared by its streams; each stream enters and leaves once."""
+        self._now_s = now_s
+        state = self._states.get(key)
+        if state is None:
+            node_id = key[1]
+            others = self._by_node.get(node_id, ())
+            # A connection that was cut may be here still, when its client comes back on another.
+            present = (memory for other in others if (memory := other.memory(now_s)) is not None)
+            memories = (*present, *self.memories.of(node_id, now_s))
+            state = self._states[key] = ClientState(self._cache, self._rules, view, memories)
+            self._by_node[node_id] = (*others, state)
+        state.streams += 1
+        return state
 
-    def exit(self, key: tuple[str, str]) -> None:
+    def exit(self, key: ClientKey) -> None:
         """Rule 80: a client's state goes with its last stream."""
-        gate = self._gates[key]
-        gate.streams -= 1
-        if not gate.streams:
-            del self._gates[key]
+        state = self._states[key]
+        state.streams -= 1
+        if state.streams:
+            return
+        del self._states[key]
+        node_id = key[1]
+        others = tuple(other for other in self._by_node[node_id] if other is not state)
+        if others:
+            self._by_node[node_id] = others
+        else:
+            del self._by_node[node_id]
+        memory = state.memory(self._now_s)
+        if memory is not None:
+            self.memories.keep(node_id, memory)
 
     def __len__(self) -> int:
-        return len(self._gates)
+        return len(self._states)

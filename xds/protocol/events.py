@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from xds.model.node import Node
 from xds.model.snapshot import ResourceSet
+from xds.protocol.linger import Lingering, Names
 from xds.protocol.response import Response
 
 
@@ -90,12 +91,13 @@ class Acked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Nacked:
-    """The client refused the response in flight."""
+    """The client refused the response in flight. ``guilty`` are the resources now known to be what it refuses."""
 
     type_url: str
     nonce: str
     response: Response
     error: ErrorDetail
+    guilty: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,34 @@ class ViewChanged:
     group: str
 
 
+class LingerChanged(NamedTuple):
+    """What lingers for the client is not what it was: removed content that it keeps for a while (DESIGN 3.2).
+
+    Its streams share it; the stream that tells may be any of them.
+    """
+
+    lingering: Lingering
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Content that waits: ``names`` by type URL, and the clusters that it waits for.
+
+    ``is_unreadable``: it may lead to any cluster, and waits for all of these for that.
+    """
+
+    names: Names
+    waits_for: tuple[str, ...]
+    is_unreadable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldChanged:
+    """What is held back from the client is not what it was; nothing where ``held`` is empty."""
+
+    held: tuple[Held, ...]
+
+
 Event = (
     Identified
     | Send
@@ -183,4 +213,6 @@ Event = (
     | NodeMismatch
     | Moved
     | ViewChanged
+    | LingerChanged
+    | HoldChanged
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from xds.model.resource_type import alias_of
-from xds.model.snapshot import Change, ResourceSet, Snapshot, diff, union
+from xds.model.snapshot import Change, ResourceSet, Snapshot, diff
 
 Sets = tuple[int, int]  # ids of the set before (0 for none) and of the set after
 
@@ -16,7 +16,6 @@ class Foresight:
     """What leads from one snapshot to the next, by the ids of the sets; assignments of changed clusters."""
 
     changes: dict[Sets, Change] = field(default_factory=dict)
-    unions: dict[Sets, ResourceSet] = field(default_factory=dict)
     assignments: dict[Sets, frozenset[str]] = field(default_factory=dict)
 
 
@@ -32,10 +31,7 @@ def foresee(old: Snapshot | None, new: Snapshot) -> Foresight:
             continue
         key = sets_key(before, after)
         change = found.changes[key] = diff(before, after)
-        if before is not None:
-            found.unions[key] = union(before, after, change)
-            found.unions[key].prepare()
-        if after.type.nack_holds:
+        if after.type.is_led_to:
             found.assignments[key] = assignments_of((*change.added, *change.changed), after)
     return found
 
@@ -45,11 +41,11 @@ def sets_key(old: ResourceSet | None, new: ResourceSet) -> Sets:
     return (old.id if old is not None else 0, new.id)
 
 
-def assignments_of(clusters: Iterable[str], new: ResourceSet, source: str = "") -> frozenset[str]:
-    """Names of the assignments that clusters of a set refer to, from one ``source`` where that is given."""
+def assignments_of(clusters: Iterable[str], new: ResourceSet) -> frozenset[str]:
+    """Names of the assignments that clusters of a set refer to."""
     return frozenset(
         reference.name
         for name in clusters
         for reference in new.resources[name].references
-        if alias_of(reference.type_url) == "endpoints" and source in ("", reference.source)
+        if alias_of(reference.type_url) == "endpoints"
     )

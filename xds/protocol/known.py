@@ -19,6 +19,8 @@ from xds.model.snapshot import ResourceSet
 UNKNOWN_VERSION = ""
 NOTHING_OWED: frozenset[str] = frozenset()
 NO_DOUBTS: Mapping[str, str] = MappingProxyType({})
+# Names: more are not remembered one by one. All is sent anew then, and what was only offered is left to the client.
+DOUBTS_LIMIT = 10_000
 
 
 class Known:
@@ -57,8 +59,17 @@ class Known:
     def doubt(self, names: Iterable[str]) -> None:
         """An offer of these names was not accepted: the client may hold them or not."""
         doubted = dict.fromkeys(names, UNKNOWN_VERSION)
-        if doubted:
-            self.doubted = {**self.doubted, **doubted}
+        if not doubted:
+            return
+        self.doubted = {**self.doubted, **doubted}
+        if len(self.doubted) > DOUBTS_LIMIT:
+            self.base, self.doubted = None, NO_DOUBTS
+
+    def trust(self, names: Iterable[str]) -> None:
+        """The client kept these names as they were before the last offer."""
+        if self.doubted and names:
+            gone = frozenset(names)
+            self.doubted = {name: version for name, version in self.doubted.items() if name not in gone} or NO_DOUBTS
 
     def held_versions(self) -> dict[str, str]:
         """Name to version of all the client may hold."""

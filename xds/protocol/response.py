@@ -25,6 +25,11 @@ class Response:
     digest: bytes
     heartbeat: bool = False
 
+    def versions(self) -> dict[str, str]:
+        """Name to resource version of all that it holds."""
+        resources = self.resource_set.resources
+        return {name: resources[name].version for name in self.names}
+
     @property
     def version_info(self) -> str:
         return self.resource_set.version_info

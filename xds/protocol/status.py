@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xds.protocol.order import Gate
-from xds.protocol.track import Track
+from xds.protocol.client import ClientState
+from xds.protocol.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +22,19 @@ class TypeStatus:
     held_back: bool
 
 
-def status_of(track: Track, gate: Gate) -> TypeStatus:
-    """The status of a track whose client is at ``gate``."""
-    released = gate.release_of(track.type.type_url)
-    held_back = gate.coming(track.type.type_url) is not None
-    interest = track.subscription.interest
-    synced = track.in_step_with(released) and not held_back
+def status_of(watch: Watch, client: ClientState) -> TypeStatus:
+    """The status of one of a client's watches."""
+    released = client.release_of(watch.type.type_url)
+    held_back = client.is_held_back(watch.type.type_url)
+    interest = watch.subscription.interest
+    synced = watch.in_step_with(released) and not held_back
     return TypeStatus(
-        type_url=track.type.type_url,
-        state="nacked" if track.is_rejected else "synced" if synced else "pending",
+        type_url=watch.type.type_url,
+        state="nacked" if watch.is_rejected else "synced" if synced else "pending",
         wildcard=interest.wildcard,
         names=interest.names,
         missing=tuple(interest.missing(released)),
-        version_sent=track.sent_set.version_info if track.sent_set is not None else "",
-        version_acked=track.acked_set.version_info if track.acked_set is not None else "",
+        version_sent=watch.sent_set.version_info if watch.sent_set is not None else "",
+        version_acked=watch.acked_set.version_info if watch.acked_set is not None else "",
         held_back=held_back,
     )

@@ -1,14 +1,14 @@
 """One discovery stream, all its types: the rules file.
 
 House rules: no clock, no I/O, no tasks. Requests, views and ticks go in; events come out, and ``Send`` is the only one
-the shell must act on besides ``Moved``. What a type is at is in its ``Track``; what the client may see is in its
-``Gate``; what a response contains is in ``draft``. Here is when something is offered:
+the shell must act on besides ``Moved``. What a type is at is in its ``Watch``; what the client may see is in its
+``ClientState``; what a response contains is in ``draft``. Here is when something is offered:
 
 1. a request is classified (first, ACK, NACK, repeat, stale, plain) and its interest is recorded, always, whatever its
    nonce says (rules 17, 20, 51);
 2. every type that may have something to say is pumped, in rank order: nothing is offered while a response is in
    flight, and nothing whose content equals a refused one;
-3. the gate advances; as long as it releases something, 2 and 3 repeat.
+3. the client's transition advances; as long as it releases something, 2 and 3 repeat.
 
 ``receive`` either returns events or raises ``RemoteProtocolError``, which ends the stream; its checks come
 first, so that a refused request has changed no subscription and no ack state.
@@ -19,38 +19,37 @@ from __future__ import annotations
 from xds.model.errors import LimitError
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import ResourceSet
-from xds.protocol import delta, sotw, warming, wire
+from xds.model.snapshot import empty_set
+from xds.protocol import warming, wire
 from xds.protocol.ack import Answer, State
 from xds.protocol.cache import SnapshotCache, View
+from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
-from xds.protocol.draft import NOTHING, Demand, Variant
+from xds.protocol.draft import Variant
 from xds.protocol.events import (
     Acked,
     DeltaRequest,
     Event,
+    HoldChanged,
     Identified,
-    InStep,
+    LingerChanged,
     Moved,
     Nacked,
     NodeMismatch,
-    OfferTimedOut,
     Repeated,
     Request,
-    Send,
     SotwRequest,
     Stale,
     Subscribed,
     ViewChanged,
     WaitEnded,
 )
-from xds.protocol.heartbeat import beating, plan_heartbeat
 from xds.protocol.limits import Limits, check_names, check_node_id, check_type, names_in
-from xds.protocol.order import Gate
-from xds.protocol.response import Response
+from xds.protocol.offers import Offers
+from xds.protocol.returning import Origin, owed_at_first, shown_by
 from xds.protocol.status import TypeStatus, status_of
 from xds.protocol.subscription import Shift
-from xds.protocol.track import Track
+from xds.protocol.watch import Watch
 
 ENCODED_AT_ONCE = 256 * 1024  # bytes of new responses after which the other types wait for the next call
 _ROUNDS_AT_MOST = 256  # each releases something of a type; a client has no more than this to go through at once
@@ -65,20 +64,20 @@ class DiscoveryStream:
 
     __slots__ = (
         "_cache",
+        "_client",
         "_clients",
         "_former",
-        "_gate",
         "_home",
         "_home_epoch",
-        "_in_rank_order",
         "_limits",
         "_node_prefix",
+        "_offers",
         "_peer",
         "_rest_at_s",
-        "_tracks",
         "_type_url",
         "_variant",
         "_waiting",
+        "_watches",
         "api",
         "client_key",
         "node",
@@ -108,13 +107,13 @@ class DiscoveryStream:
         self._peer = peer
         self._type_url = type_url
         self._limits = limits
-        self._gate: Gate | None = None
+        self._client: ClientState | None = None
         self._node_prefix = b""
         self._home = ""
         self._home_epoch = -1
         self._former: tuple[str, ...] = ()  # the groups its client holds something of, when it comes back
-        self._tracks: dict[str, Track] = {}
-        self._in_rank_order: tuple[Track, ...] = ()
+        self._watches: dict[str, Watch] = {}
+        self._offers = Offers(cache, variant, limits.offer_timeout_s)
         self._rest_at_s: float | None = None  # types still to be looked at: since when
         self._waiting: dict[str, list[Request]] | None = None  # requests of a node that no group matches yet
 
@@ -153,24 +152,31 @@ class DiscoveryStream:
     def tick(self, now: float) -> list[Event]:
         """A deadline passed, or the call before left work for this one."""
         events: list[Event] = []
-        if self._gate is None:
+        if self._client is None:
             return events
-        events += [WaitEnded(type_url) for type_url in self._gate.expire(now)]
-        self._beat(events, now)
+        events += [WaitEnded(type_url) for type_url in self._client.expire(now)]
+        self._offers.beat(events, now)
         self._run(events, now)
+        return events
+
+    def let_go(self, now: float) -> list[Event]:
+        """An operator ends what lingers for the client (`xds release`)."""
+        events: list[Event] = []
+        if self._client is not None and self._client.let_go(now):
+            self._run(events, now)
         return events
 
     def deadline(self) -> float | None:
         """When ``tick`` is due; None while nothing is awaited."""
-        if self._gate is None:
+        if self._client is None:
             return None
-        due = self._gate.deadline_s() if self._rest_at_s is None else self._rest_at_s
-        for track in self._in_rank_order:
-            dirty_since, beat = track.ack.dirty_since, track.heartbeat_at_s
+        due = self._client.deadline_s() if self._rest_at_s is None else self._rest_at_s
+        for watch in self._in_rank_order:
+            dirty_since, heartbeats = watch.ack.dirty_since, watch.heartbeats
             if dirty_since is not None and (due is None or dirty_since + self._limits.offer_timeout_s < due):
                 due = dirty_since + self._limits.offer_timeout_s
-            if beat is not None and (due is None or beat < due):
-                due = beat
+            if heartbeats is not None and (due is None or heartbeats.due_s < due):
+                due = heartbeats.due_s
         return due
 
     def close(self) -> bool:
@@ -178,13 +184,14 @@ class DiscoveryStream:
 
         True when the client is amid a transition: its other streams may have waited for this one.
         """
-        amid = self._gate is not None and not self._gate.is_idle
-        if self._gate is not None and self.client_key is not None:
-            for track in self._in_rank_order:
-                self._gate.leave(track)
+        amid = self._client is not None and not self._client.is_idle
+        if self._client is not None and self.client_key is not None:
+            for watch in self._in_rank_order:
+                self._client.leave(watch)
+            self._client.untell()
             self._clients.exit(self.client_key)
-        self._gate = None
-        self._tracks, self._in_rank_order = {}, ()
+        self._client = None
+        self._watches, self._offers.watches = {}, ()
         self._waiting = None
         return amid
 
@@ -215,16 +222,16 @@ class DiscoveryStream:
 
     def status(self) -> list[TypeStatus]:
         """Where each type stands."""
-        gate = self._gate
-        return [status_of(track, gate) for track in self._in_rank_order] if gate is not None else []
+        client = self._client
+        return [status_of(watch, client) for watch in self._in_rank_order] if client is not None else []
 
     def _checked_type(self, request: Request) -> str:
         """Everything that is refused is refused here, before anything changes."""
         type_url = check_type(request.type_url, self._type_url)
-        track = self._tracks.get(type_url)
-        if track is None and len({*self._tracks, *(self._waiting or ())}) >= self._limits.types_per_stream:
+        watch = self._watches.get(type_url)
+        if watch is None and len({*self._watches, *(self._waiting or ())}) >= self._limits.types_per_stream:
             raise LimitError("types_per_stream", "too many resource types on one stream")
-        check_names(request, len(track.subscription.interest.names) if track is not None else 0, self._limits)
+        check_names(request, len(watch.subscription.interest.names) if watch is not None else 0, self._limits)
         return type_url
 
     # -- node and view ----------------------------------------------------------------------------------------------
@@ -246,7 +253,9 @@ class DiscoveryStream:
         events.append(Identified(node, view.group if view is not None else ""))
         # Streams that name one node in two ways may have two views, which would take turns in one transition for ever.
         self.client_key = (f"{self._peer}{self.api}{node.fingerprint}", node.id)
-        self._gate = self._clients.enter(self.client_key)
+        self._client = self._clients.enter(self.client_key, view, now)
+        if not self._type_url:
+            self._client.is_aggregated = True
         self._former = self._cache.former(node.id)
         if view is not None:
             self._follow(view, now)
@@ -255,9 +264,8 @@ class DiscoveryStream:
         if self.node is not None and (self.view is None or self.view.group != view.group):
             self._cache.followed(self.node.id, view.group)
         self.view = view
-        gate = self._require_gate()
-        gate.proceed_on_nack = view.proceed_on_nack
-        gate.follow(view.snapshot, now)
+        client = self._require_client()
+        client.follow(view, now)
 
     def _park(self, type_url: str, request: Request) -> None:
         """Rule 9: "an unknown node with no snapshot: leave the watch open and answer when a snapshot appears"."""
@@ -279,215 +287,150 @@ class DiscoveryStream:
     # -- a request --------------------------------------------------------------------------------------------------
 
     def _apply(self, type_url: str, request: Request, events: list[Event], now: float) -> None:
-        gate = self._require_gate()
-        track = self._tracks.get(type_url) or self._add_track(type_url, request, now)
-        answer = track.ack.classify(request.nonce, request.error is not None)
-        self._answer(track, gate, answer, request, events)
-        before = track.subscription.interest
-        shift = self._shift(track, request)
+        client = self._require_client()
+        watch = self._watches.get(type_url)
+        if watch is not None and watch.heartbeats is not None and request.nonce:
+            beaten = watch.heartbeats.take_answer(request.nonce)
+            if beaten is not None:
+                self._heartbeat_answered(watch, beaten, request, now)
+                return
+        if watch is None:
+            watch = self._add_watch(type_url, request, now)
+        answer = watch.ack.classify(request.nonce, request.error is not None)
+        self._answer(watch, client, answer, request, events)
+        before = watch.subscription.interest
+        shift = self._shift(watch, request)
         if shift:
-            self._shifted(track, shift, request, answer)
-        if track.subscription.interest is not before or answer is Answer.FIRST:
-            events.append(self._subscribed(track))
+            self._shifted(watch, shift, request, answer)
+        if watch.subscription.interest is not before or answer is Answer.FIRST:
+            events.append(self._subscribed(watch))
         is_sotw = isinstance(request, SotwRequest)
         if answer is Answer.REPEAT and not shift:
-            if not is_sotw or not warming.repeat(track, self._tracks):
+            if not is_sotw or not warming.repeat(watch, self._watches):
                 events.append(Repeated(type_url))
         elif shift and answer is not Answer.FIRST and is_sotw:
-            warming.warm_doubted(track, self._tracks, gate.release_of, self._cache)
-        gate.update(track, now)
+            warming.warm_doubted(watch, self._watches, client.release_of, self._cache)
+        client.update(watch, now)
 
-    def _add_track(self, type_url: str, request: Request, now: float) -> Track:
-        gate = self._require_gate()
+    def _heartbeat_answered(self, watch: Watch, names: tuple[str, ...], request: Request, now: float) -> None:
+        """Only Delta has heartbeats, whose answer may change the interest as any other.
+
+        A NACK says that the client has dropped what expired: it is doubted, and sent whole.
+        """
+        if request.error is not None:
+            watch.known.doubt(names)
+            watch.known.owe(names)
+        shift = self._shift(watch, request)
+        if shift:
+            self._shifted(watch, shift, request, Answer.PLAIN)
+        self._require_client().update(watch, now)
+
+    def _add_watch(self, type_url: str, request: Request, now: float) -> Watch:
+        client = self._require_client()
         type = resource_type(type_url)
-        track = self._tracks[type.type_url] = Track(type, position=gate.next_position())
-        self._in_rank_order = tuple(sorted(self._tracks.values(), key=lambda track: track.type.rank))
-        gate.join(track, self._remember(track, request), now)
-        if track.known.base is not None or track.known.doubted:
+        watch = self._watches[type.type_url] = Watch(type, client.next_position())
+        self._offers.watches = tuple(sorted(self._watches.values(), key=lambda watch: watch.type.rank))
+        clusters = client.last_acked(client.url_of("clusters"))
+        origin = Origin(self.group, self.api, self._former, client.memories, clusters, client.has_returned)
+        shown = shown_by(watch, request, self._cache, origin)
+        client.join(watch, shown, now)
+        if shown is not None:
             # A reconnecting client shows what it holds of a child when its changed parent is already on the way.
             for parent in self._in_rank_order:
                 if parent.ack.offered is not None:
-                    self._warm(parent, track, parent.ack.offered.resource_set, now)
-        return track
+                    self._offers.warm(parent, watch, parent.ack.offered.resource_set, client, now)
+        return watch
 
-    def _remember(self, track: Track, request: Request) -> ResourceSet | None:
-        """What the client holds from an earlier stream, as far as it is retained (DESIGN 3.2, reconnect)."""
-        if isinstance(request, DeltaRequest):
-            return delta.remember(track, request, self._cache, self.group, self.api, self._former)
-        return sotw.remember(track, request, self._cache, self.group, self.api, self._former)
-
-    def _answer(self, track: Track, gate: Gate, answer: Answer, request: Request, events: list[Event]) -> None:
-        type_url = track.type.type_url
-        if answer is Answer.ACK:
-            events.append(Acked(type_url, request.nonce, track.accept()))
-            gate.heard(track)
+    def _answer(self, watch: Watch, client: ClientState, answer: Answer, request: Request, events: list[Event]) -> None:
+        type_url = watch.type.type_url
+        if answer is Answer.ACK or (
+            answer is Answer.NACK and request.error is not None and watch.is_of_earlier(request.error.message)
+        ):
+            self._note_read(watch)
+            events.append(Acked(type_url, request.nonce, watch.accept()))
         elif answer is Answer.NACK and request.error is not None:
-            events.append(Nacked(type_url, request.nonce, track.refuse(), request.error))
+            self._note_read(watch)
+            asked = watch.asked
+            response, guilty = watch.refuse(request.error.message)
+            self._offers.lose_removed(watch, response)
+            if asked and watch.acked_set is not None:
+                # What it asked for, it did not have, whatever it had ACKed of others.
+                held = self._cache.releases.mixed(watch.acked_set, empty_set(type_url), asked)
+                watch.acked_set = watch.known.base = held
+            if watch.type.full_state and guilty and not (watch.refusals and watch.refusals.suspects):
+                # Rule 18: of CDS and LDS clients take what is good.
+                held = watch.acked_set or empty_set(type_url)
+                watch.acked_set = self._cache.releases.mixed(response.resource_set, held, frozenset(guilty))
+            events.append(Nacked(type_url, request.nonce, response, request.error, guilty))
         elif answer is Answer.STALE:
             events.append(Stale(type_url, request.nonce))
 
-    def _shift(self, track: Track, request: Request) -> Shift:
-        if isinstance(request, SotwRequest):
-            return track.subscription.replace(request.names)
-        return track.subscription.change(request.subscribe, request.unsubscribe)
+    def _note_read(self, answered: Watch) -> None:
+        """What was sent before a response that is answered was read by the client, whose answer it may withhold."""
+        for watch in self._in_rank_order:
+            if watch.ack.offered is not None and watch.sent < answered.sent:
+                watch.is_read = True
 
-    def _shifted(self, track: Track, shift: Shift, request: Request, answer: Answer) -> None:
+    def _shift(self, watch: Watch, request: Request) -> Shift:
+        if isinstance(request, SotwRequest):
+            return watch.subscription.replace(request.names)
+        return watch.subscription.change(request.subscribe, request.unsubscribe)
+
+    def _shifted(self, watch: Watch, shift: Shift, request: Request, answer: Answer) -> None:
         """Rules 24, 25, 53: what is asked for is owed an answer, even if it was sent before."""
-        track.changed = self._require_gate().next_position()
-        known = track.known
+        known = watch.known
         known.forget(shift.dropped)
         if shift.everything and answer is not Answer.FIRST:
             known.forget_all()
-            track.outlived = track.ack.state is State.IN_FLIGHT
+            watch.outlived = watch.ack.state is State.IN_FLIGHT
         owed = shift.owed
         if isinstance(request, DeltaRequest) and owed:
-            track.ack.rejected = b""  # rule 53: an explicit subscribe is answered, whatever was refused
+            watch.ack.rejected = b""  # rule 53: an explicit subscribe is answered, whatever was refused
+            if watch.refusals is not None and answer is not Answer.FIRST:
+                watch.refusals.forgive(owed)
         if isinstance(request, DeltaRequest) and answer is Answer.FIRST:
-            owed = delta.owed_at_first(track, owed, self._require_gate().release_of(track.type.type_url), self._cache)
+            owed = owed_at_first(watch, owed, self._require_client().release_of(watch.type.type_url), self._cache)
         known.owe(owed)
 
-    def _subscribed(self, track: Track) -> Subscribed:
-        interest = track.subscription.interest
-        released = self._require_gate().release_of(track.type.type_url)
+    def _subscribed(self, watch: Watch) -> Subscribed:
+        interest = watch.subscription.interest
+        released = self._require_client().release_of(watch.type.type_url)
         missing = self._cache.missing(interest, released)
-        return Subscribed(track.type.type_url, interest.wildcard, interest.names, missing)
+        return Subscribed(watch.type.type_url, interest.wildcard, interest.names, missing)
 
     # -- offers -----------------------------------------------------------------------------------------------------
 
     def _run(self, events: list[Event], now: float) -> None:
-        gate = self._gate
-        if gate is None or self.view is None:
+        client = self._client
+        if client is None or self.view is None:
             return
-        self._rest_at_s = None
         enough = self._cache.responses.encoded_bytes + ENCODED_AT_ONCE
-        moved = gate.advance(now)
-        self._pump_all(gate, events, now, enough)
+        moved = client.advance(now)
+        rest = self._offers.offer_all(client, events, now, enough)
         for _ in range(_ROUNDS_AT_MOST):
-            if not gate.advance(now):
+            if not client.advance(now):
                 break
             moved = True
-            self._pump_all(gate, events, now, enough)
-        if moved and gate.streams > 1:
+            rest = self._offers.offer_all(client, events, now, enough)
+        self._rest_at_s = now if rest else None
+        if moved and client.streams > 1:
             events.append(Moved())
+        if client.lingering is not client.told_lingering:
+            client.told_lingering = client.lingering
+            events.append(LingerChanged(client.lingering))
+        if client.transition is not None or client.told_held:
+            self._tell_held(client, events)
 
-    def _pump_all(self, gate: Gate, events: list[Event], now: float, enough: int) -> None:
-        """Offer type by type; what is left when so many bytes are encoded is due at once, in a call of its own.
+    def _tell_held(self, client: ClientState, events: list[Event]) -> None:
+        held = client.held()
+        if held != client.told_held:
+            client.told_held = held
+            events.append(HoldChanged(held))
 
-        The first stream of a group pays for all: 10,000 new resources in one call held up everybody for 25 ms.
-        """
-        responses = self._cache.responses
-        for track in self._in_rank_order:
-            if track.lags or track.type.narrowed_by:
-                if responses.encoded_bytes > enough:
-                    self._rest_at_s = now
-                    return
-                self._pump(track, gate, events, now)
+    @property
+    def _in_rank_order(self) -> tuple[Watch, ...]:
+        return self._offers.watches
 
-    def _pump(self, track: Track, gate: Gate, events: list[Event], now: float) -> None:
-        """Offer what differs, if the state lets us."""
-        released = gate.release_of(track.type.type_url)
-        ack = track.ack
-        if track.withheld:
-            track.collect_withheld(released)
-        if track.type.narrowed_by:
-            self._narrow(track, gate)
-            if track.in_step_with(released):
-                return
-        if ack.state is State.IN_FLIGHT and not self._may_supersede(track, released, events, now):
-            return
-        demand = self._demand(track, gate, released)
-        built = self._cache.responses.build(demand, track.known.doubted)
-        if built is None or built.response is None:
-            self._settle(track, released, built.draft.withheld if built is not None else NOTHING, events)
-            gate.update(track, now)
-            return
-        if built.response.digest == ack.rejected:
-            ack.become_held()  # rule 16: "After a NACK do NOT resend the same content"
-        else:
-            nonce, body = self._sign(track, built.response)
-            if track.type.nack_holds:
-                for child in self._in_rank_order:
-                    self._warm(track, child, released, now)
-            track.offer(built.response, nonce, built.draft, gate.next_position())
-            events.append(Send(track.type.type_url, nonce, body, built.response))
-            if self._variant is Variant.DELTA:
-                plan_heartbeat(track, now)
-        if not track.lags:
-            gate.update(track, now)
-
-    def _may_supersede(self, track: Track, released: ResourceSet, events: list[Event], now: float) -> bool:
-        """Rule 20: one response in flight, later changes coalesce; after ``offer_timeout`` the newest goes out."""
-        ack = track.ack
-        if not track.has_news(released):
-            ack.dirty_since = None
-            return False
-        if ack.dirty_since is None:
-            ack.dirty_since = now
-        if now - ack.dirty_since < self._limits.offer_timeout_s:
-            return False
-        events.append(OfferTimedOut(track.type.type_url, ack.nonce))
-        track.supersede()
-        return True
-
-    def _demand(self, track: Track, gate: Gate, released: ResourceSet) -> Demand:
-        known = track.known
-        return Demand(
-            self._variant,
-            known.base,
-            released,
-            track.subscription.interest,
-            gate.coming(track.type.type_url),
-            known.owed,
-            track.forced,
-            track.ack.state is State.NEW,
-            track.placeholders,
-        )
-
-    def _settle(self, track: Track, released: ResourceSet, withheld: frozenset[str], events: list[Event]) -> None:
-        changed = track.acked_set is not released
-        track.settle(released, withheld)
-        if changed:
-            events.append(InStep(track.type.type_url, released))
-
-    def _sign(self, track: Track, response: Response) -> tuple[str, bytes]:
-        """The nonce must be unique on the stream: a body that may have been sent here before gets a fresh one."""
-        if response.number > track.ack.number:
-            return response.nonce, response.body
-        body, nonce = self._cache.responses.respliced(response)
-        return nonce, body
-
-    def _warm(self, parent: Track, child: Track, released: ResourceSet, now: float) -> None:
-        if warming.warm(parent, child, released, self._variant, self._cache):
-            self._require_gate().update(child, now)
-
-    def _narrow(self, track: Track, gate: Gate) -> None:
-        """Rule 29: a VHDS wildcard means the hosts under the route names the client subscribed to.
-
-        A route without hosts is answered as well: Envoy holds its listener until VHDS says something that concerns the
-        route (measured: an empty response does not, and 15 s pass).
-        """
-        routes = gate.names_wanted(track.type.narrowed_by)
-        before = track.subscription.interest
-        if not routes or not track.subscription.narrow(routes):
-            return
-        interest, resources = track.subscription.interest, gate.release_of(track.type.type_url).resources
-        track.known.owe(
-            n for n, resource in resources.items() if interest.wants(resource) and not before.wants(resource)
-        )
-        empty = routes - {name.rpartition("/")[0] for name in resources} - (before.routes or NOTHING)
-        track.known.owe(f"{route}/*" for route in empty)
-
-    def _beat(self, events: list[Event], now: float) -> None:
-        for track in self._in_rank_order:
-            if track.heartbeat_at_s is None or track.heartbeat_at_s > now:
-                continue
-            plan_heartbeat(track, now)
-            names, held = beating(track), track.acked_set
-            if names and held is not None:
-                response = self._cache.responses.heartbeat(held, names)
-                track.beat(response)
-                events.append(Send(track.type.type_url, response.nonce, response.body, response))
-
-    def _require_gate(self) -> Gate:
-        assert self._gate is not None, "the node is identified before anything else"
-        return self._gate
+    def _require_client(self) -> ClientState:
+        assert self._client is not None, "the node is identified before anything else"
+        return self._client

@@ -68,6 +68,7 @@ class StreamShell(Shell):
         "_drained",
         "_engine",
         "_inbox",
+        "_is_letting_go",
         "_is_listening",
         "_late",
         "_notified",
@@ -115,6 +116,7 @@ class StreamShell(Shell):
         self._is_listening = False  # the reader waits for a request, and none before it waits for anything
         self._delay_s = 0.0  # of the next request, when that is known already
         self._queued = False
+        self._is_letting_go = False
         self._notified = False
         self._notified_at = 0.0
         self._late = False
@@ -148,6 +150,11 @@ class StreamShell(Shell):
             self._notified_at = monotonic()
             self._ask_for_turn()
 
+    def let_go(self) -> None:
+        """An operator ends what lingers for the client."""
+        self._is_letting_go = True
+        self._ask_for_turn()
+
     # Life
 
     def _enter(self) -> None:
@@ -163,7 +170,9 @@ class StreamShell(Shell):
         if amid_transition and client_key is not None:
             registry.wake_client(client_key)
         code, message = self._status
-        self._observer.closed(lasted_s, code.name, message)
+        is_untold = self._observer.closed(lasted_s, code.name, message)
+        if is_untold and client_key is not None and not amid_transition:
+            registry.wake_one(client_key)
 
     def _log_failure(self) -> None:
         self._observer.failed()
@@ -266,7 +275,7 @@ class StreamShell(Shell):
                     await self._shared.pacer.write(body, write, self._client_name(), self._peer)
                 del outbox[0]
                 self._drained.set()
-            if self._notified or self._late:
+            if self._notified or self._late or self._is_letting_go:
                 self._ask_for_turn()
 
     def _client_name(self) -> str:
@@ -295,6 +304,9 @@ class StreamShell(Shell):
             events = self._engine.offer(self._engine.resolve(), now)
             self._shared.metrics.offered(now - self._notified_at, monotonic() - now)
             self._act(events, now)
+        if self._is_letting_go:
+            self._is_letting_go = False
+            self._act(self._engine.let_go(now), now)
         if self._late:
             self._late = False
             due = self._engine.deadline()

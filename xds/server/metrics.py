@@ -276,10 +276,12 @@ class _State(Collector):
         yield from self._snapshots()
 
     def _nodes(self, found: Census) -> Iterator[Metric]:
-        nodes: Counter[Labels] = Counter()
-        for name, number in found.nodes.items():
-            nodes[(self._metrics.group(name),)] += number
-        yield _family(GaugeMetricFamily, "nodes", "Connected nodes", nodes, ("group",))
+        for name, text, counts in (
+            ("nodes", "Connected nodes", found.nodes),
+            ("nodes_lingering", "Nodes that keep for a while what a push removed", found.lingering),
+            ("nodes_held", "Nodes from which content is held back until clusters are warm", found.held),
+        ):
+            yield _family(GaugeMetricFamily, name, text, self._by_group(counts), ("group",))
         labels = ("type", "group")
         yield _family(
             GaugeMetricFamily, "nodes_nacked", "Nodes that refuse a type", self._by_type(found.nacked), labels
@@ -300,6 +302,12 @@ class _State(Collector):
         yield _family(GaugeMetricFamily, "node_synced", "1 while a node is in step with a type", states, labels)
         text = "Nodes without series of their own"
         yield _family(GaugeMetricFamily, "node_synced_truncated", text, {(): found.left_out})
+
+    def _by_group(self, counts: Mapping[str, int]) -> Counter[Labels]:
+        found: Counter[Labels] = Counter()
+        for group, number in counts.items():
+            found[(self._metrics.group(group),)] += number
+        return found
 
     def _by_type(self, counts: Mapping[tuple[str, str], int]) -> Counter[Labels]:
         found: Counter[Labels] = Counter()

@@ -28,6 +28,8 @@ from xds.protocol.stream import DiscoveryStream
 from xds.server.logs import get_logger, shorten
 from xds.server.metrics import Metrics
 
+GUILTY_LOGGED = 10
+
 _log = get_logger("xds.server.discovery")
 
 
@@ -75,14 +77,15 @@ class StreamObserver:
         self._fleet.stream_opened(self.id, self._peer, self._label, self._variant, time(), self._engine.api)
         self._metrics.streams[self._variant, self._label] += 1
 
-    def closed(self, lasted_s: float, code: str, message: str) -> None:
-        """``code`` is the name of the final gRPC status."""
-        self._fleet.stream_closed(self.id, time())
+    def closed(self, lasted_s: float, code: str, message: str) -> bool:
+        """``code`` is the name of the final gRPC status. True when another stream of its client has to tell again."""
+        is_untold = self._fleet.stream_closed(self.id, time())
         self._metrics.streams[self._variant, self._label] -= 1
         self._metrics.closed[code] += 1
         self._metrics.stream_seconds.observe(lasted_s)
         status = {"duration_ms": round(lasted_s * 1000), "error_code": code, "error_message": message}
         _log.info("stream.closed", **self._address(), **status, **self._identity())
+        return is_untold
 
     def failed(self) -> None:
         """Called while an exception that is a bug of ours is handled."""
@@ -102,7 +105,7 @@ class StreamObserver:
             note = _NOTES.get(type(event))
             if note is not None:
                 note(self, event, now)
-        self._fleet.fold(self.id, events, time())
+        self._fleet.fold(self.id, events, time(), now)
 
     def _sent(self, event: Send, now: float) -> None:
         self._sent_at[event.type_url] = now
@@ -123,7 +126,8 @@ class StreamObserver:
     def _nacked(self, event: Nacked, now: float) -> None:
         self._metrics.nacked(event.type_url, self._engine.group)
         error = {"error_code": event.error.code, "error_message": shorten(event.error.message)}
-        _log.info("nack", version_sent=event.response.version_info, **error, **self._exchange(event))
+        guilty = {"guilty": [shorten(name) for name in event.guilty[:GUILTY_LOGGED]]} if event.guilty else {}
+        _log.info("nack", version_sent=event.response.version_info, **error, **guilty, **self._exchange(event))
 
     def _identified(self, event: Identified, now: float) -> None:
         _log.info("stream.opened", **self._address(), **self._identity())

@@ -42,6 +42,7 @@ class Wakeable(Protocol):
     @property
     def client_key(self) -> ClientKey | None: ...
     def notify(self) -> None: ...
+    def let_go(self) -> None: ...
 
 
 class StreamRegistry:
@@ -96,6 +97,18 @@ class StreamRegistry:
         for stream in self._by_client.get(client_key, ()):
             if stream is not besides:
                 stream.notify()
+
+    def wake_one(self, client_key: ClientKey) -> None:
+        """Some stream of the client is to tell what is so of it."""
+        for stream in self._by_client.get(client_key, ()):
+            stream.notify()
+            return
+
+    def let_go(self, node_ids: Collection[str]) -> None:
+        """One stream of each client of these nodes is to let go of what lingers: its client's streams share that."""
+        for (_, node_id), streams in list(self._by_client.items()):
+            if node_id in node_ids:
+                next(iter(streams)).let_go()
 
     def wake(self, groups: Collection[str], sources: Sources = None) -> None:
         """New snapshots are in the cache (or groups are gone), for the streams of all localities or of some.

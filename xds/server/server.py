@@ -98,7 +98,7 @@ class XdsServer:
     async def start(self) -> int:
         """Listen; returns the bound port. Raises ``OSError`` when the address cannot be bound, ``ValueError`` for
         settings that contradict each other."""
-        clients = ClientTable(self._options.order, self._cache.union, self._cache.separate_assignments)
+        clients = ClientTable(self._cache, self._options.order)
         self._shared = Discovery(
             self._cache,
             self._fleet,
@@ -144,6 +144,11 @@ class XdsServer:
         for shell in shells:
             shell.finish()
         return len(shells)
+
+    async def let_go(self, node_ids: Collection[str]) -> None:
+        """What lingers for these nodes ends, each client's in a turn of one of its streams."""
+        self.registry.let_go(node_ids)
+        await self.registry.turns.come()  # behind them
 
     async def drain(self, grace_s: float | None = None) -> None:
         """Leave without disturbance: NOT_SERVING, no new streams, existing ones closed spread over ``grace_s``.

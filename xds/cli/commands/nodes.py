@@ -1,4 +1,4 @@
-"""``nodes``, ``nacks``, ``config``, ``explain``."""
+"""``nodes``, ``nacks``, ``config``, ``explain``, ``release``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def nodes(
         return rendered(list_nodes(client, query, states), NODES, style)
 
     if watch:
-        show_again(options.connect(), {"kinds": "push,rollback,group,node,nack,ack"}, render)
+        show_again(options.connect(), {"kinds": "push,rollback,group,node,nack,order,ack"}, render)
         return
     found = list(list_nodes(client, query, states))
     write(rendered(found, NODES, style))
@@ -157,3 +157,30 @@ def explain(
         write_document(found, options.document_format())
     else:
         write(explanation_text(found, options.style()))
+
+
+@app.command(cls=Command)
+def release(
+    context: typer.Context,
+    node: Annotated[str, typer.Option(help="This node.", metavar="ID")] = "",
+    group: Annotated[str, typer.Option("-g", "--group", help="All nodes of this group.")] = "",
+) -> None:
+    """Have nodes let go of what pushes removed and they keep for a while.
+
+    Connections that still use it may lose requests: `xds nodes` says what lingers, and until when.
+
+    \b
+    Examples:
+      xds release --node edge-1
+      xds release -g edge
+    """
+    from xds.cli.output import Format, write, write_document
+    from xds.cli.release import release as let_go
+    from xds.cli.release import release_text
+
+    options = shared(context)
+    found = let_go(options.connect(), node, group)
+    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(found, options.document_format())
+    else:
+        write(f"{release_text(found)}\n")

@@ -1,0 +1,302 @@
+"""DESIGN 3.2, Coming back: what a client shows of before decides what it is told, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec.by_hand import (
+    DRAINED_S,
+    GRID_S,
+    ORDER_TIMEOUT_S,
+    REMOVED_S,
+    RETURN_S,
+    TYPES,
+    pending,
+    start,
+    states,
+    told,
+    wait,
+    with_listener,
+)
+from tests.spec.conftest import Connect
+from tests.support.sansio import Client, Held, Server, make_resource
+from tests.support.texts import joined, push, site
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, alias_of
+from xds.protocol.draft import Variant
+from xds.protocol.events import WaitEnded
+
+A, B = site("a"), site("b")
+
+
+def route_of(client: Client) -> str:
+    """Where new requests go."""
+    return client.texts(ROUTE)["r1"]
+
+
+@pytest.mark.parametrize("pushes", [1, 3])
+def test_a_client_that_comes_back_is_served_in_order(server: Server, client: Client, pushes: int) -> None:
+    """What it shows it holds is the old side of the swap, however many pushes it missed."""
+    push(server, A)
+    start(client)
+    client.disconnect()
+    for number in range(pushes):
+        push(server, joined(B, {SECRET: {"s": f"@{number}"}}))
+    client.reconnect()
+    client.ack(CLUSTER)
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    for send in client.pending(ROUTE):
+        assert send.response.resource_set.resources["r1"].body == b"r1=a", "answered at once, from what is released"
+    while client.pending(ENDPOINT):
+        client.ack(ENDPOINT)
+    client.settle()
+    assert route_of(client) == "b"
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    wait(server, REMOVED_S + GRID_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
+def test_a_client_that_comes_back_may_ask_for_its_types_in_any_order(server: Server, client: Client) -> None:
+    """On split streams routes may be asked for before clusters: they wait for them all the same."""
+    push(server, A)
+    start(client)
+    client.disconnect()
+    push(server, B)
+    client.reconnect((ROUTE, LISTENER, ENDPOINT, CLUSTER))
+    while client.inbox:
+        client.ack()
+        assert route_of(client) in client.texts(CLUSTER)
+    wait(server, REMOVED_S + GRID_S, client)
+    assert route_of(client) == "b"
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
+def test_a_client_that_asks_for_routes_only_is_not_kept_waiting(server: Server, client: Client) -> None:
+    """Nothing says that it takes clusters here: the types that it may still ask for are awaited for ``return_s``."""
+    push(server, A)
+    client.subscribe(ROUTE, "r1")
+    client.settle()
+    client.disconnect()
+    push(server, B)
+    client.reconnect()
+    client.settle()
+    assert route_of(client) == "a"
+    server.elapse(RETURN_S)
+    client.settle()
+    assert route_of(client) == "b"
+
+
+@pytest.mark.parametrize("known", ["remembered", "by-assignment"])
+def test_a_client_that_takes_clusters_is_waited_for(server: Server, client: Client, known: str) -> None:
+    """ "Who takes clusters here is remembered per node id ...; one that is not remembered does if, on an aggregated
+    stream, it names an assignment that a served or retained CDS set refers to: until its CDS request comes
+    (``order_timeout_s`` at most) new trees wait"."""
+    push(server, A)
+    start(client)
+    client.disconnect()
+    if known == "by-assignment":
+        server.restart()
+    push(server, joined(A, B))
+    client.connect()
+    for held in client.types.values():
+        held.nonce, held.nonces = "", set()
+    for url in (ENDPOINT, LISTENER, ROUTE):
+        client._resume(url, client.types[url])
+    while client.inbox:
+        client.ack()
+    server.elapse(ORDER_TIMEOUT_S - 1)
+    client.settle()
+    assert route_of(client) == "a"
+    server.elapse(2)
+    client.settle()
+    assert route_of(client) == "b"
+    assert [event for event in client.events if isinstance(event, WaitEnded)]
+
+
+def test_a_client_that_asks_for_all_it_took_ends_no_wait(server: Server, client: Client) -> None:
+    """``WaitEnded`` is for operators: something was served without proof. Here nothing was."""
+    push(server, A)
+    start(client)
+    client.disconnect()
+    push(server, B)
+    client.reconnect()
+    wait(server, ORDER_TIMEOUT_S, client)
+    assert route_of(client) == "b"
+    assert not [event for event in client.events if isinstance(event, WaitEnded)]
+
+
+def test_a_client_that_comes_back_to_what_it_left_is_sent_nothing_anew(server: Server, delta: Client) -> None:
+    """Nothing changed while it was away; a wildcard is answered all the same, with nothing (rule 64)."""
+    push(server, A)
+    start(delta, (CLUSTER, LISTENER, ROUTE))
+    delta.reconnect()
+    assert told(delta) == [("clusters", (), ()), ("listeners", (), ())]
+
+
+def test_a_client_that_left_amid_a_swap_is_served_in_order(server: Server, client: Client) -> None:
+    """What it shows is neither the one nor the other: a mixed set, whose hash tells which."""
+    push(server, A)
+    start(client)
+    push(server, B)
+    client.ack(CLUSTER)
+    client.disconnect()
+    client.reconnect()
+    if client.pending(CLUSTER):
+        client.ack(CLUSTER)
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    client.settle()
+    assert route_of(client) == "b"
+    wait(server, REMOVED_S + GRID_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
+# -- what lingers over a reconnect -------------------------------------------------------------------------------------
+
+
+def test_what_lingers_keeps_its_end_over_a_reconnect(server: Server, client: Client) -> None:
+    """ "The deadline belongs to node id and label": cut and cut again, it ends when it would have."""
+    push(server, A)
+    start(client)
+    push(server, with_listener(B, "r1 @2"))
+    client.settle()
+    for _ in range(6):
+        wait(server, 100, client)
+        client.reconnect()
+    client.settle()
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    wait(server, REMOVED_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
+def test_what_lingered_at_a_restart_stays_for_the_drain_time_again(server: Server, client: Client) -> None:
+    """ "Without memory (a restart) it is at most twice the drain from now"."""
+    push(server, A)
+    start(client)
+    push(server, with_listener(B, "r1 @2"))
+    wait(server, 300, client)
+    client.disconnect()
+    server.restart()
+    client.reconnect()
+    client.settle()
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    wait(server, 315, client)
+    assert set(client.texts(CLUSTER)) == {"a", "b"}, "nobody knows since when it drains"
+    wait(server, 2 * DRAINED_S - 315, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
+def test_what_was_pushed_away_meanwhile_lingers(server: Server, client: Client) -> None:
+    """The drain of a client that was away begins when it has taken the new listener."""
+    push(server, A)
+    start(client)
+    client.disconnect()
+    push(server, with_listener(B, "r1 @2"))
+    server.elapse(500)
+    client.reconnect()
+    wait(server, 600, client)
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    wait(server, REMOVED_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
+# -- what it shows that nobody knows -----------------------------------------------------------------------------------
+
+
+def test_a_client_of_another_server_is_told_of_no_removal_before_its_clusters_are_shown(
+    server: Server, connect: Connect
+) -> None:
+    """ "Anything else counts as unknown: nothing is told as removed before CDS is shown"."""
+    other = Server()
+    push(other, site("foreign", route="r9"), label="of elsewhere")
+    client = Client(other, connect().variant)
+    client.subscribe(ROUTE, "r1", "r9")
+    start(client, (CLUSTER, LISTENER))
+    client.disconnect()
+    push(server, B)
+    client.server = server
+    client.reconnect((LISTENER, ROUTE, CLUSTER))
+    client.ack(CLUSTER)
+    if client.variant is Variant.DELTA:
+        assert set(client.texts(CLUSTER)) == {"b", "foreign"}, "it is not told as removed yet"
+    else:
+        assert set(client.texts(CLUSTER)) == {"b"}, "SotW can only be sent what is known"
+    wait(server, 2 * DRAINED_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+    assert client.texts(LISTENER) == B[LISTENER]
+    assert states(client) == {"synced"}
+
+
+@pytest.mark.parametrize("label", ["2", "2+00000000", "blue"])
+def test_a_label_counts_only_with_the_hash_of_what_is_served(server: Server, sotw: Client, label: str) -> None:
+    """ "A SotW label that stands for history carries 8 hex digits of the served set ... and counts only if the set
+    rebuilt from it has that hash"."""
+    for text in ("@1", "@2", "@3"):
+        push(server, joined(A, {LISTENER: {"svc": f"r1 {text}"}}))
+    sotw.types = {url: Held(version_info=label) for url in (LISTENER, CLUSTER)}
+    sotw.subscribe(LISTENER)
+    sotw.subscribe(CLUSTER)
+    wait(server, ORDER_TIMEOUT_S + 1, sotw)
+    assert sotw.texts(LISTENER) == {"svc": "r1 @3"}
+    assert not sotw.stream._require_client().lingering
+
+
+def test_a_callers_own_label_stands_for_history_where_it_is_there_once(server: Server, sotw: Client) -> None:
+    """ "A caller's own label is served as given, and stands for history only where the group's history has it once"."""
+    push(server, A, label="blue")
+    push(server, B, label="green")
+    push(server, site("c"), label="green")
+    sotw.request(type_url=CLUSTER, version_info="blue")
+    assert set(sotw.pending()[0].response.names) == {"a", "c"}
+    other = Client(server, Variant.SOTW, "other", peer="other")
+    other.request(type_url=CLUSTER, version_info="green")
+    assert set(other.pending()[0].response.names) == {"c"}
+
+
+def test_a_client_whose_revision_is_not_retained_ends_in_step(server: Server, client: Client) -> None:
+    """Nothing is missed, whatever it shows."""
+    push(server, A)
+    start(client)
+    client.disconnect()
+    for number in range(20):
+        push(server, joined(B, {CLUSTER: {"b": f"@{number}"}}))
+    client.reconnect()
+    wait(server, 2 * DRAINED_S, client)
+    assert client.texts(CLUSTER) == {"b": "@19"}
+    assert route_of(client) == "b"
+
+
+@pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
+def test_versions_that_nobody_knows_are_told_as_removed_when_what_lingers_ends(
+    server: Server, delta: Client, url: str
+) -> None:
+    """ "Delta needs no content: an unknown name in ``initial_resource_versions`` is just not told as removed until the
+    linger ends" (trap 9)."""
+    push(server, {url: {"a": "1"}})
+    push(server, {url: {"a": "2"}})
+    shown = {"a": make_resource(url, "a", "1").version, "x": "unheard of"}
+    delta.request(type_url=url, resource_names_subscribe=["a", "x"], initial_resource_versions=shown)
+    assert not [gone for _, _, gone in told(delta) if gone]
+    wait(server, 1, delta)
+    server.elapse(2 * DRAINED_S)
+    assert told(delta) == [(alias_of(url), (), ("x",))]
+
+
+def test_a_stream_of_its_own_for_each_type_comes_back_in_any_order(server: Server, connect: Connect) -> None:
+    """ "Routes wait for clusters" off ADS as well, for as long as the client has to come back."""
+    push(server, A, source="api")
+    names = {ENDPOINT: ("a", "b"), ROUTE: ("r1",)}
+    streams = {url: connect(type_url=url) for url in TYPES}
+    for url, stream in streams.items():
+        stream.subscribe(url, *names.get(url, ()))
+    for stream in streams.values():
+        stream.settle()
+    for stream in streams.values():
+        stream.disconnect()
+    push(server, B, source="api")
+    for url in (ROUTE, LISTENER, CLUSTER, ENDPOINT):
+        streams[url].reconnect()
+        streams[url].settle()
+        assert url == ENDPOINT or route_of(streams[ROUTE]) == "a"
+    wait(server, 60, *streams.values())
+    assert route_of(streams[ROUTE]) == "b"
+    assert streams[CLUSTER].texts(CLUSTER) == {"b": "@1"}
+    assert not pending(streams[CLUSTER])

@@ -1,0 +1,267 @@
+"""DESIGN 3.2, Refused: what leads to a refused resource is held; the rest goes on without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec.by_hand import ORDER_TIMEOUT_S, REMOVED_S, pending, start, told, wait, with_listener
+from tests.spec.conftest import Connect
+from tests.support.personas import live, spend
+from tests.support.sansio import Client, Server
+from tests.support.texts import TARGET, Site, joined, push, site
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.protocol.draft import Variant
+from xds.protocol.events import Nacked, Send
+
+A, B = site("a"), site("b")
+NAMES = ("a", "b", "c", "d")
+
+
+def of_cluster(*names: str) -> str:
+    """How Envoy refuses clusters."""
+    return "Error adding/updating cluster(s) " + ", ".join(f"{name}: wrong" for name in names)
+
+
+# -- what a refused cluster holds --------------------------------------------------------------------------------------
+
+
+def test_a_refused_cluster_holds_what_leads_to_it_and_nothing_else(server: Server, client: Client) -> None:
+    """ "A cluster ... holds what leads to it (``on_nack: hold | proceed``)"; endpoints and other trees go on."""
+    other = site("a", name="other", route="r2")
+    push(server, joined(A, other))
+    client.subscribe(ROUTE, "r1", "r2")
+    start(client)
+    client.unsubscribe(ENDPOINT, "b", "c")
+    bad = joined(other, B)
+    push(server, bad)
+    client.nack(CLUSTER, of_cluster("b"))
+    server.elapse(10 * ORDER_TIMEOUT_S)
+    assert not client.pending()
+    push(server, joined(bad, {ENDPOINT: {"a": "2"}, ROUTE: {"r2": "a @2"}}))
+    assert [(alias, names) for alias, names, _ in told(client)] == [("endpoints", ("a",)), ("routes", ("r2",))]
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "a", "r2": "a @2"}
+
+
+def test_a_refused_cluster_is_held_though_its_assignment_is_there(server: Server, variant: Variant) -> None:
+    """Another cluster has the same assignment, which was ACKed for that one."""
+    client = live(server, variant, A)
+    push(server, joined(A, {CLUSTER: {"x": "bad eds:a"}, ROUTE: {"r1": "x"}}))
+    spend(100, client)
+    assert client.serving()[ROUTE] == {"r1": "a"}
+    assert not client.lost
+
+
+def test_the_hold_ends_when_a_later_cluster_is_accepted(server: Server, client: Client) -> None:
+    """The repair."""
+    push(server, A)
+    start(client)
+    push(server, B)
+    client.ack(ENDPOINT)
+    client.nack(CLUSTER)
+    push(server, joined(B, {CLUSTER: {"b": "@fixed"}}))
+    assert not client.pending(ROUTE)
+    wait(server, REMOVED_S, client)
+    assert client.texts(CLUSTER) == {"b": "@fixed"}
+    assert client.texts(ROUTE) == {"r1": "b"}
+
+
+def test_the_hold_ends_when_nothing_leads_there_any_more(server: Server, client: Client) -> None:
+    """The roll-back, with other news."""
+    push(server, A)
+    start(client)
+    push(server, B)
+    client.ack(ENDPOINT)
+    client.nack(CLUSTER)
+    push(server, joined(A, {ROUTE: {"r1": "a @2"}}))
+    wait(server, REMOVED_S, client)
+    assert client.texts(CLUSTER) == {"a": "@1"}
+    assert client.texts(ROUTE) == {"r1": "a @2"}
+
+
+def test_a_refused_assignment_holds_what_leads_to_its_cluster(server: Server, client: Client) -> None:
+    """ "A cluster (or its assignment) holds what leads to it": Envoy takes the cluster for warm, without endpoints."""
+    push(server, A)
+    start(client)
+    push(server, B)
+    client.nack(ENDPOINT)
+    client.ack(CLUSTER)
+    server.elapse(10 * ORDER_TIMEOUT_S)
+    assert not client.pending()
+    push(server, joined(B, {ENDPOINT: {"b": "2"}}))
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "b"}
+
+
+def test_on_nack_proceed_lets_it_go(server: Server, client: Client) -> None:
+    """ "``on_nack: hold | proceed``": the clusters that were stay all the same, for old connections."""
+    push(server, A, on_nack="proceed")
+    start(client)
+    push(server, B, on_nack="proceed")
+    client.ack(ENDPOINT)
+    client.nack(CLUSTER, of_cluster("b"))
+    assert pending(client) == ["routes"]
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "b"}
+    assert not client.pending(CLUSTER)
+    assert client.texts(CLUSTER) == {"a": "@1"}
+
+
+# -- what a refused listener, route or filter holds --------------------------------------------------------------------
+
+
+def test_a_refused_listener_holds_its_own_routes_only(server: Server, client: Client) -> None:
+    """ "A route must never overtake the listener that adds its authorisation": nor a listener that is refused."""
+    other = site("a", name="other", route="r2")
+    push(server, joined(A, other))
+    client.subscribe(ROUTE, "r1", "r2")
+    start(client)
+    content = joined(A, other, {LISTENER: {TARGET: "r1 authz"}, ROUTE: {"r1": "a /admin", "r2": "a @2"}})
+    push(server, content)
+    assert [(alias, names) for alias, names, _ in told(client) if alias == "routes"] == [("routes", ("r2",))]
+    client.nack(LISTENER, f"Error adding/updating listener(s) {TARGET}: wrong")
+    client.settle()
+    server.elapse(10 * ORDER_TIMEOUT_S)
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "a", "r2": "a @2"}
+
+
+def test_a_refused_route_that_is_in_use_holds_nothing(server: Server, client: Client) -> None:
+    """Envoy keeps the route configuration that it has; the listener is not taken back for that."""
+    push(server, A)
+    start(client)
+    push(server, joined(with_listener(A, "r1 @2"), {ROUTE: {"r1": "a bad"}}))
+    client.ack(LISTENER)
+    client.nack(ROUTE)
+    assert not client.pending()
+    assert client.texts(LISTENER) == {TARGET: "r1 @2"}
+
+
+# -- full-state sets ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER])
+def test_a_refused_full_state_set_waits_until_content_changes(server: Server, sotw: Client, url: str) -> None:
+    """ "A full-state set: nothing is sent until content changes, then the names in the client's message are replaced by
+    what it last accepted"."""
+    texts = dict.fromkeys(NAMES, "@1")
+    push(server, {url: texts})
+    start(sotw, (url,))
+    push(server, {url: {**dict.fromkeys(NAMES, "@2"), "b": "bad"}})
+    sotw.nack(url, f"Error adding/updating {'cluster' if url == CLUSTER else 'listener'}(s) b: wrong")
+    server.elapse(3600)
+    assert not sotw.pending()
+    push(server, {url: {"a": "@3", "b": "bad", "c": "@2", "d": "@2"}})
+    sotw.settle()
+    assert sotw.texts(url) == {"a": "@3", "b": "@1", "c": "@2", "d": "@2"}
+
+
+def test_a_full_state_set_that_is_refused_again_loses_half_of_its_suspects(server: Server, sotw: Client) -> None:
+    """ "If refused again, half of the suspects": the client says nobody's name."""
+    push(server, {CLUSTER: dict.fromkeys(NAMES, "@1")})
+    start(sotw, (CLUSTER,))
+    texts = {**dict.fromkeys(NAMES, "@2"), "c": "malformed"}
+    push(server, {CLUSTER: texts})
+    refused = 0
+    for text in range(10):
+        while sotw.pending():
+            if any(body.endswith(b"malformed") for body in bodies(sotw.pending()[0])):
+                sotw.nack(CLUSTER, "cannot be read")
+                refused += 1
+            else:
+                sotw.ack(CLUSTER)
+        push(server, {CLUSTER: {**texts, "a": f"@{text}"}})
+    assert sotw.texts(CLUSTER) == {"a": "@8", "b": "@2", "c": "@1", "d": "@2"}
+    assert refused <= 4
+
+
+def bodies(send: Send) -> list[bytes]:
+    """The bodies of the resources in a response."""
+    response = send.response
+    return [response.resource_set.resources[name].body for name in response.names]
+
+
+# -- parts, and Delta --------------------------------------------------------------------------------------------------
+
+
+def refuse(client: Client, bad: str) -> list[tuple[str, ...]]:
+    """Answer whatever comes of endpoints, refusing responses with one name in a bad version; returns their names."""
+    seen = []
+    while client.pending(ENDPOINT):
+        send = client.pending(ENDPOINT)[0]
+        seen.append(send.response.names)
+        if bad in send.response.names and send.response.resource_set.resources[bad].body.endswith(b"bad"):
+            client.nack(ENDPOINT)
+        else:
+            client.ack(ENDPOINT)
+    return seen
+
+
+def test_parts_go_on_without_the_suspects_which_are_tried_in_halves(server: Server, client: Client) -> None:
+    """ "Parts and Delta: news without the suspects, alternating with halves of the suspects"."""
+    push(server, {ENDPOINT: dict.fromkeys(NAMES, "1")})
+    client.subscribe(ENDPOINT, *NAMES)
+    client.settle()
+    content = {ENDPOINT: {**dict.fromkeys(NAMES, "2"), "b": "bad"}}
+    push(server, content)
+    seen = refuse(client, "b")
+    assert [len(names) for names in seen] == [4, 2, 1, 1, 2]
+    assert client.texts(ENDPOINT) == {**content[ENDPOINT], "b": "1"}
+    server.elapse(3600)
+    assert not client.pending(), "what was refused alone is left out until its content changes"
+
+
+def test_news_does_not_wait_for_suspects(server: Server, client: Client) -> None:
+    """ "Alternating": a stream of news, and the suspects in between."""
+    push(server, {ENDPOINT: dict.fromkeys(NAMES, "1")})
+    client.subscribe(ENDPOINT, *NAMES)
+    client.settle()
+    push(server, {ENDPOINT: {"a": "2", "b": "bad", "c": "2", "d": "1"}})
+    push(server, {ENDPOINT: {"a": "2", "b": "bad", "c": "2", "d": "2"}}, wake=False)
+    client.nack()
+    client.wake()
+    seen = refuse(client, "b")
+    assert ("d",) in seen[:2]
+    assert client.texts(ENDPOINT) == {"a": "2", "b": "1", "c": "2", "d": "2"}
+
+
+def test_who_is_refused_is_told(server: Server, client: Client) -> None:
+    """Operators see the resource that is wrong, not only that the response was."""
+    push(server, {ENDPOINT: dict.fromkeys(NAMES, "1")})
+    client.subscribe(ENDPOINT, *NAMES)
+    client.settle()
+    push(server, {ENDPOINT: {**dict.fromkeys(NAMES, "2"), "d": "bad"}})
+    refuse(client, "d")
+    assert [event.guilty for event in client.events if isinstance(event, Nacked)][-1] == ("d",)
+
+
+def test_a_refused_resource_is_tried_again_when_its_content_changes(server: Server, client: Client) -> None:
+    """ "Left out until its content changes", that of others is no reason."""
+    push(server, {ENDPOINT: {"a": "1", "b": "bad"}})
+    client.subscribe(ENDPOINT, "a", "b")
+    refuse(client, "b")
+    push(server, {ENDPOINT: {"a": "2", "b": "bad"}})
+    assert told(client) == [("endpoints", ("a",), ())]
+    client.settle()
+    push(server, {ENDPOINT: {"a": "2", "b": "2"}})
+    assert told(client) == [("endpoints", ("b",), ())]
+
+
+@pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
+def test_refusals_are_remembered_while_a_client_is_away(server: Server, connect: Connect, url: str) -> None:
+    """ "Refusals are remembered per node id": a connection that is cut is no reason to send it again."""
+    client = connect()
+    content: Site = {url: {"a": "@1", "b": "@1"}}
+    push(server, content)
+    client.subscribe(url, "a", "b")
+    client.settle()
+    push(server, joined(content, {url: {"b": "bad"}}))
+    client.nack(url, of_cluster("b"))
+    client.settle()
+    client.reconnect()
+    assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
+    client.settle()
+    assert client.texts(url) == {"a": "@1", "b": "@1"}
+    push(server, joined(content, {url: {"b": "@2"}}))
+    client.settle()
+    assert client.texts(url) == {"a": "@1", "b": "@2"}

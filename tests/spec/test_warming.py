@@ -1,0 +1,257 @@
+"""DESIGN 3.2: assignments go out behind the clusters that warm, and tell when a cluster is warm (rule 43)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec.by_hand import OFFER_TIMEOUT_S, ORDER_TIMEOUT_S, TYPES, pending, start, told, wait
+from tests.spec.conftest import Connect
+from tests.support.sansio import Client, Server
+from tests.support.texts import TARGET, Site, joined, push, site
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
+from xds.protocol.events import WaitEnded
+
+A = site("a")
+AB: Site = {CLUSTER: {"a": "@1", "b": "@1"}, ENDPOINT: {"a": "1", "b": "1"}}
+
+
+# -- assignments go out behind their clusters --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changed", ["2", "1"], ids=["cluster-and-assignment", "cluster-only"])
+def test_the_assignment_goes_out_right_behind_its_changed_cluster(server: Server, client: Client, changed: str) -> None:
+    """ "The assignment of every new or changed EDS cluster goes out right behind its CDS, even unchanged" (rule 43)."""
+    push(server, AB)
+    start(client, (CLUSTER, ENDPOINT))
+    push(server, joined(AB, {CLUSTER: {"a": "@2"}, ENDPOINT: {"a": changed}}))
+    assert pending(client) == ["clusters", "endpoints"]
+    assert client.pending(ENDPOINT)[0].response.names == ("a",)
+
+
+def test_the_assignment_of_an_unchanged_cluster_is_not_sent(server: Server, client: Client) -> None:
+    """ "An identical cluster re-sent does not warm" (real_clients 0.1)."""
+    push(server, {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
+    start(client, (CLUSTER, ENDPOINT))
+    push(server, {CLUSTER: {"a": "@1", "x": "@1"}, ENDPOINT: {"a": "1"}})
+    assert pending(client) == ["clusters"]
+
+
+def test_the_assignment_goes_out_behind_a_cluster_changed_while_away(server: Server, delta: Client) -> None:
+    """Rule 43: "in delta after reconnect it may NOT [ask], so the server must re-push EDS of every changed cluster"."""
+    push(server, AB)
+    start(delta, (CLUSTER, ENDPOINT))
+    delta.disconnect()
+    push(server, joined(AB, {CLUSTER: {"a": "@2"}}))
+    delta.reconnect()
+    assert [(alias, names) for alias, names, _ in told(delta)] == [("clusters", ("a",)), ("endpoints", ("a",))]
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["refused", "unanswered"])
+def test_the_assignment_goes_out_behind_a_cluster_that_changes_back(
+    server: Server, delta: Client, refused: bool
+) -> None:
+    """Rules 18 and 43: a cluster of a response that was refused, or not answered, may be active, and warms when it
+    changes back. Only Delta: a SotW client asks again."""
+    push(server, {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
+    start(delta, (CLUSTER, ENDPOINT))
+    push(server, {CLUSTER: {"a": "@2", "b": "@1"}, ENDPOINT: {"a": "1"}})
+    delta.ack(ENDPOINT)
+    if refused:
+        delta.nack(CLUSTER)
+        while delta.pending(CLUSTER):  # halves of the suspects are tried: none is taken
+            delta.nack(CLUSTER)
+    while delta.pending(ENDPOINT):
+        delta.ack(ENDPOINT)
+    push(server, {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
+    server.elapse(OFFER_TIMEOUT_S + 1)
+    if refused:
+        assert not delta.pending(), "each was refused alone: its client kept what it had"
+        return
+    assert "a" in delta.pending(CLUSTER)[-1].response.names
+    assert [send.response.names for send in delta.pending(ENDPOINT)] == [("a",)]
+
+
+def test_what_may_have_been_taken_of_a_refused_response_is_sent_again_with_its_assignment(
+    server: Server, delta: Client
+) -> None:
+    """Rule 18, while nobody knows which of several was refused: each may be active in its new version."""
+    push(server, AB)
+    start(delta, (CLUSTER, ENDPOINT))
+    push(server, joined(AB, {CLUSTER: {"a": "@2", "b": "@2"}}))
+    delta.ack(ENDPOINT)
+    push(server, AB, wake=False)
+    delta.nack(CLUSTER)
+    delta.wake()
+    for _ in range(4):
+        sends = delta.pending(CLUSTER)
+        if sends and sends[-1].response.resource_set.resources["a"].body == b"a=@1":
+            break
+        delta.ack()
+    assert set(sends[-1].response.names) == {"a", "b"}
+    assert set(delta.pending(ENDPOINT)[-1].response.names) == {"a", "b"}
+
+
+def test_the_repeated_request_of_a_warming_cluster_is_answered_once(server: Server, sotw: Client) -> None:
+    """Rule 43: "In SotW Envoy re-requests EDS after CDS": the request equals its last ACK."""
+    push(server, {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
+    sotw.subscribe(CLUSTER)
+    sotw.subscribe(ENDPOINT, "a")
+    sotw.ack(ENDPOINT)
+    sotw.ack(CLUSTER)
+    sotw.repeat(ENDPOINT)
+    assert not sotw.pending()
+    push(server, {CLUSTER: {"a": "@2"}, ENDPOINT: {"a": "1"}})
+    sotw.ack(ENDPOINT)
+    sotw.repeat(ENDPOINT)
+    assert pending(sotw) == ["clusters"]
+
+
+# -- what proves that a cluster is warm --------------------------------------------------------------------------------
+
+
+def test_the_cds_ack_and_that_of_the_assignment_behind_it_say_that_a_cluster_is_warm(
+    server: Server, client: Client
+) -> None:
+    """ "The CDS ACK, with the ACK of the assignment sent behind it, says that a cluster is warm"."""
+    push(server, A)
+    start(client)
+    push(server, site("b"))
+    client.ack(CLUSTER)
+    assert not client.pending(ROUTE)
+    client.ack(ENDPOINT)
+    assert pending(client) == ["routes"]
+
+
+def trees() -> Site:
+    """Two trees beside each other, each with a route configuration of its own."""
+    return joined(A, site("b", name="second", route="r2"), site("c", name="third", route="r3"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["@1", "hc:8", "sds:s"],
+    ids=["plain", "health-check", "pending-secret"],
+)
+def test_clusters_are_looked_at_one_by_one_after_the_offer_timeout(server: Server, client: Client, text: str) -> None:
+    """ "Proof cluster by cluster (an assignment ACKed for one without health checks and pending secrets) is looked for
+    only after ``offer_timeout_s``": another cluster withholds the CDS ACK."""
+    push(server, A)
+    start(client, (*TYPES, SECRET))
+    push(server, joined(trees(), {CLUSTER: {"b": text, "c": "hc:60"}}))
+    client.ack(ENDPOINT)
+    server.elapse(OFFER_TIMEOUT_S - 1)
+    assert not client.pending(LISTENER)
+    server.elapse(2)
+    taken = [name for send in client.pending(LISTENER) for name in send.response.names if name != TARGET]
+    assert taken == (["second"] if text == "@1" else [])
+
+
+def test_a_cluster_with_a_proof_of_its_own_is_waited_for_without_end(server: Server, client: Client) -> None:
+    """ "Held without end is only what a *readable* reference leads to a *new* cluster whose warmth can be proved"."""
+    push(server, A)
+    start(client)
+    push(server, site("b"))
+    server.elapse(100 * ORDER_TIMEOUT_S)
+    assert pending(client) == ["clusters", "endpoints"]
+    assert not [event for event in client.events if isinstance(event, WaitEnded)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {LISTENER: {TARGET: "r1 lua"}},
+        {CLUSTER: {"s": "static"}, ROUTE: {"r1": "s"}},
+        {CLUSTER: {"z": "hc:60"}, ROUTE: {"r1": "z"}},
+    ],
+    ids=["lua", "static", "health-check"],
+)
+def test_a_wait_without_proof_ends_after_the_order_timeout(server: Server, client: Client, changed: Site) -> None:
+    """ "All else (Lua, ... DNS and static ones beside a cold one) waits ``order_timeout_s`` (30) at most": here that is
+    ``y``."""
+    push(server, A)
+    start(client)
+    push(server, joined(A, {CLUSTER: {"y": "hc:60"}, ENDPOINT: {"y": "1"}}, changed))
+    server.elapse(ORDER_TIMEOUT_S - 1)
+    assert pending(client) == ["clusters"]
+    server.elapse(2)
+    assert len(pending(client)) == 2
+
+
+def test_a_wait_that_ends_without_proof_is_told(server: Server, client: Client) -> None:
+    """ "...and proceeds, with an event"."""
+    push(server, A)
+    start(client)
+    push(server, joined(A, {LISTENER: {TARGET: "r1 lua"}, CLUSTER: {"x": "hc:60"}, ENDPOINT: {"x": "1"}}))
+    server.elapse(ORDER_TIMEOUT_S + 1)
+    assert pending(client) == ["clusters", "listeners"]
+    assert [event.type_url for event in client.events if isinstance(event, WaitEnded)] == [CLUSTER]
+
+
+def test_each_new_cluster_is_waited_for_anew(server: Server, client: Client) -> None:
+    """That one wait ended says nothing of the clusters of the next push."""
+    push(server, A)
+    start(client)
+    lua = joined(A, {LISTENER: {TARGET: "r1 lua"}, CLUSTER: {"x": "hc:60"}})
+    push(server, lua)
+    server.elapse(ORDER_TIMEOUT_S + 1)
+    client.ack(LISTENER)
+    push(server, joined(lua, {LISTENER: {TARGET: "r1 lua @2"}, CLUSTER: {"y": "hc:60"}}))
+    server.elapse(ORDER_TIMEOUT_S - 1)
+    assert "listeners" not in pending(client)
+    server.elapse(2)
+    assert "listeners" in pending(client)
+
+
+def test_a_late_cds_ack_ends_the_wait(server: Server, client: Client) -> None:
+    """Whatever was given up: the ACK is the proof."""
+    push(server, A)
+    start(client)
+    push(server, site("b"))
+    server.elapse(2 * ORDER_TIMEOUT_S)
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "b"}
+
+
+def test_a_cluster_that_never_warms_does_not_lock_out_the_push_that_fixes_it(server: Server, client: Client) -> None:
+    """The CDS ACK never comes, then a push repairs the cluster: "a newer CDS goes out then, at once"."""
+    push(server, A)
+    start(client)
+    push(server, joined(site("b"), {CLUSTER: {"b": "@never"}}))
+    client.ack(ENDPOINT)
+    push(server, site("b"))
+    sent = client.pending(CLUSTER)
+    assert len(sent) == 2
+    assert sent[1].response.resource_set.resources["b"].body == b"b=@1"
+    client.inbox.popleft()  # superseded
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "b"}
+    wait(server, 60, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
+def test_an_unread_cds_gives_way_after_the_offer_timeout(server: Server, client: Client) -> None:
+    """Rule 20: nothing behind it was answered, so that it may not have been read."""
+    push(server, A)
+    start(client)
+    push(server, joined(A, {CLUSTER: {"sick": "@1"}}))
+    push(server, joined(A, {CLUSTER: {"a": "@2"}}))
+    assert len(client.pending(CLUSTER)) == 1
+    server.elapse(OFFER_TIMEOUT_S + 1)
+    assert list(client.pending(CLUSTER)[-1].response.names) == ["a"], "what was never ACKed comes back"
+
+
+def test_on_streams_of_its_own_a_cluster_has_the_time_of_its_first_check(server: Server, connect: Connect) -> None:
+    """ "On split streams jitter and timeout of the check after its ACKs"."""
+    push(server, A, source="api")
+    streams = {url: connect(type_url=url) for url in TYPES}
+    for url, stream in streams.items():
+        stream.subscribe(url, *{ENDPOINT: ("a",), ROUTE: ("r1",)}.get(url, ()))
+        stream.settle()
+    push(server, site("b", text="hc:8"), source="api")
+    streams[CLUSTER].settle()
+    endpoints = connect(type_url=ENDPOINT)  # Envoy opens one for each cluster
+    endpoints.subscribe(ENDPOINT, "b")
+    wait(server, 7, endpoints)
+    assert not streams[ROUTE].pending()
+    wait(server, 2, endpoints)
+    assert streams[ROUTE].pending()

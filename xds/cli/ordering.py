@@ -1,0 +1,74 @@
+"""What lingers on a node and what is held back from it, in a few words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from xds.cli.table import Column, View
+
+Json = dict[str, Any]
+
+NAMED = 3
+
+
+def note(node: Json) -> str:
+    """What is to be said of a node besides the state of its types."""
+    refused = (_refused_text(type, state) for type, state in node["types"].items())
+    held = map(held_text, node["held"])
+    return "; ".join(filter(None, (*refused, *held, lingering_text(node["lingering"]))))
+
+
+def _refused_text(type: str, state: Json) -> str:
+    guilty = state.get("guilty")
+    return f"{type} {some(guilty, len(guilty))} refused" if guilty else ""
+
+
+def lingering_text(lingering: Iterable[Json]) -> str:
+    """``3 clusters, 1 secrets linger until 12:10:05``; nothing where nothing does."""
+    counts: Counter[str] = Counter()
+    ends: list[str | None] = []
+    for each in lingering:
+        counts[each["type"]] += each["count"]
+        ends.append(each["until"])
+    if not counts:
+        return ""
+    what = ", ".join(f"{count} {type}" for type, count in counts.items())
+    known = [end for end in ends if end is not None]
+    return (
+        f"{what} linger {until(max(known))}" if len(known) == len(ends) else f"{what} linger, their time has not begun"
+    )
+
+
+def until(end: str) -> str:
+    """When something ends, on the clock of who reads it."""
+    return f"until {datetime.fromisoformat(end).astimezone():%H:%M:%S}"
+
+
+def held_text(held: Json) -> str:
+    """``listeners/web waits for cluster c``."""
+    names = [f"{each['type']}/{each['name']}" for each in held["resources"]]
+    waits = "waits" if held["count"] == 1 else "wait"
+    why = ", which nobody can read," if held["any_cluster"] else ""
+    clusters = held["waits_for"]
+    kind = "cluster" if len(clusters) == 1 else "clusters"
+    return f"{some(names, held['count'])}{why} {waits} for {kind} {some(clusters, len(clusters))}"
+
+
+def some(names: list[str], count: int) -> str:
+    """The first of so many names."""
+    shown = ", ".join(names[:NAMED])
+    return f"{shown} and {count - NAMED} more" if count > NAMED else shown
+
+
+LINGERING = View(
+    name=lambda item: str(item["type"]),
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("REVISION", lambda item: str(item["revision"])),
+        Column("UNTIL", lambda item: item["until"] or ""),
+        Column("NAMES", lambda item: some(item["names"], item["count"])),
+    ),
+)

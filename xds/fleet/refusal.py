@@ -1,0 +1,165 @@
+"""What an open NACK record stands for: which resources are refused, or suspected, and what mends it.
+
+A NACK refuses a whole response and rarely says what is wrong with it. The engine finds out by offering parts
+(``protocol.refusals``); all the NACKs on that way are of one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from itertools import chain
+
+from xds.fleet.mixed import pushed_of
+from xds.fleet.state import NackRecord
+from xds.model.resource_type import alias_of
+from xds.model.snapshot import ResourceSet
+from xds.protocol.events import Nacked
+
+MESSAGE_LIMIT = 64 * 1024
+NAMES_LIMIT = 100
+
+Wants = Callable[[str], bool]
+Told = Collection[str] | None  # the names in the response that was taken; None: the client holds all that it asks for
+
+
+def everything(name: str) -> bool:
+    """The client wants whatever there is."""
+    return True
+
+
+class Refusal:
+    """A refusal that stands.
+
+    ``guilty`` are the names known to be refused, of ``suspects`` some are. What is meant is their content in
+    ``refused``, the set that was offered first: the version of each name that it has there. The names are shared with
+    the response as long as nothing is known of them.
+    """
+
+    __slots__ = ("_digests", "guilty", "record", "refused", "suspects")
+
+    def __init__(self, record_id: int, node: str, group: str, event: Nacked, now: float) -> None:
+        response = event.response
+        self.refused: ResourceSet = response.resource_set
+        self.guilty: tuple[str, ...] = ()
+        self.suspects: Collection[str] = response.names
+        self._digests = {response.digest}
+        self.record = NackRecord(
+            id=record_id,
+            node=node,
+            group=group,
+            type=alias_of(event.type_url),
+            type_url=event.type_url,
+            version=response.version_info,
+            nonce=event.nonce,
+            code=event.error.code,
+            message=event.error.message[:MESSAGE_LIMIT],
+            first=now,
+            last=now,
+            names=(*response.names[:NAMES_LIMIT], *response.removed[:NAMES_LIMIT])[:NAMES_LIMIT],
+            resources=len(response.names) + len(response.removed),
+        )
+        self._learn(event)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names that are meant, as far as that is known."""
+        return self.guilty or self.suspects
+
+    @property
+    def size(self) -> int:
+        """The characters that it keeps for itself."""
+        return len(self.record.message) + sum(map(len, chain(self.record.names, self.record.guilty)))
+
+    # What clients say
+
+    def is_about(self, event: Nacked) -> bool:
+        """Is this NACK one of the same content, or of a part of it while what is wrong with it is looked for?"""
+        response = event.response
+        if response.digest in self._digests:
+            return True
+        named = event.guilty or response.names
+        meant = frozenset(chain(self.guilty, self.suspects)).intersection(named)
+        return any(_version(response.resource_set, name) == _version(self.refused, name) for name in meant)
+
+    def repeat(self, event: Nacked, now: float) -> bool:
+        """It was refused again; True when a name is known now that was not before."""
+        known = len(self.guilty)
+        self._digests.add(event.response.digest)
+        self.record = replace(
+            self.record,
+            count=self.record.count + 1,
+            last=now,
+            nonce=event.nonce,
+            code=event.error.code,
+            message=event.error.message[:MESSAGE_LIMIT],
+        )
+        self._learn(event)
+        return len(self.guilty) > known
+
+    def _learn(self, event: Nacked) -> None:
+        if event.guilty:
+            offered = frozenset(event.response.names)
+            self.guilty += tuple(name for name in event.guilty if name not in self.guilty)
+            self.suspects = tuple(name for name in self.suspects if name not in offered)
+            self._show()
+
+    def _show(self) -> None:
+        names = (*self.guilty, *(name for name in self.suspects if name not in self.guilty))
+        shown, guilty = names[:NAMES_LIMIT], self.guilty[:NAMES_LIMIT]
+        self.record = replace(self.record, names=shown, resources=len(names), guilty=guilty)
+
+    # What mends it
+
+    def clear(self, held: ResourceSet, told: Told) -> None:
+        """The client took this: suspects that it has as they were offered are none."""
+        accepted = {name for name in self.suspects if self._is_taken(name, held, told)}
+        if accepted:
+            self.suspects = tuple(name for name in self.suspects if name not in accepted)
+            if self.names:
+                self._show()
+
+    def is_mended(self, held: ResourceSet, told: Told, wants: Wants = everything) -> bool:
+        """Does a client that holds this lack nothing of what was refused? ``wants``: what of that it asks for."""
+        pushed = pushed_of(held)
+        return all(self._mended(name, held, pushed, told) for name in self._meant(wants))
+
+    def is_left_out(self, held: ResourceSet, wants: Wants) -> bool:
+        """Is a client that holds this not offered what was refused, though it is pushed as it was and asked for?"""
+        pushed, refused = pushed_of(held), self.refused
+        return any(
+            _version(pushed, name) == _version(refused, name) != _version(held, name) for name in self._meant(wants)
+        )
+
+    def is_wanted(self, wants: Wants) -> bool:
+        """Is some of what was refused asked for?"""
+        return any(True for _ in self._meant(wants))
+
+    def _meant(self, wants: Wants) -> Iterator[str]:
+        return filter(wants, chain(self.guilty, self.suspects))
+
+    def _mended(self, name: str, held: ResourceSet, pushed: ResourceSet, told: Told) -> bool:
+        """Did the client take it after all, or its other content? Or is it not pushed any more?"""
+        wanted, has = _version(pushed, name), _version(held, name)
+        if wanted and wanted == _version(self.refused, name):
+            return self._is_taken(name, held, told)
+        return not wanted or has == wanted
+
+    def _is_taken(self, name: str, held: ResourceSet, told: Told) -> bool:
+        return _version(held, name) == _version(self.refused, name) and (told is None or name in told)
+
+    def concerns(self, target: ResourceSet) -> bool:
+        """Is what was refused in a pushed set?"""
+        names = self.names
+        if not names:
+            return self.refused.origin_id == target.origin_id or self.refused.digest == target.digest
+        resources, refused = target.resources, self.refused
+        return any(
+            name in resources and refused.overlaid.get(name, _version(refused, name)) == resources[name].version
+            for name in names
+        )
+
+
+def _version(held: ResourceSet, name: str) -> str:
+    found = held.resources.get(name)
+    return found.version if found is not None else ""

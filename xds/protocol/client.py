@@ -1,0 +1,504 @@
+"""What is so of a client: what was released to it, what it ACKed, what it watches, and what lingers for it.
+
+A client is a proxy: (peer address, node id). Its streams share one state, so that a client with a stream per type is
+ordered as well. The state holds references to shared snapshots and sets only; it does not grow with the resources.
+While the newest snapshot is not all released and ACKed, there is a `Transition`, which says what has to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xds.model.resource_type import resource_type
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.cache import SnapshotCache, View
+from xds.protocol.events import Held
+from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Names, on_grid
+from xds.protocol.memory import NO_LABELS, NO_REFUSALS, Memory
+from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
+from xds.protocol.refusals import Refusals
+from xds.protocol.release import Releases, joined
+from xds.protocol.returning import Shown
+from xds.protocol.transition import Transition
+from xds.protocol.watch import Watch
+from xds.protocol.watches import Watches
+
+_NOTHING: frozenset[str] = frozenset()
+NO_SNAPSHOT = Snapshot("", 0)  # of a client that no group matches yet
+
+
+class ClientState:
+    """The state of one client. Shared by its ``streams``, changed only through the methods below.
+
+    ``goal`` is the newest snapshot, ``released`` what the client may see of it: the very ``goal`` in the end.
+    """
+
+    __slots__ = (
+        "_cache",
+        "_has_moved",
+        "_left",
+        "_left_refused",
+        "_now_s",
+        "_position",
+        "drain_until_s",
+        "goal",
+        "has_clusters",
+        "has_returned",
+        "is_aggregated",
+        "lingering",
+        "memories",
+        "order",
+        "released",
+        "rules",
+        "shown",
+        "streams",
+        "told_held",
+        "told_lingering",
+        "transition",
+        "unknown_until_s",
+        "warm",
+        "watches",
+    )
+
+    def __init__(self, cache: SnapshotCache, rules: OrderRules, view: View | None, memories: Sequence[Memory]) -> None:
+        self._cache = cache
+        self.rules = rules
+        self.order: GroupOrder = DEFAULT_ORDER
+        self.streams = 0
+        self.goal: Snapshot = NO_SNAPSHOT
+        self.released: Snapshot = NO_SNAPSHOT
+        self.watches = Watches()
+        self.lingering: Lingering = NOTHING_LINGERS
+        self.transition: Transition | None = None
+        self.memories: Sequence[Memory] = memories
+        self.is_aggregated = False
+        self.shown: ResourceSet | None = None  # the clusters that it showed when it came back
+        self.has_clusters = False  # it asked for clusters on this connection
+        self.drain_until_s = 0.0
+        # The clusters that were all warm when the last transition was over; None where nobody knows.
+        self.warm: ResourceSet | None = None
+        self.has_returned = False  # it showed something that it held before
+        self.unknown_until_s: float | None = None
+        self.told_lingering: Lingering = NOTHING_LINGERS  # what operators know of it
+        self.told_held: tuple[Held, ...] = ()
+        self._has_moved = False
+        # What was ACKed of types whose streams ended, and under which label.
+        self._left_refused: dict[str, Mapping[str, str]] | None = None
+        self._left: dict[str, tuple[ResourceSet, str]] | None = None
+        self._now_s = 0.0
+        self._position = 0
+        if view is not None:
+            self.goal = self.released = view.snapshot
+            self.order = view.order
+
+    # -- what streams ask -------------------------------------------------------------------------------------------
+
+    @property
+    def releases(self) -> Releases:
+        return self._cache.releases
+
+    @property
+    def is_idle(self) -> bool:
+        """True when every type is released in full."""
+        return self.transition is None
+
+    def release_of(self, type_url: str) -> ResourceSet:
+        """The content the client may see now. Requests are answered from it at once."""
+        return self.released.get(type_url)
+
+    def is_silent(self, type_url: str) -> bool:
+        """Is nothing to be told of this type, since it is not known what the client holds of it?"""
+        return self.transition is not None and type_url in self.transition.silent
+
+    def coming(self, type_url: str) -> ResourceSet | None:
+        """What the type will become once it is released; None when nothing of it is held back."""
+        transition = self.transition
+        if transition is None or transition.is_withheld_told or not transition.keeps(type_url):
+            return None
+        return self.goal.get(type_url)
+
+    def is_held_back(self, type_url: str) -> bool:
+        """Is newer content of this type waiting for its turn?"""
+        transition = self.transition
+        return transition is not None and (type_url in transition.silent or transition.keeps(type_url))
+
+    def names_wanted(self, type_url: str) -> frozenset[str]:
+        """All names the client's streams subscribe to for a type."""
+        return self.watches.names(type_url)
+
+    def next_position(self) -> int:
+        """A number that orders the client's sends."""
+        self._position += 1
+        return self._position
+
+    # -- what streams tell ------------------------------------------------------------------------------------------
+
+    def follow(self, view: View, now_s: float) -> None:
+        """The client's view is this snapshot from now on."""
+        self.order = view.order
+        goal = view.snapshot
+        if goal is self.goal:
+            return
+        if self.goal is NO_SNAPSHOT or not self.rules.ordered:
+            self.goal = goal
+            self.release(goal, now_s)
+            return
+        self.goal = goal
+        self.lingering = self.releases.lingerings.missing_in(self.lingering, goal)
+        step = self.releases.step(self.released, goal, self.lingering)
+        if (
+            step.is_simple
+            and self.transition is None
+            and not self.watches.lagging_types
+            and (self.has_clusters or not self.takes_clusters)
+        ):
+            # The most frequent pushes: none of what changes waits for anything.
+            kept = self.releases.lingerings.kept(self.lingering, goal) if self.lingering else NO_NAMES
+            self.release(self.releases.release(self.released, goal, kept), now_s)
+            return
+        transition = self._begin(now_s)
+        transition.drains = transition.drains or step.drains
+        self._linger(step.removed, goal.revision)
+
+    def join(self, watch: Watch, shown: Shown | None, now_s: float) -> None:
+        """A stream asked for a type for the first time; ``shown`` is what its client says it holds from before."""
+        url = watch.type.type_url
+        self.watches.add(watch, now_s)
+        self.has_clusters = self.has_clusters or watch.type.is_led_to
+        if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
+            return
+        if not self.has_returned:
+            self.has_returned = True
+            agreed = {memory.warm for memory in self.memories}
+            self.warm = agreed.pop() if len(agreed) == 1 else None
+        held = shown.held
+        if watch.type.is_led_to:
+            self.shown = held
+        if watch.unknown:
+            self._return(now_s)  # they are told as removed when what lingers ends
+        watch.refusals = self._remembered_refusals(url)
+        if held is None:
+            if watch.type.in_tree:
+                transition = self._return(now_s)
+                transition.silent |= {url}
+                transition.drains = True
+            return
+        goal = self.goal.get(url)
+        change = self._cache.change(held, goal)
+        if not change.changed and not change.removed and not (watch.type.full_state and change.added):
+            watch.acked_set = goal
+            return
+        watch.acked_set = held
+        self._restore()
+        is_first = len(self.watches.of(url)) == 1
+        self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
+        transition = self._return(now_s)
+        transition.origin = self.releases.resumed(transition.origin, url, held, is_first=is_first)
+        step = self.releases.step(self.released, self.goal, self.lingering)
+        # Without memory of what lingered, it may have begun to drain just now.
+        transition.drains = transition.drains or step.drains or not self.memories
+        self._linger(step.removed, self.goal.revision)
+
+    def _remembered_refusals(self, type_url: str) -> Refusals | None:
+        """ "Refusals are remembered per node id"."""
+        refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), None)
+        return Refusals(refused) if refused else None
+
+    def leave(self, watch: Watch) -> None:
+        """The stream of this watch ended."""
+        if self.transition is not None and watch.lags:
+            # The other streams may be about to end as well: what it did not ACK, the client may use still.
+            self.transition.broken_until_s = self._now_s + self.rules.return_s
+        if watch.refusals is not None and watch.refusals.refused:
+            self._left_refused = {**(self._left_refused or {}), watch.type.type_url: watch.refusals.refused}
+        if watch.acked_set is not None:
+            left = (watch.acked_set, watch.acked_label)
+            self._left = {**(self._left or {}), watch.type.type_url: left}
+        self.watches.remove(watch)
+
+    def memory(self, now_s: float) -> Memory | None:
+        """What is remembered of the client for its return; None where it holds nothing."""
+        held = dict(self._left or {})
+        for url in self.watches:
+            for watch in self.watches.of(url):
+                if watch.acked_set is not None and (watch.lags or url not in held):
+                    held[url] = (watch.acked_set, watch.acked_label)
+        if not held:
+            return None
+        sets = {url: acked for url, (acked, _) in held.items()}
+        labels = {url: label for url, (acked, label) in held.items() if label not in ("", acked.version_info)}
+        drains = self.transition is not None and self.transition.drains
+        goal = self.goal.sets
+        shared = goal if goal == sets else sets
+        return Memory(
+            shared,
+            labels or NO_LABELS,
+            self.warm,
+            self.lingering,
+            self.drain_until_s,
+            drains,
+            self._refused_by_type(),
+            now_s,
+        )
+
+    def _refused_by_type(self) -> Mapping[str, Mapping[str, str]]:
+        watches = (watch for url in self.watches for watch in self.watches.of(url) if watch.refusals)
+        found = {watch.type.type_url: dict(watch.refusals.refused) for watch in watches if watch.refusals}
+        return {**(self._left_refused or {}), **found} or NO_REFUSALS
+
+    def update(self, watch: Watch, now_s: float) -> None:
+        """The watch sent something or heard from its client."""
+        if watch.in_step_with(self.released.get(watch.type.type_url)):
+            self.watches.mark_synced(watch)
+        else:
+            self.watches.mark_pending(watch, now_s)
+
+    # -- what comes next --------------------------------------------------------------------------------------------
+
+    def advance(self, now_s: float) -> bool:
+        """Release what may be released; True when something was."""
+        moved, self._has_moved = self._has_moved, False
+        self._now_s = now_s
+        transition = self.transition
+        if transition is None:
+            return moved
+        silent = transition.silent
+        keep = transition.keep(self, now_s)
+        self._has_moved = transition.silent is not silent
+        lingering = self.releases.lingerings.kept(self.lingering, self.goal)
+        self.release(self.releases.release(self.released, self.goal, joined(keep, lingering)), now_s)
+        if transition.is_shown(self):
+            self._start_clock(transition, now_s)
+            if transition.is_over(self):
+                self.transition = None
+                self.warm = self._warm_now(transition.readiness.before)
+        moved, self._has_moved = moved or self._has_moved, False
+        return moved
+
+    def expire(self, now_s: float) -> list[str]:
+        """Give up waits that lasted too long, and let go of what lingered; returns the types no longer waited for."""
+        if self.unknown_until_s is not None and self.unknown_until_s <= now_s:
+            self.unknown_until_s = None
+            self._doubt_unknown(now_s)
+        if self.lingering.next_end_s is not None and self.lingering.next_end_s <= now_s:
+            self._set_lingering(self.releases.lingerings.without_ended(self.lingering, now_s), now_s)
+        transition = self.transition
+        if transition is None:
+            return []
+        silent = transition.silent
+        ended = transition.expire(self, now_s)
+        self._has_moved = self._has_moved or transition.silent is not silent
+        return [self.url_of("clusters")] if ended else []
+
+    def deadline_s(self) -> float | None:
+        """When `expire` should be called although nothing happened."""
+        due = [self.lingering.next_end_s, self.unknown_until_s]
+        if self.transition is not None:
+            due.append(self.transition.deadline_s(self))
+        return min((each for each in due if each is not None), default=None)
+
+    def let_go(self, now_s: float) -> bool:
+        """Told by hand: nothing lingers any more (`xds release`). False when nothing did."""
+        if not self.lingering:
+            return False
+        self.drain_until_s = 0.0
+        self._set_lingering(NOTHING_LINGERS, now_s)
+        return True
+
+    # -- what operators are told ------------------------------------------------------------------------------------
+
+    def held(self) -> tuple[Held, ...]:
+        """The trees that wait for clusters now."""
+        transition = self.transition
+        if transition is None or not transition.held:
+            return ()
+        cold = transition.readiness.cold
+        return tuple(
+            Held(
+                joined(tree.first, tree.then),
+                tuple(sorted(cold if tree.is_unreadable else cold.intersection(tree.leads_to))),
+                tree.is_unreadable,
+            )
+            for tree in transition.held
+        )
+
+    def untell(self) -> None:
+        """A stream that told of it ended: another one tells it again."""
+        self.told_lingering, self.told_held = NOTHING_LINGERS, ()
+
+    # -- what a transition asks -------------------------------------------------------------------------------------
+
+    @property
+    def is_live(self) -> bool:
+        """Has the client traffic to lose: has it ever ACKed a listener or a route, or shows that it has one?"""
+        if self.transition is not None and self.transition.silent:
+            return True
+        return any(
+            watch.acked_set is not None
+            for url in self.watches
+            if resource_type(url).alias in ("listeners", "routes")
+            for watch in self.watches.of(url)
+        )
+
+    def url_of(self, alias: str) -> str:
+        """The type of this alias that the client uses: of v2 or of v3."""
+        for urls in (self.watches, self.goal.sets, self.released.sets):
+            for url in urls:
+                if resource_type(url).alias == alias:
+                    return url
+        return ""
+
+    def refused(self, type_url: str) -> Mapping[str, str]:
+        """What the client refuses of a type and never accepted in another version: name to version."""
+        return self.watches.refused(type_url, self.goal.get(type_url))
+
+    def last_acked(self, type_url: str) -> ResourceSet | None:
+        """What the client ACKed last of a type, on this connection or when it was here before; None for nothing.
+
+        Two proxies of one node id never speak for each other: what not all that is remembered agrees on does not count.
+        """
+        found = self.watches.acked(type_url)
+        if found is not None or not self.memories:
+            return found
+        sets = [memory.sets.get(type_url) for memory in self.memories]
+        first = sets[0]
+        for each in sets[1:]:
+            if first is None or each is None:
+                return None
+            first = self.releases.common(first, each)
+        return first
+
+    def not_remembered(self, type_url: str) -> frozenset[str]:
+        """Names of a type in the newest snapshot that the client is not known to have had when it was here last."""
+        held, goal = self.last_acked(type_url), self.goal.get(type_url)
+        return self.releases.added(held, goal) if held is not None else frozenset(goal.resources)
+
+    @property
+    def takes_clusters(self) -> bool:
+        """Does this client ask this server for clusters, though it has not yet on this connection?
+
+        "Who takes clusters here is remembered per node id; one that is not remembered does if, on an aggregated stream,
+        it names an assignment that a served or retained CDS set refers to".
+        """
+        if not self.is_aggregated:
+            return False
+        url = self.url_of("clusters")
+        if any(url in memory.sets for memory in self.memories):
+            return True
+        named = self.watches.names(self.url_of("endpoints"))
+        return bool(named) and self._cache.refers_to(self.goal, url, named)
+
+    def release(self, release: Snapshot, now_s: float) -> None:
+        """The client may see this from now on."""
+        before, self.released = self.released, release
+        if before is release:
+            return
+        for url in self.watches:
+            if before.get(url) is not release.get(url):
+                self._has_moved = True
+                if self.warm is not None and self.warm.type.type_url == url:
+                    self.warm = self.releases.common(self.warm, release.get(url))
+                for watch in self.watches.of(url):
+                    self.watches.mark_pending(watch, now_s)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, now_s: float) -> Transition:
+        if self.transition is None:
+            self.transition = Transition(self, now_s)
+            self.transition.drains = self.has_returned and any(memory.drains for memory in self.memories)
+            if not self.has_clusters and self.takes_clusters:
+                self.transition.returning_until_s = now_s + self.rules.return_s
+        self.transition.is_fetch_over = self.transition.is_withheld_told = False
+        return self.transition
+
+    def _return(self, now_s: float) -> Transition:
+        """The client was away while the snapshot changed: its types may come in any order, and are all waited for."""
+        is_new = self.transition is None
+        transition = self._begin(now_s)
+        if is_new:
+            transition.returning_until_s = now_s + self.rules.return_s
+        return transition
+
+    def _restore(self) -> None:
+        """What lingered when the client was here last lingers on, with the same ends."""
+        for memory in self.memories:
+            if memory.lingering and not self.lingering:
+                self.lingering = self.releases.lingerings.missing_in(memory.lingering, self.goal)
+            self.drain_until_s = max(self.drain_until_s, memory.drain_until_s)
+
+    def _linger(self, removed: Names, revision: int) -> None:
+        """What a push removed stays, as far as the client has it: "Only ACKed names linger".
+
+        What only leads from a cluster or a listener stays in any case: who holds those may ask for it yet.
+        """
+        left = []
+        for url, gone in removed:
+            type, held = resource_type(url), self.watches.acked(url)
+            names = gone
+            if (type.is_led_to or type.in_tree) and self.watches.of(url):
+                names = gone.intersection(held.resources) if held is not None else _NOTHING
+                if type.is_led_to and held is not None and self.transition is not None:
+                    names |= self.transition.readiness.let_through(gone)
+            if names:
+                left.append((url, names))
+        lingerings = self.releases.lingerings
+        made = lingerings.with_removed(self.lingering, revision, tuple(left))
+        self.lingering = lingerings.latest(made, self.rules.linger_max)
+
+    def _start_clock(self, transition: Transition, now_s: float) -> None:
+        """All that could refer to what was removed is ACKed: it goes when the last old connection may have ended."""
+        delay_s = _either(self.order.removal_delay_s, self.rules.removal_delay_s)
+        drain_s = _either(self.order.listener_drain_s, self.rules.listener_drain_s)
+        if transition.drains and self._drains_listeners():
+            self.drain_until_s = on_grid(now_s + drain_s + delay_s)
+        transition.drains = False
+        transition.origin = self.released
+        ends_s = max(on_grid(now_s + delay_s), self.drain_until_s)
+        if self.lingering.is_pending:
+            self.lingering = self.releases.lingerings.with_ends(self.lingering, ends_s)
+        if self.unknown_until_s is None and any(w.unknown for url in self.watches for w in self.watches.of(url)):
+            self.unknown_until_s = ends_s
+
+    def _warm_now(self, before: ResourceSet | None) -> ResourceSet | None:
+        """The clusters that are warm: those of the newest snapshot, and those that linger and were warm before."""
+        url = self.url_of("clusters")
+        acked, goal = self.watches.acked(url), self.goal.get(url)
+        if acked is None or acked is goal:
+            return acked
+        never = self.releases.added(goal, acked)
+        if before is not None:
+            never = never.difference(before.resources)
+        return self.releases.mixed(acked, empty_set(url), never)
+
+    def _drains_listeners(self) -> bool:
+        """Clients that subscribe to listeners by name (gRPC) have no draining connections."""
+        watches = self.watches.of(self.url_of("listeners"))
+        return not watches or any(w.subscription.interest.wildcard or w.subscription.interest.globs for w in watches)
+
+    def _set_lingering(self, lingering: Lingering, now_s: float) -> None:
+        self.lingering = lingering
+        keep = self.transition.kept if self.transition is not None else NO_NAMES
+        kept = self.releases.lingerings.kept(lingering, self.goal)
+        self.release(self.releases.release(self.released, self.goal, joined(keep, kept)), now_s)
+
+    def look_at_withheld(self, now_s: float) -> None:
+        """ "An on-demand name of a held tree as missing after ``order_timeout_s``"."""
+        for url in self.watches:
+            for watch in self.watches.of(url):
+                if watch.withheld:
+                    self.watches.mark_pending(watch, now_s)
+                    self._has_moved = True
+
+    def _doubt_unknown(self, now_s: float) -> None:
+        for url in self.watches:
+            for watch in self.watches.of(url):
+                if watch.unknown:
+                    watch.known.doubt(watch.unknown)
+                    watch.unknown = _NOTHING
+                    self.watches.mark_pending(watch, now_s)
+        self._has_moved = True
+
+
+def _either(own: float | None, general: float) -> float:
+    return own if own is not None else general

@@ -1,0 +1,43 @@
+"""What clients may hold of retained sets, by what they show: names, versions, references. Pure functions of values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xds.model.resource import Resource
+from xds.model.resource_type import resource_type
+from xds.model.snapshot import Change, ResourceSet
+
+
+def leads_within(resource: Resource, clusters: ResourceSet | None) -> bool:
+    """Does all that a resource leads to exist among clusters?"""
+    led_to = (each.name for each in resource.references if resource_type(each.type_url).is_led_to)
+    return clusters is not None and all(name in clusters.resources for name in led_to)
+
+
+def has_all(resource_set: ResourceSet, members: Mapping[str, Resource]) -> bool:
+    resources = resource_set.resources
+    return all(name in resources and resources[name].version == each.version for name, each in members.items())
+
+
+def named_by(versions: Mapping[str, str], history: Sequence[ResourceSet]) -> ResourceSet | None:
+    """The set of those resources of a history, the newest first, that versions name."""
+    for found in history:
+        if len(found) == len(versions) and all(
+            (resource := found.resources.get(name)) is not None and resource.version == version
+            for name, version in versions.items()
+        ):
+            return found
+    members = {}
+    for name, version in versions.items():
+        for found in history:
+            resource = found.resources.get(name)
+            if resource is not None and resource.version == version:
+                members[name] = resource
+                break
+    return ResourceSet(history[0].type, history[0].version_info, members) if members else None
+
+
+def lacking(names: frozenset[str], old: ResourceSet, new: ResourceSet, change: Change) -> frozenset[str]:
+    nowhere = names.difference(old.resources).difference(new.resources)
+    return names.intersection((*change.added, *change.changed)) | nowhere

@@ -1,0 +1,191 @@
+"""What lingers: resources that a push removed and that a client's old connections may still use (DESIGN 3.2, Removals).
+
+Values only: who lingers is decided by ``client``, what is served of it by ``release``. A client that has nothing
+lingering shares ``NOTHING_LINGERS``, and clients that hold the same share one value, made once by `Lingerings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil
+
+from xds.model.resource_type import resource_type
+from xds.model.snapshot import Change, ResourceSet, Snapshot
+from xds.protocol.memo import Memo
+
+GRID_S = 5.0  # ends are rounded up to it, so that clients of a group share what they are served
+_MEMO_ENTRIES = 4096
+
+# Names by type URL, as a value that can be a key.
+Names = tuple[tuple[str, frozenset[str]], ...]
+NO_NAMES: Names = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Removal:
+    """What one push removed: names by type URL. ``ends_s`` is None until all that could refer to them is ACKed."""
+
+    revision: int
+    names: Mapping[str, frozenset[str]]
+    ends_s: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Lingering:
+    """The removals that a client does not know of yet, the oldest first."""
+
+    removals: tuple[Removal, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.removals)
+
+    @cached_property
+    def names(self) -> Mapping[str, frozenset[str]]:
+        """All names by type URL."""
+        found: dict[str, set[str]] = {}
+        for removal in self.removals:
+            for type_url, names in removal.names.items():
+                found.setdefault(type_url, set()).update(names)
+        return {type_url: frozenset(names) for type_url, names in found.items()}
+
+    @cached_property
+    def next_end_s(self) -> float | None:
+        """When the first of them is over; None while no clock runs."""
+        return min((each.ends_s for each in self.removals if each.ends_s is not None), default=None)
+
+    @cached_property
+    def is_pending(self) -> bool:
+        """True while some of it has no end yet."""
+        return any(each.ends_s is None for each in self.removals)
+
+
+NOTHING_LINGERS = Lingering()
+
+
+def on_grid(time_s: float) -> float:
+    """A time rounded up to the grid."""
+    return ceil(time_s / GRID_S) * GRID_S
+
+
+def keep_of(names: Mapping[str, Iterable[str]]) -> Names:
+    """Names by type URL as a key; types without names are left out."""
+    return tuple(sorted((url, frozenset(each)) for url, each in names.items() if each))
+
+
+def without(names: Names, others: Names) -> Names:
+    """Names by type URL that are not among others."""
+    if not others:
+        return names
+    gone = dict(others)
+    return keep_of({url: each - gone.get(url, frozenset()) for url, each in names})
+
+
+class Lingerings:
+    """Makes each `Lingering` once for all clients in the same situation."""
+
+    def __init__(self) -> None:
+        self._made: Memo[tuple[object, ...], Lingering] = Memo(_MEMO_ENTRIES)
+        self._kept: Memo[tuple[Lingering, Snapshot], Names] = Memo(_MEMO_ENTRIES)
+
+    def begin_age(self) -> None:
+        """Forget what was not asked for since the age before began."""
+        self._made.begin_age()
+        self._kept.begin_age()
+
+    def kept(self, lingering: Lingering, goal: Snapshot) -> Names:
+        """The lingering names that ``goal`` lacks."""
+        if not lingering.removals:
+            return NO_NAMES
+        return self._kept.get((lingering, goal), lambda: _kept(lingering, goal))
+
+    def with_removed(self, lingering: Lingering, revision: int, names: Names) -> Lingering:
+        """What lingers after a push that removed these names as well."""
+        if not names:
+            return lingering
+        key = (lingering, revision, names)
+        return self._made.get(key, lambda: Lingering((*lingering.removals, Removal(revision, dict(names)))))
+
+    def missing_in(self, lingering: Lingering, goal: Snapshot) -> Lingering:
+        """What still lingers when this is pushed: what it has again lingers no more."""
+        if not lingering.removals:
+            return lingering
+        return self._made.get(("missing", lingering, goal), lambda: _missing_in(lingering, goal))
+
+    def with_ends(self, lingering: Lingering, ends_s: float) -> Lingering:
+        """The clock starts for all that has no end yet."""
+        return self._made.get((lingering, ends_s), lambda: _with_ends(lingering, ends_s))
+
+    def without_ended(self, lingering: Lingering, now_s: float) -> Lingering:
+        """What still lingers at a time."""
+        left = tuple(each for each in lingering.removals if each.ends_s is None or each.ends_s > now_s)
+        return lingering if len(left) == len(lingering.removals) else self._of(left)
+
+    def latest(self, lingering: Lingering, limit: int) -> Lingering:
+        """The latest removals that have an end, at most so many; those without an end stay, up to the same number."""
+        if len(lingering.removals) <= limit:
+            return lingering
+        return self._of(lingering.removals[-limit:])
+
+    def _of(self, removals: tuple[Removal, ...]) -> Lingering:
+        if not removals:
+            return NOTHING_LINGERS
+        return self._made.get(("of", *removals), lambda: Lingering(removals))
+
+
+def removed_names(
+    released: Snapshot, goal: Snapshot, change: Mapping[str, Change], lingering: Lingering, *, is_draining: bool
+) -> Names:
+    """What a push removes of what a client was shown, and is to linger; ``change`` leads from the one to the other.
+
+    A virtual host or a scope that goes is gone at once: it is looked up for each request, and its owner wants it gone.
+    But those of a route configuration that lingers do as well, and scopes while a listener drains that may read them.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for type_url, each in change.items():
+        type = resource_type(type_url)
+        if each.removed and type.lingers:
+            found[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
+    for type_url, each in change.items():
+        type = resource_type(type_url)
+        if not each.removed or type.lingers:
+            continue
+        if type.narrowed_by:
+            routes = found.get(type.narrowed_by, frozenset()) | lingering.names.get(type.narrowed_by, frozenset())
+            under = (name for name in each.removed if name.rpartition("/")[0] in routes)
+            found[type_url] = frozenset(under) - lingering.names.get(type_url, frozenset())
+        elif type.alias == "scoped_routes" and is_draining and not _has_scopes(goal, type_url):
+            found[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
+    return keep_of(found)
+
+
+def _has_scopes(goal: Snapshot, type_url: str) -> bool:
+    return bool(goal.get(type_url).resources)
+
+
+def _kept(lingering: Lingering, goal: Snapshot) -> Names:
+    return keep_of({url: names.difference(goal.get(url).resources) for url, names in lingering.names.items()})
+
+
+def _missing_in(lingering: Lingering, goal: Snapshot) -> Lingering:
+    if all(names.isdisjoint(goal.get(url).resources) for url, names in lingering.names.items()):
+        return lingering
+    removals = []
+    for each in lingering.removals:
+        names = keep_of({url: names.difference(goal.get(url).resources) for url, names in each.names.items()})
+        if names:
+            removals.append(replace(each, names=dict(names)))
+    return Lingering(tuple(removals)) if removals else NOTHING_LINGERS
+
+
+def _with_ends(lingering: Lingering, ends_s: float) -> Lingering:
+    started = (each if each.ends_s is not None else replace(each, ends_s=ends_s) for each in lingering.removals)
+    return Lingering(tuple(started))
+
+
+def served_size(lingering: Lingering, sets: Mapping[str, ResourceSet]) -> int:
+    """How many resources of these sets linger."""
+    return sum(
+        1 for url, names in lingering.names.items() for name in names if url in sets and name in sets[url].resources
+    )

@@ -1,0 +1,251 @@
+"""What one stream offers: responses, the rest of what is refused, heartbeats.
+
+``DiscoveryStream`` says when; here is what goes out and why nothing does. What a response contains is in ``draft``.
+"""
+
+from __future__ import annotations
+
+import math
+
+from xds.model.snapshot import ResourceSet, empty_set
+from xds.protocol import warming
+from xds.protocol.ack import State
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.client import ClientState
+from xds.protocol.draft import NOTHING, Demand, Variant
+from xds.protocol.events import Event, InStep, OfferTimedOut, Send
+from xds.protocol.heartbeat import Heartbeats, beating, next_beat_s
+from xds.protocol.response import Response
+from xds.protocol.watch import Watch
+
+
+class Offers:
+    """The offers of one stream; ``watches`` are its types in the order of their ranks."""
+
+    __slots__ = ("_cache", "_offer_timeout_s", "_variant", "watches")
+
+    def __init__(self, cache: SnapshotCache, variant: Variant, offer_timeout_s: float) -> None:
+        self._cache = cache
+        self._variant = variant
+        self._offer_timeout_s = offer_timeout_s
+        self.watches: tuple[Watch, ...] = ()
+
+    def offer_all(self, client: ClientState, events: list[Event], now: float, enough: int) -> bool:
+        """Offer type by type; True when some are left, because so many bytes are encoded: they are due at once.
+
+        The first stream of a group pays for all: 10,000 new resources in one call held up everybody for 25 ms.
+        """
+        responses = self._cache.responses
+        for watch in self.watches:
+            if watch.lags or watch.type.narrowed_by:
+                if responses.encoded_bytes > enough:
+                    return True
+                self._offer_type(watch, client, events, now)
+        return False
+
+    def _offer_type(self, watch: Watch, client: ClientState, events: list[Event], now: float) -> None:
+        """Offer what differs, if the state lets us."""
+        if client.transition is not None and client.is_silent(watch.type.type_url):
+            return
+        released = client.release_of(watch.type.type_url)
+        ack = watch.ack
+        if watch.withheld:
+            self._collect_withheld(watch, client, released)
+        if watch.type.narrowed_by:
+            self._narrow(watch, client)
+            if watch.in_step_with(released):
+                return
+        if ack.state is State.IN_FLIGHT and not self._may_supersede(watch, released, events, now):
+            return
+        if watch.refusals is None:
+            self._offer(watch, client, released, events, now)
+        else:
+            self._offer_rest(watch, client, released, events, now)
+        if not watch.lags:
+            client.update(watch, now)
+
+    def _collect_withheld(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
+        if client.coming(watch.type.type_url) is None and watch.withheld_from is released:
+            watch.known.owe(watch.withheld)  # it waits no longer: what is held for so long is told as missing
+            watch.withheld = NOTHING
+        watch.collect_withheld(released)
+
+    def _offer_rest(
+        self, watch: Watch, client: ClientState, released: ResourceSet, events: list[Event], now: float
+    ) -> None:
+        """The client refuses some of it: "news without the suspects, alternating with halves of the suspects"."""
+        refusals = watch.refusals
+        assert refusals is not None
+        is_full = watch.type.full_state and self._variant is Variant.SOTW
+        if is_full and refusals.refused_set is released:
+            watch.ack.become_held()  # "a full-state set: nothing is sent until content changes"
+            return
+        refusals.refused_set = None
+        refusals.forget_changed(released)
+        # A full-state set without any suspect would take back what the client took of them.
+        is_probe = (is_full or not refusals.is_news_due) and refusals.begin_probe()
+        if self._offer_without(watch.left_out(released), watch, client, released, events, now):
+            refusals.is_news_due = is_probe
+        elif not is_probe and refusals.begin_probe():
+            self._offer_without(watch.left_out(released), watch, client, released, events, now)
+            refusals.is_news_due = True
+        if not refusals:
+            watch.refusals, watch.ack.rejected = None, b""  # it was replaced: should it come back, it is tried again
+
+    def _offer_without(
+        self,
+        left_out: frozenset[str],
+        watch: Watch,
+        client: ClientState,
+        released: ResourceSet,
+        events: list[Event],
+        now: float,
+    ) -> bool:
+        """Offer what was released, with the last accepted versions in the place of what is left out."""
+        held = watch.acked_set or empty_set(watch.type.type_url)
+        aim = self._cache.releases.mixed(released, held, left_out)
+        return self._offer(watch, client, aim, events, now, left_out)
+
+    def _offer(
+        self,
+        watch: Watch,
+        client: ClientState,
+        released: ResourceSet,
+        events: list[Event],
+        now: float,
+        left_out: frozenset[str] = NOTHING,
+    ) -> bool:
+        """Send what leads the client to this set; False when there is nothing to send. Of what is left out it may hold
+        any version: nothing is said of it."""
+        demand = self._demand(watch, client, released)
+        doubted = watch.known.doubted
+        if doubted and left_out:
+            doubted = {name: version for name, version in doubted.items() if name not in left_out}
+        built = self._cache.responses.build(demand, doubted)
+        if built is None or built.response is None:
+            self._settle(watch, released, built.draft.withheld if built is not None else NOTHING, events)
+            self._plan_heartbeat(watch, now)
+            client.update(watch, now)
+            return False
+        if built.response.digest == watch.ack.rejected:
+            watch.ack.become_held()  # rule 16: "After a NACK do NOT resend the same content"
+            return False
+        nonce, body = self._sign(watch, built.response)
+        if watch.type.is_led_to:
+            for child in self.watches:
+                self.warm(watch, child, released, client, now)
+        goal = client.release_of(watch.type.type_url)
+        watch.offer(built.response, nonce, built.draft, goal, client.next_position())
+        events.append(Send(watch.type.type_url, nonce, body, built.response))
+        self._plan_heartbeat(watch, now, built.response)
+        return True
+
+    def _may_supersede(self, watch: Watch, released: ResourceSet, events: list[Event], now: float) -> bool:
+        """Rule 20: one response in flight, later changes coalesce; after ``offer_timeout`` the newest goes out.
+
+        DESIGN 3.2: "A CDS response counts as read as soon as anything sent behind it is answered on the stream; a newer
+        CDS goes out then, at once": Envoy withholds its answer while a cluster warms.
+        """
+        ack = watch.ack
+        if not watch.has_news(released):
+            ack.dirty_since = None
+            return False
+        if ack.dirty_since is None:
+            ack.dirty_since = now
+        if not (watch.type.is_led_to and watch.is_read):
+            if now - ack.dirty_since < self._offer_timeout_s:
+                return False
+            events.append(OfferTimedOut(watch.type.type_url, ack.nonce))
+        self.lose_removed(watch, watch.supersede())
+        return True
+
+    def lose_removed(self, watch: Watch, response: Response) -> None:
+        """What a response takes away that was not accepted may be gone (rule 18): it counts as such."""
+        if watch.type.is_led_to and watch.acked_set is not None:
+            watch.acked_set = self._cache.releases.common(watch.acked_set, response.resource_set)
+
+    def _demand(self, watch: Watch, client: ClientState, released: ResourceSet) -> Demand:
+        known = watch.known
+        coming = client.coming(watch.type.type_url)
+        if watch.refusals is not None:
+            coming = client.goal.get(watch.type.type_url)
+        return Demand(
+            self._variant,
+            known.base,
+            released,
+            watch.subscription.interest,
+            coming,
+            known.owed,
+            watch.forced,
+            watch.ack.state is State.NEW,
+            watch.placeholders,
+        )
+
+    def _settle(self, watch: Watch, released: ResourceSet, withheld: frozenset[str], events: list[Event]) -> None:
+        changed = watch.acked_set is not released or watch.ack.state is State.NEW
+        watch.settle(released, withheld)
+        if changed:
+            events.append(InStep(watch.type.type_url, released))
+
+    def _sign(self, watch: Watch, response: Response) -> tuple[str, bytes]:
+        """The nonce must be unique on the stream: a body that may have been sent here before gets a fresh one."""
+        if response.number > watch.ack.number:
+            return response.nonce, response.body
+        body, nonce = self._cache.responses.respliced(response)
+        return nonce, body
+
+    def warm(self, parent: Watch, child: Watch, released: ResourceSet, client: ClientState, now: float) -> None:
+        """A parent is sent: the assignments of its changed clusters go out behind it."""
+        if warming.warm(parent, child, released, self._cache):
+            client.update(child, now)
+
+    def _narrow(self, watch: Watch, client: ClientState) -> None:
+        """Rule 29: a VHDS wildcard means the hosts under the route names the client subscribed to.
+
+        A route without hosts is answered as well: Envoy holds its listener until VHDS says something that concerns the
+        route (measured: an empty response does not, and 15 s pass).
+        """
+        routes = client.names_wanted(watch.type.narrowed_by)
+        before = watch.subscription.interest
+        if not routes or not watch.subscription.narrow(routes):
+            return
+        resources = client.release_of(watch.type.type_url).resources
+        # Hosts of a route that is named only now are owed though a wildcard brought them before: the listener with
+        # that route waits for them (an inline route configuration with VHDS beside one over RDS).
+        named = routes - (before.routes or NOTHING)
+        watch.known.owe(name for name in resources if name.rpartition("/")[0] in named)
+        empty = named - {name.rpartition("/")[0] for name in resources}
+        watch.known.owe(f"{route}/*" for route in empty)
+
+    def _plan_heartbeat(self, watch: Watch, now: float, sent: Response | None = None) -> None:
+        """Rule 72: "skip when a real update went out recently", where that had all that beats."""
+        if self._variant is not Variant.DELTA:
+            return
+        held = sent.resource_set if sent is not None else watch.acked_set
+        ttl_s = held.shortest_ttl_s if held is not None else None
+        if ttl_s is None:
+            if sent is None:
+                watch.heartbeats = None
+            return
+        assert held is not None
+        due_s = next_beat_s(now, ttl_s)
+        if watch.heartbeats is None:
+            # In step after a reconnect nothing is sent: its clocks run since the last connection.
+            watch.heartbeats = Heartbeats(due_s if sent is not None else now)
+        elif sent is not None and beating(held, None, watch.subscription.interest, ()).keys() <= set(sent.names):
+            watch.heartbeats.due_s = due_s
+
+    def beat(self, events: list[Event], now: float) -> None:
+        """Send the heartbeats that are due."""
+        for watch in self.watches:
+            heartbeats, held = watch.heartbeats, watch.acked_set
+            if heartbeats is None or heartbeats.due_s > now:
+                continue
+            held = held or empty_set(watch.type.type_url)
+            found = beating(held, watch.ack.offered, watch.subscription.interest, watch.known.doubted)
+            ttls_s = [each.ttl_s for each in found.values() if each.ttl_s is not None]
+            heartbeats.due_s = next_beat_s(now, min(ttls_s, default=0.0)) if ttls_s else math.inf
+            if found:
+                response = self._cache.responses.heartbeat(held, found)
+                heartbeats.note_sent(response)
+                events.append(Send(watch.type.type_url, response.nonce, response.body, response))

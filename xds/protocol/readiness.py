@@ -1,0 +1,245 @@
+"""Which new clusters of a client are not proved to be warm, so that nothing new may lead to them yet.
+
+    cluster                             what proves that it is warm
+    on an aggregated stream             the ACK of CDS: Envoy withholds it, and the NACK, while a cluster warms
+    the same, ``offer_timeout_s`` later besides, the ACK of its assignment, where neither a health check nor a secret
+                                        that is not there keeps it from being warm
+    on streams of its own               the ACK of its assignment, and then the time of its first health check
+    refused, or its assignment refused  nothing, until its content changes
+
+What cannot be proved is given up after ``order_timeout_s``. A cluster that has a proof of its own is waited for without
+end: "Held without end is only what a readable reference leads to a new cluster whose warmth can be proved".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from xds.model.resource import Reference, Resource
+from xds.model.resource_type import alias_of
+from xds.model.snapshot import ResourceSet
+
+if TYPE_CHECKING:
+    from xds.protocol.client import ClientState
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+class Readiness:
+    """The clusters that one transition waits for. ``before`` are those that were warm when it began; None
+    where nobody knows."""
+
+    __slots__ = ("acked_at", "before", "cold", "cold_since_s", "given_up", "is_one_by_one", "warm_at_s")
+
+    def __init__(self, before: ResourceSet | None) -> None:
+        self.before = before
+        self.cold: frozenset[str] = _NOTHING
+        self.cold_since_s: dict[str, float] = {}
+        self.given_up: frozenset[str] = _NOTHING
+        self.is_one_by_one = False
+        # On streams of their own: the version of a cluster that was ACKed, and the position of the ACK.
+        self.acked_at: dict[str, tuple[str, int]] = {}
+        self.warm_at_s: dict[str, float] = {}  # on streams of their own: the end of the first health check; 0 if over
+
+    def look(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str]:
+        """The clusters of the newest snapshot that are cold now. ``is_awaited``: CDS has yet to be asked for."""
+        cold = self._unproved(client, now_s, is_awaited=is_awaited)
+        if cold is not self.cold:
+            self.cold = cold
+            self.cold_since_s = {name: self.cold_since_s.get(name, now_s) for name in cold}
+            self.given_up &= cold
+        return cold
+
+    def holds(self, client: ClientState, leads_to: Iterable[str], *, is_unreadable: bool) -> bool:
+        """Is content that leads to these clusters to wait? What cannot be read may lead to any cold one."""
+        cold = self.cold
+        named = cold.intersection(leads_to)
+        if any(name not in self.given_up or self.is_endless(client, name) for name in named):
+            return True
+        return is_unreadable and not cold <= self.given_up
+
+    def let_through(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of some clusters that content may lead to though CDS is not ACKed: they were proved, or given up."""
+        return names - (self.cold - self.given_up)
+
+    def is_endless(self, client: ClientState, name: str) -> bool:
+        """Is this cold cluster waited for without end? It has a proof of its own, or was refused."""
+        if name in client.refused(client.url_of("clusters")) or name in self._unfit(client):
+            return True
+        if client.is_aggregated:
+            others = (other for other in self.cold if other != name)
+            return self._has_own_proof(client, name) or all(self._has_own_proof(client, other) for other in others)
+        return self._has_own_proof(client, name) and self._is_asked_for(client, name)
+
+    def expire(self, client: ClientState, now_s: float) -> frozenset[str]:
+        """Give up waits that lasted too long; returns the clusters that are not waited for any more."""
+        clusters_since_s = client.watches.lagging_since_s(client.url_of("clusters"))
+        if clusters_since_s is not None and now_s >= clusters_since_s + client.rules.offer_timeout_s:
+            self.is_one_by_one = True
+        self.warm_at_s = {name: due_s if due_s > now_s else 0.0 for name, due_s in self.warm_at_s.items()}
+        over = frozenset(
+            name for name, since_s in self.cold_since_s.items() if now_s >= since_s + self._timeout_s(client)
+        )
+        ended = over - self.given_up
+        self.given_up |= over
+        return ended
+
+    def deadline_s(self, client: ClientState) -> float | None:
+        """When `expire` or `look` should be called although nothing happened."""
+        due = [
+            since_s + self._timeout_s(client)
+            for name, since_s in self.cold_since_s.items()
+            if name not in self.given_up
+        ]
+        due += filter(None, self.warm_at_s.values())
+        clusters_since_s = client.watches.lagging_since_s(client.url_of("clusters"))
+        if self.cold and clusters_since_s is not None and not self.is_one_by_one:
+            due.append(clusters_since_s + client.rules.offer_timeout_s)
+        return min(due, default=None)
+
+    def _timeout_s(self, client: ClientState) -> float:
+        if not client.is_aggregated and not client.watches.of(client.url_of("endpoints")):
+            return client.rules.return_s  # assignments come from elsewhere, or their first stream is on its way
+        return client.rules.order_timeout_s
+
+    def _unproved(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str]:
+        url = client.url_of("clusters")
+        goal = client.goal.get(url)
+        if not client.watches.of(url):
+            return client.not_remembered(url) if is_awaited else _NOTHING
+        acked = client.watches.acked(url)
+        if acked is None:
+            return frozenset(goal.resources) if client.is_live else _NOTHING
+        cold = client.releases.added(acked, goal)
+        for watch in client.watches.lagging(url):
+            if watch.ack.offered is not None:  # what it takes away is as good as gone
+                cold |= client.releases.added(watch.ack.offered.resource_set, goal)
+        if client.is_aggregated:
+            cold |= self._on_its_way(client)
+        elif acked is not self.before:
+            cold |= self._settling(client, acked, now_s)
+        unfit = self._unfit(client)
+        if unfit:
+            cold |= unfit
+        if cold and client.order.proceed_on_nack:
+            cold = cold.difference(client.refused(url), unfit)
+        if cold and self.is_one_by_one and client.is_aggregated:
+            cold -= self._proved(client, cold)
+        return cold if cold != self.cold else self.cold
+
+    def _proved(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
+        """The clusters in the response in flight that are warm, though its ACK is withheld."""
+        url = client.url_of("clusters")
+        offered = [watch.ack.offered.resource_set for watch in client.watches.of(url) if watch.ack.offered is not None]
+        arrived = self._arrived(client)
+        return frozenset(
+            name
+            for name in cold
+            if offered
+            and all(name in each.resources for each in offered)
+            and self._has_own_proof(client, name)
+            and arrived.issuperset(each.name for each in _assignments(client.goal.get(url).resources[name]))
+        )
+
+    def _on_its_way(self, client: ClientState) -> frozenset[str]:
+        """New clusters whose assignments are not ACKed yet: Envoy takes a cluster for warm when it refuses one, or when
+        it was told that there is none."""
+        url = client.url_of("endpoints")
+        if not client.watches.lagging(url):
+            return _NOTHING
+        served = client.release_of(url).resources
+        pending = client.watches.names(url).intersection(served) - self._arrived(client)
+        goal = client.goal.get(client.url_of("clusters"))
+        users = client.releases.clusters_of(goal, pending) if pending else _NOTHING
+        if not users or self.before is None:
+            return users
+        return users & client.releases.added(self.before, goal)
+
+    def _settling(self, client: ClientState, acked: ResourceSet, now_s: float) -> frozenset[str]:
+        """Clusters on streams of their own that were ACKed since all was warm, and that are not warm yet."""
+        goal = client.goal.get(client.url_of("clusters")).resources
+        names = client.releases.added(self.before, acked) if self.before is not None else acked.resources.keys()
+        opened = self._opened(client)
+        found = set()
+        for name in names & goal.keys():
+            cluster, held = goal[name], acked.resources.get(name)
+            if held is None or held.version != cluster.version:
+                found.add(name)
+                continue
+            if not self._is_there(client, cluster, opened) or self._is_checked(cluster, now_s):
+                found.add(name)
+        return frozenset(found)
+
+    def _is_there(self, client: ClientState, cluster: Resource, opened: Mapping[str, int]) -> bool:
+        """Is all there that a cluster on streams of its own needs to become warm?"""
+        since = self._acked_at(client, cluster)
+        asked = (each.name for each in _assignments(cluster) if each.source == "api")
+        return all(opened.get(name, -1) >= since for name in asked) and self._has_secrets(client, cluster)
+
+    def _is_checked(self, cluster: Resource, now_s: float) -> bool:
+        """Does the first health check of a cluster last?"""
+        if not cluster.first_check_s:
+            return False
+        return bool(self.warm_at_s.setdefault(cluster.name, now_s + cluster.first_check_s))
+
+    def _acked_at(self, client: ClientState, cluster: Resource) -> int:
+        """Since when a stream that asks for the assignment of a cluster does so for this version of it.
+
+        Envoy asks anew for each version of a cluster, on another stream: an older one says nothing of it.
+        """
+        name, version = cluster.name, cluster.version
+        found = self.acked_at.get(name)
+        if found is None or found[0] != version:
+            shown = client.shown.resources.get(name) if client.shown is not None else None
+            is_old = shown is not None and shown.version == version
+            found = self.acked_at[name] = (version, 0 if is_old else client.next_position())
+        return found[1]
+
+    def _is_asked_for(self, client: ClientState, name: str) -> bool:
+        """Does a stream ask for the assignment of a cluster in the version that was ACKed?"""
+        names = {each.name for each in _assignments(client.goal.get(client.url_of("clusters")).resources[name])}
+        since = self.acked_at.get(name, ("", 0))[1]
+        return any(
+            watch.opened >= since and not names.isdisjoint(watch.subscription.interest.names)
+            for watch in client.watches.of(client.url_of("endpoints"))
+        )
+
+    def _opened(self, client: ClientState) -> dict[str, int]:
+        """The names of the assignments that have arrived, with the latest position of a stream that asked for them."""
+        found: dict[str, int] = {}
+        for watch in client.watches.of(client.url_of("endpoints")):
+            for name in watch.arrived():
+                found[name] = max(watch.opened, found.get(name, 0))
+        return found
+
+    def _has_own_proof(self, client: ClientState, name: str) -> bool:
+        """Can the ACK of its assignment prove that a cluster is warm?"""
+        cluster = client.goal.get(client.url_of("clusters")).resources.get(name)
+        if cluster is None or cluster.first_check_s or not self._has_secrets(client, cluster):
+            return False
+        source = "ads" if client.is_aggregated else "api"
+        return any(each.source == source for each in _assignments(cluster))
+
+    def _has_secrets(self, client: ClientState, cluster: Resource) -> bool:
+        """Are the secrets there without which a cluster does not become warm?"""
+        return all(
+            any(watch.has(each.name) for watch in client.watches.of(each.type_url))
+            for each in cluster.references
+            if alias_of(each.type_url) == "secrets" and each.source in ("ads", "api")
+        )
+
+    def _arrived(self, client: ClientState) -> frozenset[str]:
+        """Names of the assignments that the client has ACKed."""
+        return frozenset().union(*(watch.arrived() for watch in client.watches.of(client.url_of("endpoints"))))
+
+    def _unfit(self, client: ClientState) -> frozenset[str]:
+        """Clusters whose assignments are refused, and of which the client never accepted one (DESIGN 3.2, trap 5)."""
+        refused = client.refused(client.url_of("endpoints"))
+        if not refused:
+            return _NOTHING
+        return client.releases.clusters_of(client.goal.get(client.url_of("clusters")), frozenset(refused))
+
+
+def _assignments(cluster: Resource) -> list[Reference]:
+    return [each for each in cluster.references if alias_of(each.type_url) == "endpoints"]

@@ -1,0 +1,236 @@
+"""What clients may see between two snapshots, made once for all clients in the same situation.
+
+A release is a snapshot: the pushed one, but for names that stay as they were released before, because they linger or
+because their tree is held. Everything here is keyed by the identity of snapshots and sets, in bounded memos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from xds.model.resource_type import alias_of, resource_type
+from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
+from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, keep_of, removed_names
+from xds.protocol.memo import Memo
+from xds.protocol.trees import Part, Tree, changed_trees, newly_named, used_by
+
+_MEMO_ENTRIES = 1024
+_NOTHING: frozenset[str] = frozenset()
+
+ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]
+TypeChanges = Mapping[str, Change]
+
+
+class Step(NamedTuple):
+    """What leads from a release to a pushed snapshot.
+
+    ``removed`` is to linger. ``is_simple``: nothing of it waits for anything, so that it goes out at once.
+    ``drains``: a listener changed or went, so that old connections stay on what it was.
+    """
+
+    removed: Names
+    is_simple: bool
+    drains: bool
+
+
+class Releases:
+    """Mixes releases, and finds what differs between them."""
+
+    def __init__(self, change_of: ChangeOf) -> None:
+        self._change_of = change_of
+        self.lingerings = Lingerings()
+        self._mixed: Memo[tuple[int, int, frozenset[str]], ResourceSet] = Memo(_MEMO_ENTRIES)
+        self._same: Memo[tuple[int, bytes], ResourceSet] = Memo(_MEMO_ENTRIES)
+        self._releases: Memo[tuple[Snapshot, Snapshot, Names], Snapshot] = Memo(_MEMO_ENTRIES)
+        self._changes: Memo[tuple[Snapshot, Snapshot], TypeChanges] = Memo(_MEMO_ENTRIES)
+        self._steps: Memo[tuple[Snapshot, Snapshot, Lingering], Step] = Memo(_MEMO_ENTRIES)
+        self._trees: Memo[tuple[Snapshot, Snapshot], tuple[Tree, ...]] = Memo(_MEMO_ENTRIES)
+        self._named: Memo[tuple[int, int], Names] = Memo(_MEMO_ENTRIES)
+        self._used: Memo[tuple[frozenset[str], Snapshot], frozenset[Part]] = Memo(_MEMO_ENTRIES)
+        self._added: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._aggregates: Memo[tuple[int, int], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
+        self._renewed: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._users: Memo[tuple[int, frozenset[str]], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._resumed: Memo[tuple[Snapshot, str, int, bool], Snapshot] = Memo(_MEMO_ENTRIES)
+
+    def begin_age(self) -> None:
+        """Forget what was not asked for since the age before began."""
+        for memo in (
+            self.lingerings,
+            self._mixed,
+            self._same,
+            self._releases,
+            self._changes,
+            self._steps,
+            self._trees,
+            self._named,
+            self._used,
+            self._added,
+            self._aggregates,
+            self._renewed,
+            self._users,
+            self._resumed,
+        ):
+            memo.begin_age()
+
+    def mixed(self, base: ResourceSet, earlier: ResourceSet, keep: frozenset[str]) -> ResourceSet:
+        """``base`` with these names as ``earlier`` has them (`mix`). Equal sets are one, so that bytes are shared."""
+        if not keep or base is earlier:
+            return base
+        return self._mixed.get((base.id, earlier.id, keep), lambda: self._mix(base, earlier, keep))
+
+    def _mix(self, base: ResourceSet, earlier: ResourceSet, keep: frozenset[str]) -> ResourceSet:
+        made = mix(base, earlier, keep)
+        if made is base:
+            return base
+        if earlier.mixture is not None and earlier.mixture.base is base and earlier.digest == made.digest:
+            return earlier
+        return self._same.get((base.id, made.digest), lambda: made)
+
+    def release(self, released: Snapshot, goal: Snapshot, keep: Names) -> Snapshot:
+        """``goal`` with these names as they were released; the very ``goal`` or ``released`` where that is the same."""
+        if not keep:
+            return goal
+        return self._releases.get((released, goal, keep), lambda: self._release(released, goal, keep))
+
+    def _release(self, released: Snapshot, goal: Snapshot, keep: Names) -> Snapshot:
+        mixed = {url: self.mixed(goal.get(url), released.get(url), names) for url, names in keep}
+        sets = {**goal.sets, **{url: made for url, made in mixed.items() if made is not goal.get(url)}}
+        if sets == goal.sets:
+            return goal
+        if sets == released.sets:
+            return released
+        return Snapshot(goal.group, goal.revision, sets)
+
+    def changes(self, released: Snapshot, goal: Snapshot) -> TypeChanges:
+        """What differs, by type URL; types that do not are left out."""
+        return self._changes.get((released, goal), lambda: self._find_changes(released, goal))
+
+    def _find_changes(self, released: Snapshot, goal: Snapshot) -> TypeChanges:
+        found = {}
+        for url in {**released.sets, **goal.sets}:
+            before, after = released.get(url), goal.get(url)
+            if before is not after and (change := self._change_of(before, after)):
+                found[url] = change
+        return found
+
+    def step(self, released: Snapshot, goal: Snapshot, lingering: Lingering) -> Step:
+        """What leads from a release to a pushed snapshot."""
+        return self._steps.get((released, goal, lingering), lambda: self._find_step(released, goal, lingering))
+
+    def _find_step(self, released: Snapshot, goal: Snapshot, lingering: Lingering) -> Step:
+        changes = self.changes(released, goal)
+        drains, is_simple, has_first, has_then = False, True, False, False
+        for url, change in changes.items():
+            type = resource_type(url)
+            drains = drains or (type.alias == "listeners" and bool(change.changed or change.removed))
+            if type.is_led_to:
+                is_simple = is_simple and not change.added and not self.aggregates(released.get(url), goal.get(url))
+            has_first = has_first or (type.in_tree and not type.after_listeners)
+            has_then = has_then or type.after_listeners
+        removed = removed_names(released, goal, changes, lingering, is_draining=drains)
+        has_listeners = any(alias_of(url) == "listeners" for url in changes)
+        is_simple = is_simple and not removed and not has_listeners and not (has_first and has_then)
+        return Step(removed, is_simple, drains)
+
+    def trees(self, released: Snapshot, goal: Snapshot) -> tuple[Tree, ...]:
+        """The listener trees in which two snapshots differ."""
+        return self._trees.get((released, goal), lambda: changed_trees(released, goal, self.changes(released, goal)))
+
+    def newly_named(self, before: ResourceSet, after: ResourceSet) -> Names:
+        """What changed listeners name that no listener named before."""
+        if before is after:
+            return NO_NAMES
+        return self._named.get((before.id, after.id), lambda: newly_named(before, after))
+
+    def used_by(self, listeners: frozenset[str], snapshot: Snapshot) -> frozenset[Part]:
+        """All that some listeners of a snapshot lead to by name."""
+        return self._used.get((listeners, snapshot), lambda: used_by(listeners, snapshot))
+
+    def added(self, old: ResourceSet, new: ResourceSet) -> frozenset[str]:
+        """Names that only ``new`` has."""
+        if old is new:
+            return _NOTHING
+        return self._added.get((old.id, new.id), lambda: frozenset(self._change_of(old, new).added))
+
+    def common(self, old: ResourceSet, new: ResourceSet) -> ResourceSet:
+        """``old`` without the names that ``new`` lacks."""
+        gone = self._change_of(old, new).removed
+        return self.mixed(old, new, frozenset(gone)) if gone else old
+
+    def renewed(self, old: ResourceSet, new: ResourceSet) -> frozenset[str]:
+        """Names that ``new`` has in another version than ``old``, or alone."""
+        if old is new:
+            return _NOTHING
+        return self._renewed.get((old.id, new.id), lambda: _renewed(self._change_of(old, new)))
+
+    def aggregates(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
+        """Changed clusters that name other clusters, with the names: "new members go out with the old aggregate"."""
+        return self._aggregates.get((old.id, new.id), lambda: self._find_aggregates(old, new))
+
+    def _find_aggregates(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
+        found = {}
+        for name in self._change_of(old, new).changed:
+            members = frozenset(
+                each.name for each in new.resources[name].references if resource_type(each.type_url).is_led_to
+            )
+            if members:
+                found[name] = members
+        return found
+
+    def clusters_of(self, clusters: ResourceSet, assignments: frozenset[str]) -> frozenset[str]:
+        """The clusters that take their endpoints from one of these assignments."""
+        key = (clusters.id, assignments)
+        return self._users.get(key, lambda: _clusters_of(clusters, assignments))
+
+    def resumed(self, released: Snapshot, type_url: str, held: ResourceSet, *, is_first: bool) -> Snapshot:
+        """A release as a client that comes back holds it: with what it shows of a type in the place of what is newest.
+
+        Of a type that never waits, this is what the newest set lacks. ``is_first``: no other stream of the client has
+        shown anything of the type, so that it holds nothing else.
+        """
+        key = (released, type_url, held.id, is_first)
+        return self._resumed.get(key, lambda: _resumed(self, released, type_url, held, is_first))
+
+    def reverted(self, released: Snapshot, earlier: Snapshot, type_url: str, names: frozenset[str]) -> Snapshot:
+        """A release with these names as an earlier one has them."""
+        keep = ((type_url, names),)
+        made = self.release(earlier, released, keep)
+        return released if made.sets == released.sets else made
+
+
+def _renewed(change: Change) -> frozenset[str]:
+    return frozenset((*change.added, *change.changed))
+
+
+def _clusters_of(clusters: ResourceSet, assignments: frozenset[str]) -> frozenset[str]:
+    return frozenset(
+        name
+        for name, cluster in clusters.resources.items()
+        if any(each.name in assignments and alias_of(each.type_url) == "endpoints" for each in cluster.references)
+    )
+
+
+def _resumed(releases: Releases, released: Snapshot, type_url: str, held: ResourceSet, is_first: bool) -> Snapshot:
+    type, present = resource_type(type_url), released.get(type_url)
+    if type.is_led_to or type.in_tree:
+        keep = held.resources.keys() | (present.resources.keys() if is_first else ())
+    else:
+        keep = held.resources.keys() - present.resources.keys()
+    made = releases.mixed(present, held, frozenset(keep))
+    if made is present:
+        return released
+    return Snapshot(released.group, released.revision, {**released.sets, type_url: made})
+
+
+def joined(*parts: Names) -> Names:
+    """Names by type URL, put together."""
+    found = [part for part in parts if part]
+    if len(found) <= 1:
+        return found[0] if found else ()
+    together: dict[str, frozenset[str]] = {}
+    for part in found:
+        for url, names in part:
+            together[url] = together[url] | names if url in together else names
+    return keep_of(together)

@@ -1,0 +1,138 @@
+"""The watches of one client, by type, and which of them lag behind what was released to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from xds.model.snapshot import ResourceSet
+from xds.protocol.linger import NO_NAMES, Names
+from xds.protocol.release import joined
+from xds.protocol.watch import Watch
+
+
+class Watches:
+    """Who is subscribed to what, over all streams of a client. Nothing is decided here.
+
+    Most clients have one stream, so one watch of each type: tuples are the smallest to keep.
+    """
+
+    __slots__ = ("_lagging_since_s", "_watches")
+
+    def __init__(self) -> None:
+        self._watches: dict[str, tuple[Watch, ...]] = {}
+        self._lagging_since_s: dict[str, float] = {}  # only types of which some watch lags
+
+    def __iter__(self) -> Iterator[str]:
+        """The type URLs that are watched."""
+        return iter(self._watches)
+
+    def add(self, watch: Watch, now_s: float) -> None:
+        """A stream asked for a type; until it is answered, it lags."""
+        type_url = watch.type.type_url
+        self._watches[type_url] = (*self._watches.get(type_url, ()), watch)
+        self.mark_pending(watch, now_s)
+
+    def remove(self, watch: Watch) -> None:
+        """The stream of this watch ended."""
+        type_url = watch.type.type_url
+        left = tuple(other for other in self._watches.get(type_url, ()) if other is not watch)
+        if left:
+            self._watches[type_url] = left
+        else:
+            self._watches.pop(type_url, None)
+        self.mark_synced(watch)
+
+    def of(self, type_url: str) -> Collection[Watch]:
+        """The watches of a type."""
+        return self._watches.get(type_url, ())
+
+    def names(self, type_url: str) -> frozenset[str]:
+        """All names subscribed to for a type."""
+        return names_of(self.of(type_url))
+
+    def acked(self, type_url: str) -> ResourceSet | None:
+        """The set that all watches of a type ACKed; that of one that lags where they differ, None for no ACK."""
+        watches = self.of(type_url)
+        found = None
+        for watch in watches:
+            if watch.lags:
+                return watch.acked_set
+            found = watch.acked_set
+        return found
+
+    def mark_pending(self, watch: Watch, now_s: float) -> None:
+        """The watch does not hold what was released."""
+        watch.lags = True
+        self._lagging_since_s.setdefault(watch.type.type_url, now_s)
+
+    def mark_synced(self, watch: Watch) -> None:
+        """The watch holds what was released, or is gone."""
+        watch.lags = False
+        type_url = watch.type.type_url
+        if type_url not in self._lagging_since_s:
+            return
+        for other in self._watches.get(type_url, ()):
+            if other.lags:
+                return
+        del self._lagging_since_s[type_url]
+        if not self._lagging_since_s:
+            self._lagging_since_s.clear()  # an empty one that once held something keeps room for more
+
+    def lagging(self, type_url: str) -> Collection[Watch]:
+        """The watches of a type that do not hold what was released."""
+        if type_url not in self._lagging_since_s:
+            return ()
+        return [watch for watch in self._watches.get(type_url, ()) if watch.lags]
+
+    def lagging_since_s(self, type_url: str) -> float | None:
+        """Since when some watch of the type lags; None when none does."""
+        return self._lagging_since_s.get(type_url)
+
+    @property
+    def lagging_types(self) -> Collection[str]:
+        """The types of which some watch lags."""
+        return self._lagging_since_s.keys()
+
+    @property
+    def refuses_anything(self) -> bool:
+        """True while the client refuses some resource."""
+        return any(watch.refusals for url in self.lagging_types for watch in self.lagging(url))
+
+    def refused(self, type_url: str, goal_set: ResourceSet) -> Mapping[str, str]:
+        """What the client refuses of a set and never accepted in another version: name to version."""
+        found: dict[str, str] = {}
+        goal = goal_set.resources
+        for watch in self.lagging(type_url):
+            if watch.refusals:
+                held = watch.acked_set.resources if watch.acked_set is not None else {}
+                versions = {**watch.refusals.suspects, **watch.refusals.refused}
+                found |= {
+                    name: version
+                    for name, version in versions.items()
+                    if name not in held and name in goal and goal[name].version == version
+                }
+        return found
+
+    def all_refused(self) -> Names:
+        """All that the client refuses, in whatever version."""
+        if not self.refuses_anything:
+            return NO_NAMES
+        watches = (watch for url in self.lagging_types for watch in self.lagging(url))
+        return joined(*(((w.type.type_url, frozenset(w.refusals.refused)),) for w in watches if w.refusals))
+
+    def not_fetched(self, names: Names) -> Names:
+        """Those of some names that the client has yet to ask for and to ACK."""
+        left = []
+        for url, wanted in names:
+            missing = set(wanted)
+            for watch in self.of(url):
+                if watch.acked_set is not None:
+                    missing -= watch.arrived().intersection(watch.acked_set.resources)
+            if missing:
+                left.append((url, frozenset(missing)))
+        return tuple(left)
+
+
+def names_of(watches: Iterable[Watch]) -> frozenset[str]:
+    """All names that watches subscribe to."""
+    return frozenset().union(*(watch.subscription.interest.names for watch in watches))
