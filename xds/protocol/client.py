@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xds.model.resource_type import resource_type
+from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import Held
@@ -24,6 +24,7 @@ from xds.protocol.watch import Watch
 from xds.protocol.watches import Watches
 
 _NOTHING: frozenset[str] = frozenset()
+_URLS = {type.alias: (type.type_url, V2_URLS.get(type.type_url, "")) for type in V3_TYPES}
 NO_SNAPSHOT = Snapshot("", 0)  # of a client that no group matches yet
 
 
@@ -150,7 +151,7 @@ class ClientState:
             step.is_simple
             and self.transition is None
             and not self.watches.lagging_types
-            and (self.has_clusters or not self.takes_clusters)
+            and (self.has_clusters or not step.has_trees or not self.takes_clusters)
         ):
             # The most frequent pushes: none of what changes waits for anything.
             kept = self.releases.lingerings.kept(self.lingering, goal) if self.lingering else NO_NAMES
@@ -342,11 +343,10 @@ class ClientState:
 
     def url_of(self, alias: str) -> str:
         """The type of this alias that the client uses: of v2 or of v3."""
-        for urls in (self.watches, self.goal.sets, self.released.sets):
-            for url in urls:
-                if resource_type(url).alias == alias:
-                    return url
-        return ""
+        url, old_url = _URLS[alias]
+        if self.watches.of(old_url) or (url not in self.goal.sets and old_url in self.goal.sets):
+            return old_url
+        return url
 
     def refused(self, type_url: str) -> Mapping[str, str]:
         """What the client refuses of a type and never accepted in another version: name to version."""

@@ -78,20 +78,16 @@ class Readiness:
         if clusters_since_s is not None and now_s >= clusters_since_s + client.rules.offer_timeout_s:
             self.is_one_by_one = True
         self.warm_at_s = {name: due_s if due_s > now_s else 0.0 for name, due_s in self.warm_at_s.items()}
-        over = frozenset(
-            name for name, since_s in self.cold_since_s.items() if now_s >= since_s + self._timeout_s(client)
-        )
+        over_since_s = now_s - self._timeout_s(client)
+        over = frozenset(name for name, since_s in self.cold_since_s.items() if since_s <= over_since_s)
         ended = over - self.given_up
         self.given_up |= over
         return ended
 
     def deadline_s(self, client: ClientState) -> float | None:
         """When `expire` or `look` should be called although nothing happened."""
-        due = [
-            since_s + self._timeout_s(client)
-            for name, since_s in self.cold_since_s.items()
-            if name not in self.given_up
-        ]
+        waiting = [since_s for name, since_s in self.cold_since_s.items() if name not in self.given_up]
+        due = [min(waiting) + self._timeout_s(client)] if waiting else []
         due += filter(None, self.warm_at_s.values())
         clusters_since_s = client.watches.lagging_since_s(client.url_of("clusters"))
         if self.cold and clusters_since_s is not None and not self.is_one_by_one:

@@ -26,12 +26,14 @@ class Step(NamedTuple):
     """What leads from a release to a pushed snapshot.
 
     ``removed`` is to linger. ``is_simple``: nothing of it waits for anything, so that it goes out at once.
-    ``drains``: a listener changed or went, so that old connections stay on what it was.
+    ``drains``: a listener changed or went, so that old connections stay on what it was. ``has_trees``: some of it may
+    lead to clusters.
     """
 
     removed: Names
     is_simple: bool
     drains: bool
+    has_trees: bool
 
 
 class Releases:
@@ -132,7 +134,7 @@ class Releases:
         removed = removed_names(released, goal, changes, lingering, is_draining=drains)
         has_listeners = any(alias_of(url) == "listeners" for url in changes)
         is_simple = is_simple and not removed and not has_listeners and not (has_first and has_then)
-        return Step(removed, is_simple, drains)
+        return Step(removed, is_simple, drains, has_first or has_then)
 
     def trees(self, released: Snapshot, goal: Snapshot) -> tuple[Tree, ...]:
         """The listener trees in which two snapshots differ."""
