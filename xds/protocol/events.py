@@ -139,7 +139,7 @@ class InStep:
 
 @dataclass(frozen=True, slots=True)
 class WaitEnded:
-    """``type_url`` was not ACKed within ``order_timeout``: it is not waited for until it is (DESIGN 3.2)."""
+    """Content goes out though nothing of ``type_url`` proves it ready: it waited ``order_timeout_s`` (DESIGN 3.2)."""
 
     type_url: str
 

@@ -29,7 +29,6 @@ class Watch:
     * ``refusals``: what the client refuses, once it refused something;
     * ``heartbeats``: of what has a TTL, while something has (Delta);
     * ``unknown``: names that a Delta client showed at its return and that nobody knows: told as removed later;
-    * ``told``: missing names that were told as errors (SotW);
     * ``outlived``: the interest changed so much that the response in flight will prove nothing;
     * ``lags``: it is not in step with what was released, as of the last that its client's state was told of it.
     """
@@ -52,7 +51,6 @@ class Watch:
         "sent",
         "sent_set",
         "subscription",
-        "told",
         "type",
         "unknown",
         "withheld",
@@ -81,7 +79,6 @@ class Watch:
         self.refusals: Refusals | None = None
         self.heartbeats: Heartbeats | None = None
         self.unknown: frozenset[str] = NOTHING
-        self.told: frozenset[str] = NOTHING
 
     @property
     def is_rejected(self) -> bool:
@@ -130,8 +127,6 @@ class Watch:
         self.goal = goal
         self.asked = self.known.owed
         self._answered(draft.withheld, response.resource_set)
-        if draft.errors:
-            self.told = self.told.union(draft.errors)
         self.ack.become_in_flight(response, nonce)
         self.sent = position
         self.sent_set = response.resource_set
