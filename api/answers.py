@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-import yaml
 from fastapi import Request
 from fastapi.responses import Response
+
+from xds.codec.yaml_output import to_yaml
 
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"
@@ -84,5 +85,4 @@ def _dump(value: Any) -> str:
 
 
 def _encode_yaml(document: Mapping[str, Any]) -> bytes:
-    text: str = yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
-    return text.encode()
+    return to_yaml(document).encode()

@@ -89,10 +89,9 @@ def to_json(document: object, format: Format = Format.JSON) -> str:
 
 def to_yaml(document: object) -> str:
     """A value as YAML, keys in their order."""
-    import yaml
+    from xds.codec.yaml_output import to_yaml as written
 
-    text: str = yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
-    return text
+    return written(document)
 
 
 def write_names(names: Iterable[str]) -> None:

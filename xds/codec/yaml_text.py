@@ -130,10 +130,10 @@ def _resolve(event: Any) -> object:
         return event.value
     if event.tag is not None and event.tag not in _SCALAR_TAGS:
         raise _error(f"tag {event.tag} is not supported", event)
-    return _plain(event.value)
+    return plain_value(event.value)
 
 
-def _plain(text: str) -> object:
+def plain_value(text: str) -> object:
     """The value of a plain scalar by the core schema of YAML 1.2; what looks like nothing else is a string."""
     if text in _WORDS:
         return _WORDS[text]
