@@ -228,8 +228,8 @@ async def test_the_file_and_its_directory_are_private(opened: Open, path: Path) 
     await push(store, full(cluster("a")))
     assert S_IMODE(path.parent.stat().st_mode) == 0o700
     files = sorted(path.parent.iterdir())
-    assert [file.name for file in files] == ["xds.sqlite3", "xds.sqlite3-wal"]
-    assert [S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
+    assert [file.name for file in files] == ["xds.sqlite3", "xds.sqlite3-wal", "xds.sqlite3.acknowledged"]
+    assert [S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600, 0o600]
 
 
 async def test_the_settings_that_durability_rests_on(opened: Open, path: Path) -> None:

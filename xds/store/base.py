@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from xds.model.errors import NotFoundError, XdsError
-from xds.store.retention import Collected, Retention, Stats
+from xds.store.retention import Collected, Condition, Retention, Stats
 
 BLOB_ID_BYTES = 20
 EVENTS_KEPT = 4096  # how many commits back a watch can be resumed
@@ -337,3 +337,6 @@ class Store(Protocol):
 
     async def stats(self) -> Stats:
         """How large the store is."""
+
+    def condition(self) -> Condition:
+        """What is wrong with it; may be asked from any thread, and costs next to nothing."""

@@ -15,16 +15,21 @@ NETWORK_FILE_SYSTEMS = frozenset(
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
-def prepare_file(path: Path) -> None:
+def prepare_file(path: Path) -> bool:
     """Make the file (mode 0600) and its directory (0700) where they are missing: secrets lie in it.
 
-    Raises ``UnavailableError`` when it cannot be made or lies on a network file system.
+    Whether it was there and empty. Raises ``UnavailableError`` when it cannot be made or lies on a network file system.
     """
     try:
         _prepare_directory(path.parent)
         _refuse_network(path.parent)
         # The mode counts only for a file that is made now: whoever opened an existing one to others meant it.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        was_there = path.exists()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            return was_there and os.fstat(descriptor).st_size == 0
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise UnavailableError(f"cannot keep data in {path.parent}: {error.strerror}") from error
 

@@ -40,6 +40,7 @@ from xds.store.revisions import Edit, Key
 Connection = sqlite3.Connection
 
 RAW = 0  # codec of a blob stored as it is
+SKIPPED = "skipped"  # the kind of an event that says nothing
 _PRUNED_PER_PUSH = 2  # more than the one added, so that a backlog of old push ids melts
 
 
@@ -210,6 +211,23 @@ def catch_up(connection: Connection, cursor: int | None) -> list[WatchItem]:
         "SELECT cursor, kind, name, revision, live, body FROM event WHERE cursor > ? ORDER BY cursor", (cursor,)
     )
     return [Event(*row).item(at) for at, *row in rows]
+
+
+def newest_cursor(connection: Connection) -> int:
+    """The cursor of the newest commit, 0 for none."""
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
+    return int(row[0]) if row is not None else 0
+
+
+def skip_cursors(connection: Connection, to: int) -> None:
+    """Go on behind cursors that were given to commits which are gone: who holds one must not miss others for it.
+
+    A watch that comes back begins with a ``Reset``.
+    """
+    connection.execute("DELETE FROM event")
+    connection.execute("DELETE FROM sqlite_sequence WHERE name = 'event'")
+    connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('event', ?)", (to + 1,))
+    _add_event(connection, Event(SKIPPED, "", 0, False))
 
 
 def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[Group, Commit, ChangeItem | None]:

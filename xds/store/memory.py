@@ -36,7 +36,7 @@ from xds.store.base import (
     WatchItem,
 )
 from xds.store.feed import Feed, resumable
-from xds.store.retention import Collected, Retention, Stats, content_floor
+from xds.store.retention import Collected, Condition, Retention, Stats, content_floor
 from xds.store.revisions import Edit, Key
 
 
@@ -196,6 +196,9 @@ class MemoryStore:
         self._check_open()
         size = sum(map(len, self._blobs.values()))
         return Stats(size, 0, sum(len(state.manifests) for state in self._groups.values()), len(self._blobs))
+
+    def condition(self) -> Condition:
+        return Condition()
 
     def _sweep(self) -> Collected:
         manifests = (manifest for state in self._groups.values() for manifest in state.manifests.values())

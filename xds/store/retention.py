@@ -65,6 +65,19 @@ class Stats:
     blobs: int
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What is wrong with a store, in words; each is empty where nothing is.
+
+    ``lost``: its files are not those that were opened, nothing is written. ``read_only``: it could only be read when it
+    was opened, and since. ``behind``: it lacks commits that were acknowledged.
+    """
+
+    lost: str = ""
+    read_only: str = ""
+    behind: str = ""
+
+
 def content_floor(
     newest: int, live: bool, floor: int, oldest_young: int | None, pinned: Collection[int], policy: Retention
 ) -> int:

@@ -107,12 +107,13 @@ _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
 
 def configure(connection: sqlite3.Connection, max_bytes: int | None) -> None:
     """Set the connection up; the order counts. ``max_bytes`` bounds the database file."""
+    # "EXCLUSIVE makes a second server process fail, needs no -shm file, and means exactly one connection both writes
+    # and checkpoints": it must be set before WAL is, and before anything is read: on a full
+    # disk there is no room for a -shm file.
+    connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     # Before the first table: a later change of either takes a VACUUM. The second lets collected space be given back.
     connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
     connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-    # "EXCLUSIVE makes a second server process fail, needs no -shm file, and means exactly one connection both writes
-    # and checkpoints": it must be set before WAL is.
-    connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
     if mode != "wal":
         raise UnavailableError(f"the data directory does not support a write-ahead log (journal mode {mode})")

@@ -15,7 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from xds.store import collection, ledger
+from xds.store.acknowledged import Acknowledged
 from xds.store.base import (
     NO_META,
     READER_BUFFER,
@@ -33,10 +36,12 @@ from xds.store.base import (
 )
 from xds.store.database import Database, Job
 from xds.store.feed import Feed
-from xds.store.retention import Collected, Retention, Stats
+from xds.store.retention import Collected, Condition, Retention, Stats
 from xds.store.worker import Worker, post
 
 T = TypeVar("T")
+
+_log = structlog.get_logger(logger_name="xds.store")
 
 
 class SqliteStore:
@@ -55,6 +60,7 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = Database(path, max_bytes, self._reopened)
+        self._acknowledged = Acknowledged(path)
         self._clock = clock
         self._feed = Feed(reader_buffer)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -66,11 +72,11 @@ class SqliteStore:
         if self._worker is not None:
             return
         self._loop = asyncio.get_running_loop()
-        worker = Worker("xds-store", self._database.settle)
+        worker = Worker("xds-store", self._rest)
         try:
-            await worker.submit(self._database.open)
+            await worker.submit(self._open)
         except BaseException:
-            worker.finish(self._database.close)
+            worker.finish(self._close)
             raise
         self._worker = worker
 
@@ -138,6 +144,33 @@ class SqliteStore:
         found = await self._read(collection.stats)
         return replace(found, bytes=found.bytes + self._database.log_bytes())
 
+    def condition(self) -> Condition:
+        noted = self._acknowledged.noted
+        behind = (
+            f"commits {noted.first} to {noted.last} were acknowledged and are not in the store:"
+            " restore a backup, or push again what is missing"
+            if noted.first
+            else ""
+        )
+        return Condition(self._database.lost(), self._database.read_only(), behind)
+
+    def _open(self) -> None:
+        self._database.open()
+        newest = self._database.read(ledger.newest_cursor)
+        if self._acknowledged.compare(newest):
+            _log.error("store.behind", error_message=self.condition().behind, newest=newest)
+            if not self._database.read_only():
+                self._database.write(partial(ledger.skip_cursors, to=self._acknowledged.noted.newest))
+
+    def _rest(self) -> None:
+        """Between two jobs, and when there is none."""
+        self._database.settle()
+        self._acknowledged.flush()
+
+    def _close(self) -> None:
+        self._database.close()
+        self._acknowledged.flush(at_once=True)
+
     async def _trim(self, group: str, policy: Retention, now_s: float) -> Collected:
         total = await self._step(lambda connection: collection.raise_floor(connection, group, policy, now_s))
         while await self._step(lambda connection: collection.trim(connection, group)):
@@ -167,7 +200,7 @@ class SqliteStore:
         return await self._write(lambda connection: (job(connection), ()))
 
     async def _finish(self, worker: Worker) -> None:
-        await worker.finish(self._database.close)
+        await worker.finish(self._close)
         self._feed.close()
 
     async def _catch_up(self, cursor: int | None) -> list[WatchItem]:
@@ -179,6 +212,8 @@ class SqliteStore:
     async def _write(self, job: Callable[[sqlite3.Connection], tuple[T, Sequence[ChangeItem]]]) -> T:
         def write_and_tell() -> T:
             result, events = self._database.write(job)
+            if events:
+                self._acknowledged.note(events[-1].cursor)
             for event in events:  # told from here: the caller may be cancelled by now, the commit stands
                 self._tell(self._feed.publish, event)
             return result

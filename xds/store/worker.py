@@ -6,12 +6,13 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from xds.store.base import UnavailableError
 
 PENDING_LIMIT = 1024
+IDLE_S = 1.0
 
 T = TypeVar("T")
 
@@ -19,7 +20,7 @@ T = TypeVar("T")
 class Worker:
     """Jobs are never dropped: one whose caller went away still runs, and its result is thrown away.
 
-    ``after`` runs behind every job, when that is answered already. The thread is a daemon: a process that ends without
+    ``after`` runs behind every job, when that is answered already, and every ``IDLE_S`` without one. The thread is a daemon: a process that ends without
     ``stop`` is to the store what kill -9 is, and as harmless.
     """
 
@@ -48,7 +49,14 @@ class Worker:
         return answer
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=IDLE_S)
+            except Empty:
+                self._after()
+                continue
+            if job is None:
+                return
             job()
             self._after()
 
