@@ -7,7 +7,7 @@ An engine's test module subclasses ``StoreContract`` and gives it a fixture ``st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from itertools import count
 
@@ -38,6 +38,7 @@ from xds.store.base import (
     WatchItem,
     blob_id,
 )
+from xds.store.records import Record
 from xds.store.retention import Collected, Retention
 
 CDS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -788,3 +789,106 @@ class StoreContract:
         await store.put_doc("settings", "g", b"2")
         assert (await push(store, drop, push_id="p")).replayed
         assert [doc.id for doc in await store.docs("settings")] == ["g", "h"]
+
+    # Dumps
+
+    async def test_a_dump_restored_is_the_same_store(self, store: Store) -> None:
+        await fill(store)
+        for history in (True, False):
+            records = await dumped(store, history)
+            before = await pictured(store, history)
+            await store.restore(lambda records=records: iter(records), replace=True)  # type: ignore[misc]
+            assert await pictured(store, history) == before
+            assert await dumped(store, history) == records
+
+    async def test_revisions_and_ranks_go_on_after_a_restore(self, store: Store) -> None:
+        await fill(store)
+        records = await dumped(store)
+        await store.restore(lambda: iter(records), replace=True)
+        assert await push(store, full(cluster("a")), group="dropped") == Commit("dropped", 3)
+        assert (await push(store, delta(cluster("z", b"9")))).revision == 5
+        assert [name for _, name, _ in (await store.manifest("g")).entries] == ["c", "a", "x", "z"]
+        assert await store.put_doc("kind", "gone", b"again") == 3
+
+    async def test_a_restore_into_what_is_not_empty_must_be_meant(self, store: Store) -> None:
+        await fill(store)
+        before = await dumped(store)
+        with pytest.raises(ConflictError, match="not empty"):
+            await store.restore(lambda: iter(()))
+        assert await dumped(store) == before
+        await store.restore(lambda: iter(()), replace=True)
+        assert (await store.groups(), await dumped(store)) == ([], [])
+        await store.restore(lambda: iter(before))
+        assert await dumped(store) == before
+
+    @pytest.mark.parametrize("kind", ["groups", "revisions", "entries", "blobs"])
+    async def test_records_that_do_not_fit_together_change_nothing(self, store: Store, kind: str) -> None:
+        await fill(store)
+        before = await dumped(store)
+        last = max(at for at, record in enumerate(before) if record.kind == kind)
+        with pytest.raises(CorruptError):
+            await store.restore(lambda: iter(before[:last] + before[last + 1 :]), replace=True)
+        assert await dumped(store) == before
+
+    async def test_records_that_cannot_be_read_change_nothing(self, store: Store) -> None:
+        await fill(store)
+        before = await dumped(store)
+
+        def broken() -> Iterator[Record]:
+            yield from before[:-1]
+            raise OSError("the archive ended")
+
+        with pytest.raises(OSError, match="ended"):
+            await store.restore(broken, replace=True)
+        assert await dumped(store) == before
+
+    async def test_a_dump_is_of_one_moment_whatever_is_pushed_meanwhile(self, store: Store) -> None:
+        await fill(store)
+        expected = await dumped(store)
+        found: list[Record] = []
+        number = 0
+        async for batch in store.dump():
+            found += batch
+            number += 1
+            await push(store, full(cluster("a", b"%d" % number), cluster(f"n{number}")))
+            await push(store, full(cluster("m")), group=f"made-{number}")
+        assert sorted(map(repr, found)) == sorted(map(repr, expected))
+
+    async def test_a_watch_begins_anew_after_a_restore(self, store: Store) -> None:
+        await fill(store)
+        records = await dumped(store)
+        watch = store.watch()
+        (reset,) = await take(watch, 1)
+        await store.restore(lambda: iter(records), replace=True)
+        (again,) = await take(watch, 1)
+        assert isinstance(again, Reset) and again.cursor > reset.cursor
+        (resumed,) = await take(store.watch(reset.cursor), 1)
+        assert isinstance(resumed, Reset), "what was committed before the restore is not what came after this cursor"
+
+
+async def fill(store: Store) -> None:
+    """Groups with history, order, an empty and a deleted one; documents."""
+    await push(store, full(cluster("a"), cluster("b"), endpoints("x"), label="v1"))
+    await push(store, delta(endpoints("x", b"2")))
+    await push(store, full(cluster("c"), cluster("a"), endpoints("x", b"2")))
+    await push(store, delta(cluster("c", b"3"), label="v4"))
+    await push(store, full(), group="empty")
+    await push(store, full(cluster("a")), group="dropped")
+    await push(store, Drop(), group="dropped")
+    await store.put_doc("kind", "a", b"\x00body")
+    await store.put_doc("kind", "gone", b"1")
+    await store.put_doc("kind", "gone", None)
+
+
+async def dumped(store: Store, history: bool = True) -> list[Record]:
+    return [record async for batch in store.dump(history) for record in batch]
+
+
+async def pictured(store: Store, history: bool) -> list[object]:
+    """What can be read of a filled store."""
+    seen: list[object] = [await store.groups(), await store.docs("kind")]
+    for group in ("g", "empty", "dropped"):
+        lines = await store.history(group, limit=100 if history else 1)
+        seen += [await store.head(group), lines]
+        seen += [await contents(store, await store.manifest(group, line.revision)) for line in lines if line.content]
+    return seen

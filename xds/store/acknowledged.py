@@ -1,8 +1,8 @@
 """The newest commit that anybody was told of, in a small file beside the database.
 
 A log that lost its end is taken by SQLite for one that was never longer: it opens, and is behind what was
-acknowledged. What is noted here, apart from the database, tells. The file is written once a second at most, in place and
-of one size, so that a full disk does not hinder it; what was acknowledged within the last second may not be noted.
+acknowledged. What is noted here, apart from the database, tells. The file is written once a second at most, in place
+and of one size, so that a full disk does not hinder it; what was acknowledged within the last second may not be noted.
 """
 
 from __future__ import annotations

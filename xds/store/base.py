@@ -7,18 +7,22 @@ values beside the revisions. Sources: spec/storage.md 6.1, 9, 10; DESIGN 4.2.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from xds.model.errors import NotFoundError, XdsError
 from xds.store.retention import Collected, Condition, Retention, Stats
+
+if TYPE_CHECKING:
+    from xds.store.records import Record
 
 BLOB_ID_BYTES = 20
 EVENTS_KEPT = 4096  # how many commits back a watch can be resumed
 READER_BUFFER = 1024  # how many commits a reader of a watch may lag behind
 PUSH_IDS_KEPT_S = 24 * 3600
+SKIPPED = "skipped"  # the kind of a document that is told of where cursors were left out: it says nothing
 
 
 def blob_id(data: bytes) -> str:
@@ -337,6 +341,21 @@ class Store(Protocol):
 
     async def stats(self) -> Stats:
         """How large the store is."""
+
+    def dump(self, history: bool = True) -> AsyncIterator[Sequence[Record]]:
+        """All that is kept, as of one moment, some records at a time, in the order of ``records.KINDS``.
+
+        Pushes go on meanwhile, collections wait. Without ``history`` only the heads of groups, deleted ones included.
+        Raises ``StoreError``.
+        """
+
+    async def restore(self, records: Callable[[], Iterator[Record]], *, replace: bool = False) -> None:
+        """Put records, in the order of a dump, in place of all that is there, durably, all or nothing.
+
+        ``records`` is called and read in another thread. Watches start over with a ``Reset``. Raises ``ConflictError``
+        where the store is not empty and ``replace`` is not said, ``CorruptError`` for records that do not fit together,
+        and what ``records`` raises.
+        """
 
     def condition(self) -> Condition:
         """What is wrong with it; may be asked from any thread, and costs next to nothing."""

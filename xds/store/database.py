@@ -242,7 +242,7 @@ def _connect(path: Path, max_bytes: int | None) -> sqlite3.Connection:
 
 def _file_id(path: Path) -> FileId | None:
     try:
-        found = os.stat(path)
+        found = path.stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -267,9 +267,9 @@ def _is_served(error: StoreError, path: Path) -> bool:
 def _unavailable(error: sqlite3.DatabaseError, path: Path, committing: bool) -> StoreError:
     """In words of ours; SQLite's own are in the log."""
     code, name = _code(error), getattr(error, "sqlite_errorname", "")
-    _log.warning("store.failed", error_message=str(error), error_code=name)
     if code in _HELD:
         return UnavailableError(f"{path} is in use by another process: only one server can hold it")
+    _log.warning("store.failed", error_message=str(error), error_code=name)
     if code in _DAMAGED:
         return damaged(path)
     if code in _UNWRITABLE:

@@ -15,6 +15,7 @@ from xds.store import entries, revisions
 from xds.store.base import (
     EVENTS_KEPT,
     PUSH_IDS_KEPT_S,
+    SKIPPED,
     Changed,
     ChangeItem,
     Commit,
@@ -40,7 +41,7 @@ from xds.store.revisions import Edit, Key
 Connection = sqlite3.Connection
 
 RAW = 0  # codec of a blob stored as it is
-SKIPPED = "skipped"  # the kind of an event that says nothing
+
 _PRUNED_PER_PUSH = 2  # more than the one added, so that a backlog of old push ids melts
 
 
@@ -121,7 +122,7 @@ def find_group(connection: Connection, name: str) -> Group | None:
     if row is None:
         return None
     group, revision, live, last_rank, floor, versions, resources = row
-    return Group(group, Head(name, revision, bool(live)), last_rank, floor, json.loads(versions), resources)
+    return Group(group, Head(name, revision, bool(live)), last_rank, floor, versions_of(versions), resources)
 
 
 def groups(connection: Connection) -> list[Head]:
@@ -211,6 +212,17 @@ def catch_up(connection: Connection, cursor: int | None) -> list[WatchItem]:
         "SELECT cursor, kind, name, revision, live, body FROM event WHERE cursor > ? ORDER BY cursor", (cursor,)
     )
     return [Event(*row).item(at) for at, *row in rows]
+
+
+def versions_of(text: str) -> dict[str, str]:
+    """The versions of a line of history. Raises ``CorruptError``."""
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError):
+        found = None
+    if not isinstance(found, dict):
+        raise CorruptError("a line of the history cannot be read")
+    return found
 
 
 def newest_cursor(connection: Connection) -> int:
@@ -343,7 +355,7 @@ def _history(connection: Connection, group: Group, before: int, limit: int) -> l
             group.head.group,
             at,
             Meta(author, message, time_s),
-            json.loads(versions),
+            versions_of(versions),
             resources,
             bool(live),
             content=bool(live) and at >= group.floor,

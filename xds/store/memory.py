@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any, NamedTuple
 
-from xds.model.errors import NotFoundError
+from xds.model.errors import ConflictError, NotFoundError
 from xds.store import revisions
 from xds.store.base import (
     EVENTS_KEPT,
     NO_META,
     PUSH_IDS_KEPT_S,
     READER_BUFFER,
+    SKIPPED,
     Changed,
     ChangeItem,
     Commit,
@@ -36,6 +39,8 @@ from xds.store.base import (
     WatchItem,
 )
 from xds.store.feed import Feed, resumable
+from xds.store.memory_records import entries_at, entry_records
+from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record
 from xds.store.retention import Collected, Condition, Retention, Stats, content_floor
 from xds.store.revisions import Edit, Key
 
@@ -197,6 +202,43 @@ class MemoryStore:
         size = sum(map(len, self._blobs.values()))
         return Stats(size, 0, sum(len(state.manifests) for state in self._groups.values()), len(self._blobs))
 
+    async def dump(self, history: bool = True) -> AsyncIterator[Sequence[Record]]:
+        self._check_open()
+        groups = [_recorded(state, history) for _, state in sorted(self._groups.items())]
+        documents = [
+            Record(DOCUMENTS.name, (kind, id, body is not None, body or b"", revision))
+            for (kind, id), (revision, body) in sorted(self._docs.items())
+        ]
+        entries = [record for each in groups for record in each.entries]
+        blobs = {record.values[3]: self._blobs[record.values[3]] for record in entries}
+        yield [each.head for each in groups]
+        yield [line for each in groups for line in each.lines]
+        yield documents
+        yield entries
+        yield [Record(BLOBS.name, each) for each in blobs.items()]
+
+    async def restore(self, records: Callable[[], Iterator[Record]], *, replace: bool = False) -> None:
+        self._check_open()
+        if (self._groups or self._docs) and not replace:
+            raise ConflictError("the store is not empty: a restore takes the place of all that it holds", 0)
+        found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        for kind, values in await asyncio.to_thread(lambda: list(records())):
+            found[kind].append(values)
+        names = {name for name, *_ in found[GROUPS.name]}
+        for name, *_ in (*found[REVISIONS.name], *found[ENTRIES.name]):
+            if name not in names:
+                raise CorruptError(f"there is no group {name!r}, which other records belong to")
+        blobs = dict(found[BLOBS.name])
+        for blob, data in blobs.items():
+            revisions.check_blob(blob, data)
+        self._groups = {name: _restored(name, found, blobs) for name, *_ in found[GROUPS.name]}
+        self._blobs = blobs
+        self._docs = {(k, id): (at, body if live else None) for k, id, live, body, at in found[DOCUMENTS.name]}
+        self._pushes.clear()
+        self._events.clear()
+        self._publish(DocChanged(SKIPPED, "", None, self._cursor + 2))
+        self._feed.interrupt()
+
     def condition(self) -> Condition:
         return Condition()
 
@@ -258,6 +300,54 @@ class MemoryStore:
     def _check_open(self) -> None:
         if not self._open:
             raise UnavailableError("the store is not open")
+
+
+class _Recorded(NamedTuple):
+    head: Record
+    lines: list[Record]
+    entries: list[Record]
+
+
+def _recorded(state: _Group, history: bool) -> _Recorded:
+    head = state.head
+    name, newest = head.group, head.revision
+    floor = state.floor if history else newest
+    manifests = {at: made for at, made in state.manifests.items() if at >= floor}
+    lines = [
+        Record(REVISIONS.name, (name, at, line.live, line.resources, line.versions, *astuple(line.meta)))
+        for at, line in sorted(state.history.items())
+        if history or at == newest
+    ]
+    return _Recorded(
+        Record(GROUPS.name, (name, newest, head.live, floor)), lines, entry_records(name, newest, manifests)
+    )
+
+
+def _restored(group: str, found: Mapping[str, list[tuple[Any, ...]]], blobs: Mapping[str, bytes]) -> _Group:
+    """A group of records. Raises ``CorruptError`` where they do not fit together."""
+    ((_, newest, live, floor),) = (values for values in found[GROUPS.name] if values[0] == group)
+    rows = [values for values in found[ENTRIES.name] if values[0] == group]
+    history = {
+        at: RevisionInfo(group, at, Meta(*meta), versions, resources, is_live)
+        for name, at, is_live, resources, versions, *meta in found[REVISIONS.name]
+        if name == group
+    }
+    if newest not in history or history[newest].live is not live:
+        raise CorruptError(f"group {group!r} lacks the line of its revision")
+    if missing := next((name for _, _, name, blob, *_ in rows if blob not in blobs), None):
+        raise CorruptError(f"the body of {missing!r} is missing")
+    manifests = {
+        at: Manifest(group, at, entries_at(rows, at), line.versions, line.meta)
+        for at, line in history.items()
+        if line.live and at >= floor
+    }
+    said = {at: line.resources for at, line in history.items()}
+    came, went = Counter(row[5] for row in rows), Counter(row[6] for row in rows if row[6])
+    revisions.check_sizes(group, floor, said, came, went)
+    entries = manifests[newest].entries if live else ()
+    content = {(entry.type_url, entry.name): entry for entry in entries}
+    ids = {key: entry.blob_id for key, entry in content.items()}
+    return _Group(Head(group, newest, live), manifests, history, floor, content, ids)
 
 
 def _edit(state: _Group, change: GroupChange) -> Edit:

@@ -171,6 +171,20 @@ def given_blobs(edit: Edit, change: GroupChange) -> dict[str, bytes]:
     return given
 
 
+def check_sizes(
+    group: str, floor: int, said: Mapping[int, int], came: Mapping[int, int], went: Mapping[int, int]
+) -> None:
+    """Raises ``CorruptError`` unless a group held, at each revision from ``floor`` on, as many resources as is said.
+
+    ``came`` and ``went``: how many rows of its content begin and end with a revision.
+    """
+    held = 0
+    for revision in sorted({*said, *came, *went}):
+        held += came.get(revision, 0) - went.get(revision, 0)
+        if revision >= floor and said.get(revision, held) != held:
+            raise CorruptError(f"group {group!r} at revision {revision} has {held} of {said[revision]} resources")
+
+
 def check_blob(blob: str, data: bytes) -> None:
     """Raises ``CorruptError`` unless ``data`` hashes to ``blob``."""
     if blob_id(data) != blob:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import structlog
 
-from xds.store import collection, ledger
+from xds.store import collection, ledger, recording
 from xds.store.acknowledged import Acknowledged
 from xds.store.base import (
     NO_META,
@@ -36,11 +36,13 @@ from xds.store.base import (
 )
 from xds.store.database import Database, Job
 from xds.store.feed import Feed
+from xds.store.records import ENTRIES, Record
 from xds.store.retention import Collected, Condition, Retention, Stats
 from xds.store.worker import Worker, post
 
 T = TypeVar("T")
 
+_BLOB = list(ENTRIES.fields).index("blob")
 _log = structlog.get_logger(logger_name="xds.store")
 
 
@@ -144,6 +146,26 @@ class SqliteStore:
         found = await self._read(collection.stats)
         return replace(found, bytes=found.bytes + self._database.log_bytes())
 
+    async def dump(self, history: bool = True) -> AsyncIterator[Sequence[Record]]:
+        async with self._collecting:
+            moment = await self._read(lambda connection: recording.begin(connection, history))
+            yield moment.heads()
+            async for batch in self._lines(moment, history):
+                yield batch
+            yield moment.documents
+            blobs: set[str] = set()
+            async for batch in self._entries(moment, history):
+                blobs.update(record.values[_BLOB] for record in batch)
+                yield batch
+            wanted = list(blobs)
+            while wanted:
+                yield await self._read(lambda connection: recording.bodies(connection, wanted))
+
+    async def restore(self, records: Callable[[], Iterator[Record]], *, replace: bool = False) -> None:
+        async with self._collecting:
+            await self._write(lambda connection: recording.take(connection, records(), replace))
+            await self._running().submit(self._restored)
+
     def condition(self) -> Condition:
         noted = self._acknowledged.noted
         behind = (
@@ -153,6 +175,30 @@ class SqliteStore:
             else ""
         )
         return Condition(self._database.lost(), self._database.read_only(), behind)
+
+    async def _lines(self, moment: recording.Moment, history: bool) -> AsyncIterator[Sequence[Record]]:
+        for cut in moment.groups:
+            behind = 0
+            while batch := await self._read(partial(recording.lines, cut=cut, behind=behind, history=history)):
+                yield batch
+                behind = batch[-1].values[1]
+
+    async def _entries(self, moment: recording.Moment, history: bool) -> AsyncIterator[Sequence[Record]]:
+        for cut in moment.groups:
+            yield await self._read(partial(recording.present, cut=cut))
+            behind = recording.FIRST
+            while history:
+                batch, behind = await self._read(partial(recording.past, cut=cut, behind=behind))
+                if not batch:
+                    break
+                yield batch
+
+    def _restored(self) -> None:
+        """All is as it was at another time: who watches begins anew, and nothing is missing."""
+        self._acknowledged.begin_anew()
+        self._acknowledged.note(self._database.read(ledger.newest_cursor))
+        self._acknowledged.flush(at_once=True)
+        self._tell(self._feed.interrupt)
 
     def _open(self) -> None:
         self._database.open()

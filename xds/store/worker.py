@@ -20,8 +20,8 @@ T = TypeVar("T")
 class Worker:
     """Jobs are never dropped: one whose caller went away still runs, and its result is thrown away.
 
-    ``after`` runs behind every job, when that is answered already, and every ``IDLE_S`` without one. The thread is a daemon: a process that ends without
-    ``stop`` is to the store what kill -9 is, and as harmless.
+    ``after`` runs behind every job, when that is answered already, and every ``IDLE_S`` without one. The thread is a
+    daemon: a process that ends without ``stop`` is to the store what kill -9 is, and as harmless.
     """
 
     def __init__(self, name: str, after: Callable[[], None] = lambda: None) -> None:

@@ -1,4 +1,4 @@
-"""The write-ahead log's file (sqlite.org/fileformat2.html#walformat): what of it is committed, and its rest given back."""
+"""The file of the write-ahead log (sqlite.org/fileformat2.html#walformat): what is committed; the rest given back."""
 
 from __future__ import annotations
 

@@ -1,0 +1,262 @@
+"""The records of a SQLite store: given as of one moment, while pushes go on, and taken in one transaction.
+
+`begin` fixes the moment: where each group stands. What was so by then can still be read later, for a row that ends
+moves to ``past`` (`schema`); only collections must wait. Each function is one short step.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from typing import Any, NamedTuple
+
+from xds.model.errors import ConflictError
+from xds.store import ledger, revisions
+from xds.store.base import CorruptError
+from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record
+
+Connection = sqlite3.Connection
+Values = tuple[Any, ...]
+
+ROWS_PER_STEP = 5_000
+BYTES_PER_STEP = 4 << 20
+
+
+class Cut(NamedTuple):
+    """Where a group stood. ``floor``: the lowest revision that is to be given."""
+
+    id: int
+    name: str
+    revision: int
+    live: bool
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What `begin` found: all groups, and the documents whole."""
+
+    groups: tuple[Cut, ...]
+    documents: tuple[Record, ...]
+
+    def heads(self) -> list[Record]:
+        """The records of the groups."""
+        return [Record(GROUPS.name, (cut.name, cut.revision, cut.live, cut.floor)) for cut in self.groups]
+
+
+def begin(connection: Connection, history: bool) -> Moment:
+    """Fix the moment; without ``history`` a group's head is all there is of it."""
+    rows = connection.execute("SELECT id, name, revision, live, floor FROM grp ORDER BY name").fetchall()
+    groups = (
+        Cut(id, name, revision, bool(live), floor if history else revision) for id, name, revision, live, floor in rows
+    )
+    found = connection.execute("SELECT kind, name, body, revision FROM doc ORDER BY kind, name")
+    documents = (
+        Record(DOCUMENTS.name, (kind, name, body is not None, body or b"", revision))
+        for kind, name, body, revision in found
+    )
+    return Moment(tuple(groups), tuple(documents))
+
+
+def lines(connection: Connection, cut: Cut, behind: int, history: bool) -> list[Record]:
+    """The next lines of a group's history, oldest first; none at the end."""
+    rows = connection.execute(
+        "SELECT revision, live, resources, versions, author, message, time_s FROM revision"
+        " WHERE grp = ? AND revision > ? AND revision <= ? ORDER BY revision LIMIT ?",
+        (cut.id, behind if history else max(behind, cut.revision - 1), cut.revision, ROWS_PER_STEP),
+    )
+    return [
+        Record(REVISIONS.name, (cut.name, at, bool(live), resources, ledger.versions_of(versions), *rest))
+        for at, live, resources, versions, *rest in rows
+    ]
+
+
+def present(connection: Connection, cut: Cut) -> list[Record]:
+    """What a group held."""
+    rows = connection.execute(
+        "SELECT url, name, h, rank, born FROM ("
+        " SELECT type, name, h, rank, born FROM entry WHERE grp = :grp AND born <= :at"
+        " UNION ALL SELECT type, name, h, rank, born FROM past WHERE grp = :grp AND died > :at AND born <= :at"
+        ") JOIN type ON id = type ORDER BY rank",
+        {"grp": cut.id, "at": cut.revision},
+    )
+    return [Record(ENTRIES.name, (cut.name, url, name, h.hex(), rank, born, 0)) for url, name, h, rank, born in rows]
+
+
+PastKey = tuple[int, int, str]
+FIRST: PastKey = (0, 0, "")
+
+
+def past(connection: Connection, cut: Cut, behind: PastKey) -> tuple[list[Record], PastKey]:
+    """What a group had held, the next rows, and the place behind them; none at the end."""
+    rows = connection.execute(
+        "SELECT url, name, h, rank, born, died, type FROM past JOIN type ON id = type"
+        " WHERE grp = ? AND (died, type, name) > (?, ?, ?) AND died <= ? ORDER BY died, type, name LIMIT ?",
+        (cut.id, *max(behind, (cut.floor + 1, 0, "")), cut.revision, ROWS_PER_STEP),
+    ).fetchall()
+    if not rows:
+        return [], behind
+    *_, died, type_id = rows[-1]
+    found = [
+        Record(ENTRIES.name, (cut.name, url, name, h.hex(), rank, born, died))
+        for url, name, h, rank, born, died, _ in rows
+    ]
+    return found, (died, type_id, rows[-1][1])
+
+
+def bodies(connection: Connection, wanted: list[str]) -> list[Record]:
+    """The next blobs of ``wanted``, which are taken off its end. Raises ``CorruptError``."""
+    found: list[Record] = []
+    size = 0
+    while wanted and size < BYTES_PER_STEP:
+        blob = wanted.pop()
+        data = ledger.blobs(connection, (blob,))[blob]
+        size += len(data)
+        found.append(Record(BLOBS.name, (blob, data)))
+    return found
+
+
+# Taking
+
+
+@dataclass(slots=True)
+class _Ids:
+    """The row ids of groups and types, as records name them."""
+
+    connection: Connection
+    groups: dict[str, int] = field(default_factory=dict)
+    types: dict[str, int] = field(default_factory=dict)
+
+    def group(self, name: str) -> int:
+        if name not in self.groups:
+            raise CorruptError(f"there is no group {name!r}, which other records belong to")
+        return self.groups[name]
+
+    def type(self, url: str) -> int:
+        if url not in self.types:
+            self.connection.execute("INSERT OR IGNORE INTO type (url) VALUES (?)", (url,))
+            (self.types[url],) = self.connection.execute("SELECT id FROM type WHERE url = ?", (url,)).fetchone()
+        return self.types[url]
+
+
+def take(connection: Connection, records: Iterator[Record], replace: bool) -> tuple[None, tuple[()]]:
+    """Put records in place of all that is there, in the caller's transaction.
+
+    Raises ``ConflictError`` where something is there and ``replace`` is not said, ``CorruptError`` for records that do
+    not fit together. There is nothing to tell the watches one by one.
+    """
+    held = connection.execute("SELECT (SELECT count(*) FROM grp) + (SELECT count(*) FROM doc)").fetchone()[0]
+    if held and not replace:
+        raise ConflictError("the store is not empty: a restore takes the place of all that it holds", 0)
+    newest = ledger.newest_cursor(connection)
+    for table in ("past", "entry", "push", "revision", "grp", "blob", "doc", "doomed"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608
+    ids = _Ids(connection)
+    try:
+        for kind, some in groupby(records, key=lambda record: record.kind):
+            values = (record.values for record in some)
+            while batch := list(islice(values, ROWS_PER_STEP)):
+                _TAKEN[kind](ids, batch)
+    except sqlite3.IntegrityError as error:
+        raise CorruptError("two records exclude each other") from error
+    connection.execute("UPDATE grp SET last_rank = ifnull((SELECT max(rank) FROM entry WHERE grp = grp.id), 0)")
+    _check_whole(connection)
+    ledger.skip_cursors(connection, newest)
+    return None, ()
+
+
+def _take_groups(ids: _Ids, batch: list[Values]) -> None:
+    for name, revision, live, floor in batch:
+        made = ids.connection.execute(
+            "INSERT INTO grp (name, revision, live, last_rank, floor) VALUES (?, ?, ?, 0, ?)",
+            (name, revision, live, floor),
+        )
+        ids.groups[name] = int(made.lastrowid or 0)
+
+
+def _take_revisions(ids: _Ids, batch: list[Values]) -> None:
+    ids.connection.executemany(
+        "INSERT INTO revision (grp, revision, live, resources, versions, author, message, time_s)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (ids.group(group), revision, live, resources, json.dumps(versions), *rest)
+            for group, revision, live, resources, versions, *rest in batch
+        ],
+    )
+
+
+def _take_documents(ids: _Ids, batch: list[Values]) -> None:
+    ids.connection.executemany(
+        "INSERT INTO doc (kind, name, body, revision) VALUES (?, ?, ?, ?)",
+        [(kind, name, body if live else None, revision) for kind, name, live, body, revision in batch],
+    )
+
+
+def _take_entries(ids: _Ids, batch: list[Values]) -> None:
+    rows = [
+        (ids.group(group), ids.type(url), name, bytes.fromhex(blob), rank, born, died)
+        for group, url, name, blob, rank, born, died in batch
+    ]
+    ids.connection.executemany(
+        "INSERT INTO entry (grp, type, name, h, rank, born) VALUES (?, ?, ?, ?, ?, ?)",
+        [row[:-1] for row in rows if not row[-1]],
+    )
+    ids.connection.executemany(
+        "INSERT INTO past (grp, type, name, h, rank, born, died) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [row for row in rows if row[-1]],
+    )
+
+
+def _take_blobs(ids: _Ids, batch: list[Values]) -> None:
+    for blob, data in batch:
+        revisions.check_blob(blob, data)
+    ids.connection.executemany(
+        "INSERT INTO blob (h, codec, data) VALUES (?, ?, ?)",
+        [(bytes.fromhex(blob), ledger.RAW, data) for blob, data in batch],
+    )
+
+
+_TAKEN: Mapping[str, Callable[[_Ids, list[Values]], None]] = {
+    GROUPS.name: _take_groups,
+    REVISIONS.name: _take_revisions,
+    DOCUMENTS.name: _take_documents,
+    ENTRIES.name: _take_entries,
+    BLOBS.name: _take_blobs,
+}
+
+_NOT_WHOLE = {
+    "group {!r} lacks the line of its revision": (
+        "SELECT name FROM grp WHERE NOT EXISTS (SELECT 1 FROM revision AS line WHERE line.grp = grp.id"
+        " AND line.revision = grp.revision AND line.live = grp.live)"
+    ),
+    "group {!r} has something of a revision that is not there yet": (
+        "SELECT grp.name FROM grp WHERE EXISTS (SELECT 1 FROM revision AS line WHERE line.grp = grp.id"
+        " AND line.revision > grp.revision)"
+        " OR EXISTS (SELECT 1 FROM entry WHERE entry.grp = grp.id AND born > grp.revision)"
+        " OR EXISTS (SELECT 1 FROM past WHERE past.grp = grp.id AND died > grp.revision)"
+    ),
+    "the body of {!r} is missing": (
+        "SELECT name FROM (SELECT name, h FROM entry UNION ALL SELECT name, h FROM past) AS line"
+        " WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.h = line.h)"
+    ),
+}
+
+_SIZES = (
+    "SELECT revision, resources FROM revision WHERE grp = ?",
+    "SELECT born, count(*) FROM (SELECT born FROM entry WHERE grp = ?1 UNION ALL SELECT born FROM past WHERE grp = ?1)"
+    " GROUP BY born",
+    "SELECT died, count(*) FROM past WHERE grp = ? GROUP BY died",
+)
+
+
+def _check_whole(connection: Connection) -> None:
+    for text, statement in _NOT_WHOLE.items():
+        found = connection.execute(statement + " LIMIT 1").fetchone()
+        if found is not None:
+            raise CorruptError(text.format(found[0]))
+    for group, name, floor in connection.execute("SELECT id, name, floor FROM grp").fetchall():
+        said, came, went = (dict(connection.execute(statement, (group,))) for statement in _SIZES)
+        revisions.check_sizes(name, floor, said, came, went)

@@ -1,0 +1,149 @@
+"""All that a store keeps, as records that every engine gives and takes: what a backup is made of. Pure.
+
+`KINDS` is the one list of them, in the order in which they are given: each refers to those before it only. A record is
+its kind and the values of the kind's fields, in their order. Push ids and the feed of commits are no part of it: they
+concern the server that was, and its clients.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64Error
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from xds.store.base import BLOB_ID_BYTES
+
+_INTEGER_LIMIT = 1 << 62
+
+
+class WrongRecordError(ValueError):
+    """What is no record; the message says of which field and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a field holds: how it is written as JSON, and read, which raises ``ValueError``."""
+
+    noun: str
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _of(kind: type) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise ValueError
+        return value
+
+    return read
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or not -_INTEGER_LIMIT < value < _INTEGER_LIMIT:
+        raise ValueError
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not abs(value) < _INTEGER_LIMIT:
+        raise ValueError
+    return float(value)
+
+
+def _blob(value: Any) -> str:
+    if len(bytes.fromhex(_of(str)(value))) != BLOB_ID_BYTES:
+        raise ValueError
+    return str(value).lower()
+
+
+def _octets(value: Any) -> bytes:
+    return b64decode(_of(str)(value), validate=True)
+
+
+def _texts(value: Any) -> dict[str, str]:
+    found: dict[str, str] = _of(dict)(value)
+    for text in found.values():
+        _of(str)(text)
+    return found
+
+
+TEXT = Field("a text", _same, _of(str))
+INTEGER = Field("a whole number", _same, _integer)
+NUMBER = Field("a number", _same, _number)
+FLAG = Field("true or false", _same, _of(bool))
+BLOB_ID = Field("the id of a blob", _same, _blob)
+OCTETS = Field("bytes in base64", lambda value: b64encode(value).decode(), _octets)
+TEXTS = Field("texts by name", dict, _texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of record: what it is called, and its fields by name."""
+
+    name: str
+    fields: Mapping[str, Field]
+
+    def document(self, values: tuple[Any, ...]) -> dict[str, Any]:
+        """A record as a JSON object."""
+        return {name: field.write(value) for (name, field), value in zip(self.fields.items(), values, strict=True)}
+
+    def values(self, document: object) -> tuple[Any, ...]:
+        """The values of a JSON object. Raises ``WrongRecordError``."""
+        if not isinstance(document, dict) or document.keys() != self.fields.keys():
+            raise WrongRecordError(f"not an object with {', '.join(self.fields)}")
+        return tuple(_read(name, field, document[name]) for name, field in self.fields.items())
+
+
+class Record(NamedTuple):
+    """One record; ``kind`` is a name of `KINDS`."""
+
+    kind: str
+    values: tuple[Any, ...]
+
+
+def _read(name: str, field: Field, value: object) -> Any:
+    try:
+        return field.read(value)
+    except (ValueError, NotBase64Error):
+        raise WrongRecordError(f"{name} is not {field.noun}") from None
+
+
+# ``floor`` is the lowest revision whose content is there.
+GROUPS = Kind("groups", {"name": TEXT, "revision": INTEGER, "live": FLAG, "floor": INTEGER})
+REVISIONS = Kind(
+    "revisions",
+    {
+        "group": TEXT,
+        "revision": INTEGER,
+        "live": FLAG,
+        "resources": INTEGER,
+        "versions": TEXTS,
+        "author": TEXT,
+        "message": TEXT,
+        "time_s": NUMBER,
+    },
+)
+# Deleted documents are there as well: their revisions count on.
+DOCUMENTS = Kind("documents", {"kind": TEXT, "id": TEXT, "live": FLAG, "body": OCTETS, "revision": INTEGER})
+# A resource of a group from revision ``born`` until before ``died``; 0: it is there still.
+ENTRIES = Kind(
+    "entries",
+    {
+        "group": TEXT,
+        "type": TEXT,
+        "name": TEXT,
+        "blob": BLOB_ID,
+        "rank": INTEGER,
+        "born": INTEGER,
+        "died": INTEGER,
+    },
+)
+BLOBS = Kind("blobs", {"id": BLOB_ID, "data": OCTETS})
+
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (GROUPS, REVISIONS, DOCUMENTS, ENTRIES, BLOBS)}
