@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 from api import (
     about,
     assignments,
+    backups,
     comparison,
     events,
     explain,
@@ -60,6 +61,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         load.router,
         events.router,
         about.router,
+        backups.router,
     ):
         app.router.routes.extend(router.routes)
     app.include_router(health.router)

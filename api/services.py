@@ -11,12 +11,14 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from xds.control.assignments import Assignments
+from xds.control.backups import Backups
 from xds.control.load_view import BookView, LoadView
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.tokens import Tokens
 from xds.fleet.fleet import Fleet
 from xds.load.book import LoadBook
+from xds.store.retention import Condition
 
 MIB = 1 << 20
 
@@ -26,7 +28,8 @@ class ApiOptions:
     """Limits, credentials and addresses; ``config`` is what ``/config`` shows.
 
     ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what;
-    without any, everybody everything. ``envoy`` is the binary that validates on request. The addresses go into
+    without any, everybody everything. ``envoy`` is the binary that validates on request. ``archive_bytes`` bounds
+    what is restored; it is kept in ``spool`` meanwhile, or where temporary files are. The addresses go into
     bootstraps; their ports may be known only after the start.
     """
 
@@ -36,6 +39,8 @@ class ApiOptions:
     tokens: Tokens = field(default_factory=Tokens)
     require_if_match: bool = False
     envoy: Path | None = None
+    archive_bytes: int = 4 << 30
+    spool: Path | None = None
     config: Mapping[str, object] = field(default_factory=dict)
     grpc_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18000)
     http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
@@ -52,7 +57,7 @@ class Services:
     ``metrics`` renders the Prometheus text, in a thread; ``phase`` says where the server is. ``limit_hits`` counts
     requests beyond a limit by the name of its setting. ``disconnect`` ends the streams of a node and says how many
     there were; ``let_go`` ends what lingers for some nodes. ``load`` is what clients report, ``assignments`` is what is
-    made of it.
+    made of it. ``condition`` is that of the store.
     """
 
     publisher: Publisher
@@ -67,6 +72,8 @@ class Services:
     load: LoadView = field(default_factory=lambda: BookView(LoadBook()))
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0
+    backups: Backups = field(kw_only=True)
+    condition: Callable[[], Condition] = field(kw_only=True)
 
 
 def services_of(request: Request) -> Services:

@@ -14,6 +14,7 @@ from api.services import ApiOptions, Services
 from tests.control.assigned import Reports
 from tests.control.conftest import Plane
 from xds.control.assignments import Assignments
+from xds.control.backups import Backups
 from xds.control.phase import Phase
 
 
@@ -42,6 +43,8 @@ class Api:
             lambda: b"up 1\n",
             lambda: self.phase,
             self.options,
+            backups=Backups(self.plane.store, self.plane.publisher, self.assignments),
+            condition=self.plane.store.condition,
         )
         transport = httpx.ASGITransport(create_app(self.services), raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://xds.test")

@@ -22,6 +22,7 @@ from api.app import create_app
 from api.services import ApiOptions, Services
 from xds.codec.schema import add_descriptor_sets
 from xds.control.assignments import Assignments
+from xds.control.backups import Backups
 from xds.control.directory import WatchedDirectory
 from xds.control.load_view import BookView
 from xds.control.phase import Phase
@@ -116,8 +117,9 @@ class Server:
         journal = self.publisher.journal
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
-        self.metrics.registry.register(StoreMetrics(self.collector))
+        self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
+        self.backups = Backups(self.store, self.publisher, self.assignments)
         self.watched = self._watched()
         self._http = HttpServer(http_config(settings, self._application()))
         self._http_port = 0
@@ -202,6 +204,8 @@ class Server:
             tokens=settings.auth.accepted(),
             require_if_match=settings.server.require_if_match,
             envoy=settings.codec.envoy,
+            archive_bytes=settings.limits.archive_bytes,
+            spool=settings.store.data if settings.store.kind == "sqlite" else None,
             config=shown_settings(settings),
             grpc_address=self._grpc_address,
             http_address=self._http_address,
@@ -217,6 +221,8 @@ class Server:
             self.grpc.disconnect,
             self.grpc.let_go,
             BookView(self.book, self.grpc.load.of),
+            backups=self.backups,
+            condition=self.store.condition,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, stream_limits(settings)))
 

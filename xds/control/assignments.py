@@ -101,6 +101,15 @@ class Assignments:
                 await self._prepare(steering)
             self._lay(group)
 
+    async def reload(self) -> None:
+        """As ``load``, in place of all that is at work. Raises ``StoreError``."""
+        async with self._lock:
+            before = {key[0] for key in self._at_work}
+            self._at_work.clear()
+            await self.load()
+            for group in before:
+                self._lay(group)
+
     def start(self) -> None:
         """Begin to decide."""
         self._task = asyncio.create_task(self._run())

@@ -129,7 +129,7 @@ class GroupTable:
         self._wake = wake
         self._settings: dict[str, GroupSettings] = {}
         self._selectors: dict[str, Filter] = {}
-        self._lock = asyncio.Lock()
+        self.lock = asyncio.Lock()
         cache.membership.on_failure = _failed
 
     def __iter__(self) -> Iterator[str]:
@@ -154,12 +154,17 @@ class GroupTable:
         """
         # The first filter loads the grammar: beside the start, not amid the traffic.
         asyncio.get_running_loop().run_in_executor(None, compile_filter, "node.id is not empty")
+        found: list[tuple[str, GroupSettings, Filter]] = []
         for doc in await self._store.docs(KIND):
             try:
                 settings = read_settings(json.loads(doc.body))
-                self._remember(doc.id, settings, await asyncio.to_thread(check_settings, settings))
+                found.append((doc.id, settings, await asyncio.to_thread(check_settings, settings)))
             except (ValueError, ValidationError) as error:
                 _log.error("group.settings_unreadable", group=doc.id, error_message=str(error))
+        self._settings.clear()
+        self._selectors.clear()
+        for each in found:
+            self._remember(*each)
         self._put_in_force()
 
     async def put(self, group: str, settings: GroupSettings, selector: Filter) -> bool:
@@ -167,7 +172,7 @@ class GroupTable:
 
         Raises ``ValidationError`` when there are too many groups with a selector, ``StoreError``.
         """
-        async with self._lock:
+        async with self.lock:
             if self._settings.get(group) == settings:
                 return False
             if settings.selector and group not in self._selectors and self._is_full():
@@ -182,7 +187,7 @@ class GroupTable:
 
     async def forget(self, group: str) -> bool:
         """The group is deleted; False when it had no settings. Raises ``StoreError``."""
-        async with self._lock:
+        async with self.lock:
             if group not in self._settings:
                 return False
             with suppress(NotFoundError):  # what matters is that it is gone

@@ -50,7 +50,7 @@ class PolicyTable:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._policies: dict[Key, Policy] = {}
-        self._lock = asyncio.Lock()
+        self.lock = asyncio.Lock()
 
     def __iter__(self) -> Iterator[Key]:
         """(group, cluster) of all policies, in order."""
@@ -83,7 +83,9 @@ class PolicyTable:
 
         A policy that this release cannot read is left out, logged, and kept in the store.
         """
-        for doc in await self._store.docs(KIND):
+        found = await self._store.docs(KIND)
+        self._policies.clear()
+        for doc in found:
             key = key_of(doc.id)
             try:
                 self._policies[key] = Policy.parse(json.loads(doc.body), key[1])
@@ -102,7 +104,7 @@ class PolicyTable:
 
     async def put(self, key: Key, policy: Policy, etag: str = "") -> bool:
         """Make this the policy of a cluster; False when it was already. Raises as ``check``, ``StoreError``."""
-        async with self._lock:
+        async with self.lock:
             self.check(key, etag)
             if self._policies.get(key) == policy:
                 return False
@@ -113,7 +115,7 @@ class PolicyTable:
 
     async def delete(self, key: Key, etag: str = "") -> None:
         """Take a policy away. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``."""
-        async with self._lock:
+        async with self.lock:
             self.get(key)
             self.check(key, etag)
             for kind in (KIND, DECIDED_KIND):

@@ -18,6 +18,7 @@ from xds.control.assembly import succeed
 from xds.control.comparison import Comparison, Sides, compare, read
 from xds.control.content import BlobIds, Content, Key, changes
 from xds.control.explain import EVERYTHING_ASKED, Asked, Explanation, explain
+from xds.control.gate import Gate
 from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, GroupTable, check_settings
 from xds.control.journal import Journal
@@ -105,6 +106,7 @@ class Publisher:
         self._wake = wake
         self._on_nack = on_nack
         self._contents: dict[str, Content] = {}
+        self.gate = Gate()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._running: set[asyncio.Task[Any]] = set()
         self._behind: dict[str, asyncio.Task[None]] = {}
@@ -116,7 +118,19 @@ class Publisher:
         await self.settings.load()
         await self.policies.load()
         for head in await self._store.groups():
-            await self._load_group(head.group)
+            self._serve(await self._archive.retained(head.group))
+
+    async def reload(self) -> None:
+        """Publish what the store was restored to, in place of everything. Nobody may write meanwhile."""
+        contents = [await self._archive.retained(head.group) for head in await self._store.groups()]
+        before = set(self._contents)
+        for group in before - {each[-1].group for each in contents}:
+            self._withdraw(group)
+        for each in contents:
+            self._serve(each)
+        await self.settings.load()
+        await self.policies.load()
+        self._wake(before | set(self._contents))
 
     async def close(self) -> None:
         """Let pushes that are under way come to their end; stop catching up."""
@@ -424,11 +438,10 @@ class Publisher:
         self._contents.pop(group, None)
         self._cache.drop(group)
 
-    async def _load_group(self, group: str) -> None:
+    def _serve(self, contents: Sequence[Content]) -> None:
         """Publish a group's head with the revisions before it, oldest first."""
-        contents = await self._archive.retained(group)
         *earlier, newest = contents
-        self._contents[group] = newest
+        self._contents[newest.group] = newest
         for content in contents:
             self._fleet.published(content.snapshot)
         self._cache.set(newest.snapshot, [content.snapshot for content in earlier], self._on_nack)
@@ -446,7 +459,7 @@ class Publisher:
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, _RETRY_LAST_S)
             try:
-                async with self._lock(group):
+                async with self.gate.passing(), self._lock(group):
                     await self._refresh(group)
                     del self._behind[group]
                 return
@@ -476,7 +489,7 @@ class Publisher:
     @asynccontextmanager
     async def _held_still(self, drafts: Iterable[Draft]) -> AsyncIterator[None]:
         """No other push to these groups meanwhile. Locked in the order of names: no two pushes wait for each other."""
-        async with AsyncExitStack() as stack:
+        async with self.gate.passing(), AsyncExitStack() as stack:
             for group in sorted(draft.group for draft in drafts):
                 await stack.enter_async_context(self._lock(group))
             yield

@@ -179,6 +179,7 @@ class LimitSettings(_Section):
     requests_per_s: float = Field(100.0, gt=0)
     requests_burst: int = Field(1_000, gt=0)
     in_flight_bytes: int = Field(256 * MIB, ge=MIB)
+    archive_bytes: int = Field(4096 * MIB, gt=0)
 
 
 def _check_digest(value: str) -> str:
@@ -191,7 +192,7 @@ Digest = Annotated[str, AfterValidator(_check_digest)]
 
 
 class TokenSettings(_Section):
-    """A token with some scopes: ``read``, ``write:group/GLOB``, ``secrets:read``, ``xds``, ``admin``."""
+    """A token with some scopes: ``read``, ``write:group/GLOB``, ``secrets:read``, ``backup``, ``xds``, ``admin``."""
 
     name: str = Field(min_length=1, max_length=100)
     sha256: Digest

@@ -1,7 +1,8 @@
 """Bearer tokens and what they allow. Only the SHA-256 of a token is known to us.
 
 Scopes: ``read`` (everything but secret values), ``write:group/GLOB`` (push to the groups that match), ``secrets:read``
-(secret values, besides ``read``), ``xds`` (be an xDS client), ``admin`` (everything).
+(secret values, besides ``read``), ``backup`` (take backups: everything there is, secret values too), ``xds`` (be an xDS
+client), ``admin`` (everything).
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from hmac import compare_digest
 HEADER = "authorization"
 READ = "read"
 SECRETS = "secrets:read"
+BACKUP = "backup"
 XDS = "xds"
 ADMIN = "admin"
 WRITE_GROUP = "write:group/"
-PLAIN_SCOPES = (READ, SECRETS, XDS, ADMIN)
+PLAIN_SCOPES = (READ, SECRETS, BACKUP, XDS, ADMIN)
 
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 

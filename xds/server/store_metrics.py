@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector as MetricCollector
 
 from xds.control.retention import Collector
 from xds.server.metrics import PREFIX
-from xds.store.retention import Stats
+from xds.store.retention import Condition, Stats
 
 
 class StoreMetrics(MetricCollector):
     """Shows what the chore knows; nothing is read from the store when the text is asked for."""
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: Collector, condition: Callable[[], Condition]) -> None:
         self._collector = collector
+        self._condition = condition
 
     def collect(self) -> Iterator[Metric]:
         found, done = self._collector.stats, self._collector.collected
+        state = self._condition()
+        yield _gauge("store_lost", "1: the files of the store are gone or others, pushes are refused", bool(state.lost))
+        yield _gauge("store_read_only", "1: the store can only be read, pushes are refused", bool(state.read_only))
+        yield _gauge("store_behind", "1: the store lacks commits that were acknowledged", bool(state.behind))
         if found is not None:
             yield from _sizes(found)
         yield _counter("store_collected_revisions", "Revisions whose content was let go", done.revisions)

@@ -7,7 +7,7 @@ values beside the revisions. Sources: spec/storage.md 6.1, 9, 10; DESIGN 4.2.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -342,7 +342,7 @@ class Store(Protocol):
     async def stats(self) -> Stats:
         """How large the store is."""
 
-    def dump(self, history: bool = True) -> AsyncIterator[Sequence[Record]]:
+    def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
         """All that is kept, as of one moment, some records at a time, in the order of ``records.KINDS``.
 
         Pushes go on meanwhile, collections wait. Without ``history`` only the heads of groups, deleted ones included.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -202,7 +202,7 @@ class MemoryStore:
         size = sum(map(len, self._blobs.values()))
         return Stats(size, 0, sum(len(state.manifests) for state in self._groups.values()), len(self._blobs))
 
-    async def dump(self, history: bool = True) -> AsyncIterator[Sequence[Record]]:
+    async def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
         self._check_open()
         groups = [_recorded(state, history) for _, state in sorted(self._groups.items())]
         documents = [

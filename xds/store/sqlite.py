@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -146,7 +146,7 @@ class SqliteStore:
         found = await self._read(collection.stats)
         return replace(found, bytes=found.bytes + self._database.log_bytes())
 
-    async def dump(self, history: bool = True) -> AsyncIterator[Sequence[Record]]:
+    async def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
         async with self._collecting:
             moment = await self._read(lambda connection: recording.begin(connection, history))
             yield moment.heads()

@@ -1,0 +1,250 @@
+"""A backup as a file: a tar archive of JSON lines, whose last member says what all the others are.
+
+::
+
+    xds-backup.json          {"format": 1, "release", "time_s", "history", "redacted"}
+    groups/00001.jsonl       records, one a line, at most some megabytes in a part (`xds.store.records`)
+    ...
+    blobs/00017.jsonl
+    manifest.json            {"parts": [{"name", "bytes", "sha256", "records"}, ...]}
+
+An archive that broke off has no manifest, and is none. In a redacted one resources stand readable in place of blobs,
+without what is secret: it is to be looked at, not to be restored. Nothing here waits or knows a server.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from typing import IO, Any
+
+from xds.codec.record import load_record
+from xds.codec.redaction import redact
+from xds.codec.render import render_resource
+from xds.model.errors import ValidationError, Violation
+from xds.store.records import BLOBS, KINDS, Record, WrongRecordError
+
+FORMAT = 1
+HEAD, MANIFEST = "xds-backup.json", "manifest.json"
+PART_BYTES = 4 << 20
+MEMBER_LIMIT_BYTES = 256 << 20
+MEMBERS_LIMIT = 1_000_000
+_BLOCK = tarfile.BLOCKSIZE
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What an archive says of itself."""
+
+    release: str
+    time_s: float
+    history: bool = True
+    redacted: bool = False
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A line of the manifest."""
+
+    name: str
+    bytes: int
+    sha256: str
+    records: int
+
+
+class ArchiveWriter:
+    """Turns records into the bytes of an archive, some at a time; to be called in the order of the methods."""
+
+    def __init__(self, about: About) -> None:
+        self._about = about
+        self._parts: list[Part] = []
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._kind = ""
+
+    def begin(self) -> bytes:
+        """The first bytes."""
+        return self._part(HEAD, _json(asdict(self._about)), 1)
+
+    def add(self, records: Iterable[Record]) -> bytes:
+        """More records; nothing yet where they fill no part."""
+        made: list[bytes] = []
+        for record in records:
+            if self._lines and (record.kind != self._kind or self._size >= PART_BYTES):
+                made.append(self._flush())
+            self._kind = record.kind
+            line = _json(self._document(record))
+            self._lines.append(line)
+            self._size += len(line)
+        return b"".join(made)
+
+    def end(self) -> bytes:
+        """The last bytes."""
+        rest = self._flush() if self._lines else b""
+        manifest = _json({"parts": [asdict(part) for part in self._parts]})
+        return rest + _member(MANIFEST, manifest, self._about.time_s) + bytes(2 * _BLOCK)
+
+    def _document(self, record: Record) -> Mapping[str, Any]:
+        if self._about.redacted and record.kind == BLOBS.name:
+            blob, data = record.values
+            return {"id": blob, "resource": redact(render_resource(load_record(data)))}
+        return KINDS[record.kind].document(record.values)
+
+    def _flush(self) -> bytes:
+        number = 1 + sum(part.name.startswith(f"{self._kind}/") for part in self._parts)
+        content, count = b"".join(self._lines), len(self._lines)
+        self._lines.clear()
+        self._size = 0
+        return self._part(f"{self._kind}/{number:05d}.jsonl", content, count)
+
+    def _part(self, name: str, content: bytes, records: int) -> bytes:
+        self._parts.append(Part(name, len(content), sha256(content).hexdigest(), records))
+        return _member(name, content, self._about.time_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found in an archive that is whole; ``counts`` of records by kind."""
+
+    about: About
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def check(file: IO[bytes]) -> Checked:
+    """Whether a file is an archive, whole and as it was written. Raises ``ValidationError`` that names the place."""
+    file.seek(0)
+    about: About | None = None
+    found: dict[str, Part] = {}
+    counts = dict.fromkeys(KINDS, 0)
+    for name, content in _members(file):
+        if about is None:
+            about = _about(name, content)
+        elif name == MANIFEST:
+            _check_manifest(content, found)
+            return Checked(about, counts)
+        kind = name.partition("/")[0]
+        records = 1 if name == HEAD else _check_part(kind, name, content, about)
+        if name in found:
+            raise _wrong(name, "there are two of that name")
+        if name != HEAD:
+            counts[kind] += records
+        found[name] = Part(name, len(content), sha256(content).hexdigest(), records)
+    raise _wrong("", "the archive is not whole: it ends before its manifest")
+
+
+def records(file: IO[bytes]) -> Iterator[Record]:
+    """The records of an archive, in their order. Raises ``ValidationError``."""
+    file.seek(0)
+    for name, content in _members(file):
+        if name == MANIFEST:
+            return
+        kind = name.partition("/")[0]
+        if kind in KINDS:
+            yield from _records(kind, name, content)
+
+
+def _check_part(kind: str, name: str, content: bytes, about: About) -> int:
+    if kind not in KINDS:
+        raise _wrong(name, "no part of a backup has such a name; a newer release may have made it")
+    if about.redacted and kind == BLOBS.name:
+        return content.count(b"\n")
+    count = 0
+    for number, record in enumerate(_records(kind, name, content), 1):
+        count = number
+        if kind == BLOBS.name:
+            try:
+                load_record(record.values[1])
+            except ValidationError:
+                raise _wrong(f"{name}:{number}", "this is no stored resource") from None
+    return count
+
+
+def _records(kind: str, name: str, content: bytes) -> Iterator[Record]:
+    of = KINDS[kind]
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            yield Record(kind, of.values(json.loads(line)))
+        except WrongRecordError as error:
+            raise _wrong(f"{name}:{number}", str(error)) from None
+        except (ValueError, RecursionError):
+            raise _wrong(f"{name}:{number}", "this is no JSON") from None
+
+
+def _about(name: str, content: bytes) -> About:
+    found = _read_json(name, content) if name == HEAD else None
+    if not isinstance(found, dict) or not isinstance(found.get("format"), int):
+        raise _wrong(name, f"this is no backup: it does not begin with {HEAD}")
+    if found["format"] != FORMAT:
+        raise _wrong(name, f"the backup has format {found['format']}, this release knows {FORMAT}")
+    kinds: dict[str, Any] = {"release": str, "time_s": (int, float), "history": bool, "redacted": bool, "format": int}
+    if found.keys() != kinds.keys() or not all(isinstance(found[key], kind) for key, kind in kinds.items()):
+        raise _wrong(name, f"not an object with {', '.join(kinds)}")
+    return About(**found)
+
+
+def _check_manifest(content: bytes, found: Mapping[str, Part]) -> None:
+    said = _read_json(MANIFEST, content)
+    parts = said.get("parts") if isinstance(said, dict) else None
+    try:
+        wanted = {part["name"]: Part(**part) for part in parts or ()}
+    except (TypeError, KeyError):
+        raise _wrong(MANIFEST, "this is no manifest") from None
+    for name in {*wanted, *found}:
+        if wanted.get(name) != found.get(name):
+            what = "is missing" if name not in found else "is not what was written: its hash differs"
+            raise _wrong(name, what if name in wanted else "is not in the manifest")
+
+
+def _read_json(name: str, content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise _wrong(name, "this is no JSON") from None
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+
+
+def _wrong(place: str, detail: str) -> ValidationError:
+    return ValidationError([Violation("invalid_archive", detail, source=place[:200])])
+
+
+# tar
+
+
+def _member(name: str, content: bytes, time_s: float) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.mtime = len(content), 0o600, int(time_s)
+    return info.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % _BLOCK)
+
+
+def _members(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
+    """The files of an archive. Only what we write is read: plain files, bounded in number and size."""
+    for _ in range(MEMBERS_LIMIT):
+        head = file.read(_BLOCK)
+        if head == bytes(_BLOCK) or not head:
+            return
+        try:
+            info = tarfile.TarInfo.frombuf(head, "utf-8", "strict")
+        except (tarfile.HeaderError, UnicodeDecodeError):
+            raise _wrong(f"byte {file.tell() - len(head)}", "this is no tar archive, or is damaged here") from None
+        if not info.isreg() or not 0 <= info.size <= MEMBER_LIMIT_BYTES:
+            raise _wrong(info.name, f"not a plain file of at most {MEMBER_LIMIT_BYTES} bytes")
+        content = file.read(info.size)
+        if len(content) < info.size:
+            raise _wrong(info.name, "the archive is not whole: it ends here")
+        file.seek(-info.size % _BLOCK, 1)
+        yield info.name, content
+
+
+def restorable(checked: Checked) -> Sequence[Violation]:
+    """What keeps an archive that is whole from being restored."""
+    if checked.about.redacted:
+        detail = "the backup is redacted: the values that are secret are not in it, so that it cannot be restored"
+        return [Violation("redacted", detail, source=HEAD)]
+    return []

@@ -1,0 +1,131 @@
+"""Backups of a running server: one archive of all that is desired state, and the way back (`archive_file`)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import IO
+
+import structlog
+
+import xds
+from xds.control import archive_file
+from xds.control.archive_file import About, ArchiveWriter, Checked
+from xds.control.assignments import Assignments
+from xds.control.publisher import Publisher
+from xds.control.push import check_group_name
+from xds.model.errors import ValidationError, Violation
+from xds.store.base import CorruptError, Store, UnavailableError
+from xds.store.records import GROUPS
+
+LONGEST_S = 3600.0  # the store collects nothing meanwhile
+
+_log = structlog.get_logger(logger_name="xds.control.backups")
+
+
+@dataclass(frozen=True, slots=True)
+class BackupOptions:
+    """``history``: earlier revisions too. ``redacted``: without secrets; it cannot be restored then."""
+
+    history: bool = True
+    redacted: bool = False
+
+
+class Backups:
+    """Makes one backup or restore at a time. ``made`` and ``failed`` count backups, ``restored`` restores."""
+
+    def __init__(self, store: Store, publisher: Publisher, assignments: Assignments) -> None:
+        self.made = 0
+        self.failed = 0
+        self.restored = 0
+        self.last_s = 0.0  # when the last one was made, since the epoch
+        self._store = store
+        self._publisher = publisher
+        self._assignments = assignments
+        self._busy = False
+
+    async def stream(self, options: BackupOptions) -> AsyncGenerator[bytes, None]:
+        """The bytes of an archive, as of the moment of the call; pushes go on meanwhile.
+
+        Raises ``UnavailableError`` while another is under way, and after ``LONGEST_S``; ``StoreError``.
+        """
+        self._begin()
+        began_s, size = time.monotonic(), 0
+        try:
+            writer = ArchiveWriter(About(xds.__version__, time.time(), options.history, options.redacted))
+            yield writer.begin()
+            async with aclosing(self._store.dump(options.history)) as batches:
+                async for batch in batches:
+                    made = await asyncio.to_thread(writer.add, batch)
+                    size += len(made)
+                    if made:
+                        yield made
+                    if time.monotonic() - began_s > LONGEST_S:
+                        raise UnavailableError(f"the backup was not read within {LONGEST_S:g} seconds")
+            yield writer.end()
+            self.made, self.last_s = self.made + 1, time.time()
+            _log.info("backup.made", bytes=size, duration_ms=round((time.monotonic() - began_s) * 1000))
+        except BaseException as error:
+            self.failed += 1
+            _log.warning("backup.failed", error_message=str(error) or type(error).__name__)
+            raise
+        finally:
+            self._busy = False
+
+    async def restore(self, file: IO[bytes], *, replace: bool = False, dry_run: bool = False) -> Checked:
+        """Put what an archive holds in place of all there is, and serve it; all of it or nothing.
+
+        Everything is verified first. Raises ``ValidationError`` for what is no whole archive, ``ConflictError`` where
+        the server is not empty and ``replace`` is not said, ``UnavailableError``, ``StoreError``.
+        """
+        self._begin()
+        try:
+            checked = await asyncio.to_thread(_verified, file)
+            if not dry_run:
+                await self._restore(file, replace)
+                _log.info("backup.restored", **checked.counts, release=checked.about.release)
+            return checked
+        finally:
+            self._busy = False
+
+    async def _restore(self, file: IO[bytes], replace: bool) -> None:
+        # Once the store has it, it is served, whether the caller waits or not.
+        work = asyncio.ensure_future(self._replaced(file, replace))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait((work,))
+            raise
+
+    async def _replaced(self, file: IO[bytes], replace: bool) -> None:
+        publisher = self._publisher
+        async with publisher.gate.alone(), publisher.settings.lock, publisher.policies.lock:
+            try:
+                await self._store.restore(partial(archive_file.records, file), replace=replace)
+            except CorruptError as error:
+                raise ValidationError([Violation("invalid_archive", str(error))]) from None
+            await publisher.reload()
+        await self._assignments.reload()
+        self.restored += 1
+
+    def _begin(self) -> None:
+        if self._busy:
+            raise UnavailableError("a backup or a restore is under way; one is made at a time")
+        self._busy = True
+
+
+def _verified(file: IO[bytes]) -> Checked:
+    """Raises ``ValidationError``."""
+    checked = archive_file.check(file)
+    found = archive_file.restorable(checked)
+    if found:
+        raise ValidationError(list(found))
+    for kind, values in archive_file.records(file):
+        if kind != GROUPS.name:
+            break
+        check_group_name(values[0])
+    return checked
