@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from xds.cli.failure import CommandError, Exit
@@ -31,6 +31,8 @@ KEY_VARIABLE = "XDS_KEY"
 PREFIX = "/api/v1"
 TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 5.0
+UPLOAD_TIMEOUT_S = 600.0
+PIECE_BYTES = 1 << 18
 TOKEN_LIMIT_BYTES = 64 * 1024
 
 _EXITS = {
@@ -157,6 +159,37 @@ class Client:
         finally:
             connection.close()
 
+    def download(self, path: str, query: Mapping[str, str], take: Callable[[bytes], object]) -> None:
+        """GET of what is too large to be held; ``take`` is called with piece after piece. Raises as ``call``."""
+        connection = self._connect()
+        try:
+            with self._reaching():
+                response = self._send(connection, "GET", f"{PREFIX}{path}", query, {"Accept": "*/*"}, None)
+                if response.status != 200:
+                    raise _refused(response.status, response.reason, response.read())
+                while piece := response.read(PIECE_BYTES):
+                    take(piece)
+        finally:
+            connection.close()
+
+    def upload(self, path: str, query: Mapping[str, str], file: IO[bytes], media_type: str) -> Json:
+        """POST of a file, as long as it takes; the JSON of the answer. Raises as ``call``."""
+        connection = self._connect()
+        try:
+            with self._reaching():
+                connection.connect()
+                _set_timeout(connection, UPLOAD_TIMEOUT_S)
+                size = str(file.seek(0, os.SEEK_END))
+                file.seek(0)
+                headers = {"Content-Type": media_type, "Content-Length": size}
+                response = self._send(connection, "POST", f"{PREFIX}{path}", query, headers, file)
+                content = response.read()
+                if not 200 <= response.status < 300:
+                    raise _refused(response.status, response.reason, content)
+                return Answer(response.status, _headers(response), content).json()
+        finally:
+            connection.close()
+
     def _request(
         self,
         method: str,
@@ -216,9 +249,10 @@ class Client:
         if connection.sock is None:
             connection.connect()
             _set_timeout(connection, TIMEOUT_S)
-        content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
         sent = {"Accept": "application/json", **(headers or {})}
-        if content is not None:
+        content: Any = body
+        if body is not None and not hasattr(body, "read"):
+            content = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
             sent["Content-Type"] = "application/json"
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"

@@ -98,6 +98,9 @@ def _ready(client: Client) -> Found:
 
 def _store(client: Client) -> Found:
     """History is read from the store itself; what is served comes from memory."""
+    condition = client.call("GET", "/store")
+    if condition["state"] != "ok":
+        return FAILED, str(condition["detail"])
     group = next(iter(client.items("/groups", {"limit": "1"})), None)
     if group is None:
         return OK, "holds no group yet"

@@ -1,0 +1,120 @@
+"""``xds backup``, ``restore``, ``store check`` and ``store salvage``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from xds.cli.client import Client, finding_line
+from xds.cli.failure import CommandError, Exit
+from xds.cli.output import Format, say, write, write_document
+from xds.cli.private_file import private_file
+from xds.control import archive_file
+from xds.control.archive_file import Checked
+from xds.control.salvage import archived, examine_directory
+from xds.model.errors import ValidationError
+from xds.store.base import StoreError
+from xds.store.records import BLOBS, GROUPS, REVISIONS
+from xds.store.salvage import Salvaged
+
+Json = dict[str, Any]
+
+STDOUT = "-"
+_TAR = "application/x-tar"
+
+
+def take_backup(client: Client, target: str, query: Mapping[str, str]) -> None:
+    """Write a backup to a file, verified before it has its name; or to standard output. Raises ``CommandError``."""
+    if target == STDOUT:
+        if sys.stdout.isatty():
+            raise CommandError(Exit.USAGE, "a backup is no text for a terminal: name a file")
+        client.download("/backup", query, sys.stdout.buffer.write)
+        sys.stdout.buffer.flush()
+        return
+    with private_file(Path(target)) as file:
+        client.download("/backup", query, file.write)
+        checked = _checked(file, target)
+    say(f"{target}: {_counted(checked)}")
+
+
+def check_backup(source: Path, format: Format | None) -> None:
+    """Verify a file without a server. Raises ``CommandError``."""
+    with _opened(source) as file:
+        checked = _checked(file, str(source))
+    problems = archive_file.restorable(checked)
+    _show(
+        {"archive": str(source), "restorable": not problems, **checked.counts}, f"{source}: {_counted(checked)}", format
+    )
+    for problem in problems:
+        say(f"warning: {problem.detail}")
+
+
+def restore_backup(client: Client, source: Path, query: Mapping[str, str], format: Format | None) -> None:
+    """Have the server take a backup. Raises ``CommandError``."""
+    with _opened(source) as file:
+        found = client.upload("/restore", query, file, _TAR)
+    done = "restored" if found["restored"] else "can be restored"
+    _show(found, f"{done}: {found['groups']} groups, {found['revisions']} revisions, as of {found['time']}", format)
+
+
+def check_store(data_dir: Path, format: Format | None) -> None:
+    """Say what of a store on disk is sound; exits 1 when something is not. Raises ``CommandError``."""
+    found = _examined(data_dir)
+    _tell(found, format)
+    if found.findings:
+        raise CommandError(Exit.NEGATIVE, "the store is damaged: xds store salvage saves what is sound")
+
+
+def salvage_store(data_dir: Path, target: Path, format: Format | None) -> None:
+    """Write what is sound of a store as a backup. Raises ``CommandError``."""
+    found = _examined(data_dir)
+    with private_file(target) as file:
+        for piece in archived(found, time.time()):
+            file.write(piece)
+        checked = _checked(file, str(target))
+    _tell(found, format)
+    say(f"{target}: {_counted(checked)}; xds restore {target} puts it into an empty server")
+
+
+def _examined(data_dir: Path) -> Salvaged:
+    try:
+        return examine_directory(data_dir)
+    except StoreError as error:
+        raise CommandError(Exit.NEGATIVE, str(error)) from None
+
+
+def _tell(found: Salvaged, format: Format | None) -> None:
+    groups = [f"group {name}: {told}" for name, told in found.groups.items()]
+    lines = [*(f"damaged: {finding}" for finding in found.findings), *groups]
+    document = {"sound": not found.findings, "findings": found.findings, "groups": found.groups}
+    _show(document, "\n".join(lines) or "the store holds nothing", format)
+
+
+def _show(document: Json, text: str, format: Format | None) -> None:
+    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(document, format)
+    else:
+        write(f"{text}\n")
+
+
+def _checked(file: IO[bytes], name: str) -> Checked:
+    try:
+        return archive_file.check(file)
+    except ValidationError as error:
+        lines = [finding_line({"source": found.source, "detail": found.detail}) for found in error.violations]
+        raise CommandError(Exit.INVALID, "\n".join(f"{name}: {line}" for line in lines)) from None
+
+
+def _counted(checked: Checked) -> str:
+    counts = checked.counts
+    return f"{counts[GROUPS.name]} groups, {counts[REVISIONS.name]} revisions, {counts[BLOBS.name]} resources"
+
+
+def _opened(source: Path) -> IO[bytes]:
+    try:
+        return source.open("rb")
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{source}: {error.strerror}") from None

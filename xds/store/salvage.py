@@ -1,0 +1,279 @@
+"""What of a damaged store is sound: told, and given as records of which a store can be made again.
+
+It works on a copy, so that nothing is lost by looking, and takes nothing on trust: a table is read from both ends until
+it cannot be read further, a body counts when its hash is right, a revision when all of it is there. A group whose
+newest revision is not whole goes back to the newest one that is, under a number that it never had.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from xds.store import ledger
+from xds.store.acknowledged import SUFFIX, read
+from xds.store.base import CorruptError, UnavailableError, blob_id
+from xds.store.copy import connect_copy
+from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record
+from xds.store.schema import SCHEMA_VERSION
+
+Connection = sqlite3.Connection
+Values = tuple[Any, ...]
+Fits = Callable[[str, str, bytes], bool]
+
+_LOCKED_FROM, _LOCKED_BYTES = 0x40000002, 510  # sqlite.org/fileformat2.html: who writes has a lock on these
+_SHOWN = 20
+
+
+class _Group(NamedTuple):
+    id: int
+    name: str
+    revision: int
+    live: bool
+    floor: int
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """``findings`` say what is not sound, ``groups`` what becomes of each group; ``records`` make a store."""
+
+    findings: list[str] = field(default_factory=list)
+    groups: dict[str, str] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+
+
+def examine(path: Path, fits: Fits) -> Salvaged:
+    """Look at a database that no server holds. ``fits`` says whether a body is that of a type URL and name.
+
+    Raises ``UnavailableError`` where one does, or there is none; ``CorruptError`` where nothing can be read of it.
+    """
+    _refuse_held(path)
+    connection = connect_copy(path, _connect)
+    try:
+        return _examined(connection, path, fits)
+    finally:
+        with suppress(sqlite3.Error):
+            connection.close()
+
+
+def _refuse_held(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnavailableError(f"{path}: {error.strerror}") from None
+    try:
+        if not os.fstat(descriptor).st_size:
+            raise CorruptError(f"{path} is empty")
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, _LOCKED_BYTES, _LOCKED_FROM)
+    except BlockingIOError:
+        raise UnavailableError(f"{path} is in use by a server: stop it first, or ask it by `xds check`") from None
+    finally:
+        os.close(descriptor)
+
+
+def _connect(path: Path) -> Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.text_factory = lambda octets: octets.decode("utf-8", "replace")
+    try:
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("PRAGMA cell_size_check=ON")
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise CorruptError("nothing can be read of it: its first page is damaged, or it is no database") from None
+    if not {"meta", "grp", "entry", "blob"} <= tables:
+        connection.close()
+        raise CorruptError("it lacks the tables of a store")
+    return connection
+
+
+def _examined(connection: Connection, path: Path, fits: Fits) -> Salvaged:
+    found = Salvaged()
+    found.findings += _of_pages(connection)
+    found.findings += _of_schema(connection)
+    tables = _Tables(connection, found.findings, fits)
+    noted = read(path.with_name(path.name + SUFFIX))
+    newest = tables.newest()
+    if newest is not None and noted.newest > newest:
+        found.findings.append(f"commits {newest + 1} to {noted.newest} were acknowledged and are not there")
+    for group in tables.groups():
+        told, records = tables.sound(group)
+        found.groups[group.name] = told
+        found.records += records
+    found.records += tables.documents()
+    found.records += [Record(BLOBS.name, each) for each in tables.bodies_of(found.records)]
+    order = [kind.name for kind in (GROUPS, REVISIONS, DOCUMENTS, ENTRIES, BLOBS)]
+    found.records.sort(key=lambda record: order.index(record.kind))
+    return found
+
+
+def _of_pages(connection: Connection) -> list[str]:
+    """What SQLite's own check finds, in a line."""
+    try:
+        rows = connection.execute(f"PRAGMA integrity_check({_SHOWN})").fetchall()
+    except sqlite3.DatabaseError:
+        return ["the file has damaged pages"]
+    wrong = [text for (text,) in rows if text != "ok"]
+    many = f"{len(wrong)} places" if len(wrong) < _SHOWN else f"{_SHOWN} places or more"
+    return [f"the file is damaged in {many}"] if wrong else []
+
+
+def _of_schema(connection: Connection) -> list[str]:
+    try:
+        row = connection.execute("SELECT v FROM meta WHERE k = 'schema'").fetchone()
+    except sqlite3.DatabaseError:
+        row = None
+    if row is None:
+        return ["the version of the schema cannot be read"]
+    return (
+        []
+        if str(row[0]) == str(SCHEMA_VERSION)
+        else [f"the schema is {row[0]!s:.20}, this release knows {SCHEMA_VERSION}"]
+    )
+
+
+class _Tables:
+    """The tables, as far as they can be read; what cannot is added to ``findings``."""
+
+    def __init__(self, connection: Connection, findings: list[str], fits: Fits) -> None:
+        self._fits = fits
+        self._sound: dict[Values, bool] = {}
+        self._connection = connection
+        self._findings = findings
+        self._types: dict[int, str] = dict(self._rows("type", "id, url", "id"))
+        self._bodies = {h: data for h, data in self._blobs() if isinstance(h, bytes)}
+        self._entries = self._by_group("entry", "grp, type, name, h, rank, born, 0", "grp, type, name")
+        self._past = self._by_group("past", "grp, type, name, h, rank, born, died", "grp, died, type, name")
+        self._lines = self._by_group(
+            "revision", "grp, revision, live, resources, versions, author, message, time_s", "grp, revision"
+        )
+
+    def newest(self) -> int | None:
+        """The newest commit, where that can be read."""
+        with suppress(sqlite3.DatabaseError, TypeError, ValueError):
+            return ledger.newest_cursor(self._connection)
+        return None
+
+    def groups(self) -> Iterator[_Group]:
+        for id, name, revision, live, floor in self._rows("grp", "id, name, revision, live, floor", "id"):
+            if all(isinstance(value, int) for value in (id, revision, live, floor)) and isinstance(name, str):
+                yield _Group(id, name, revision, bool(live), floor)
+            else:
+                self._findings.append("a group cannot be read")
+
+    def documents(self) -> list[Record]:
+        rows = self._rows("doc", "kind, name, body, revision", "id")
+        return [
+            Record(DOCUMENTS.name, (kind, name, body is not None, body or b"", revision))
+            for kind, name, body, revision in rows
+            if isinstance(kind, str)
+            and isinstance(name, str)
+            and isinstance(body, bytes | None)
+            and type(revision) is int
+        ]
+
+    def bodies_of(self, records: list[Record]) -> list[Values]:
+        """The blobs that entries among records name, each once."""
+        wanted = dict.fromkeys(record.values[3] for record in records if record.kind == ENTRIES.name)
+        return [(blob, self._bodies[bytes.fromhex(blob)]) for blob in wanted]
+
+    def sound(self, group: _Group) -> tuple[str, list[Record]]:
+        """What becomes of a group, in words and as records."""
+        lines = {line[1]: line for line in self._lines.get(group.id, ()) if _is_line(line)}
+        if not group.live:
+            return "deleted", self._made(group, group.revision, lines.get(group.revision), [])
+        for revision in range(group.revision, max(group.floor, 1) - 1, -1):
+            line, held = lines.get(revision), self._at(group.id, revision)
+            if line is not None and line[2] and held is not None and len(held) == line[3]:
+                if revision == group.revision:
+                    return f"sound at revision {revision}", self._made(group, revision, line, held)
+                self._findings.append(f"group {group.name!r}: revision {group.revision} is not whole")
+                told = f"revision {revision} becomes {group.revision + 1}"
+                return told, self._made(group, group.revision + 1, line, held)
+        self._findings.append(f"group {group.name!r}: no revision is whole")
+        return "lost: no revision is whole", []
+
+    def _made(self, group: _Group, revision: int, line: Values | None, held: list[Values]) -> list[Record]:
+        _, at, live, _, versions, *meta = line or (0, revision, False, 0, "{}", "", "", 0.0)
+        if at != revision:
+            meta = [meta[0], f"salvaged from revision {at}", meta[2]]
+        head = Record(GROUPS.name, (group.name, revision, bool(live), revision))
+        told = (group.name, revision, bool(live), len(held), ledger.versions_of(versions), *meta)
+        entries = [
+            Record(ENTRIES.name, (group.name, self._types[type_id], name, h.hex(), rank, min(born, revision), 0))
+            for _, type_id, name, h, rank, born, _ in held
+        ]
+        return [head, Record(REVISIONS.name, told), *entries]
+
+    def _at(self, group: int, revision: int) -> list[Values] | None:
+        """The rows of a group's content at a revision, in their order; None where something of it is missing."""
+        rows = (*self._entries.get(group, ()), *self._past.get(group, ()))
+        held = [row for row in rows if _is_entry(row) and row[5] <= revision and (row[6] == 0 or row[6] > revision)]
+        if not all(self._is_sound(row) for row in held):
+            return None
+        return sorted(held, key=lambda row: row[4])
+
+    def _is_sound(self, row: Values) -> bool:
+        _, type_id, name, h, *_ = row
+        key = (type_id, name, h)
+        if key not in self._sound:
+            body, url = self._bodies.get(h), self._types.get(type_id)
+            self._sound[key] = body is not None and url is not None and self._fits(url, name, body)
+        return self._sound[key]
+
+    def _by_group(self, table: str, columns: str, key: str) -> Mapping[int, list[Values]]:
+        found: dict[int, list[Values]] = {}
+        for row in self._rows(table, columns, key):
+            found.setdefault(row[0], []).append(row)
+        return found
+
+    def _blobs(self) -> Iterator[Values]:
+        wrong = 0
+        for h, codec, data in self._rows("blob", "h, codec, data", "id"):
+            if codec == ledger.RAW and isinstance(data, bytes) and isinstance(h, bytes) and blob_id(data) == h.hex():
+                yield h, data
+            else:
+                wrong += 1
+        if wrong:
+            self._findings.append(f"the bodies of {wrong} resources are damaged")
+
+    def _rows(self, table: str, columns: str, key: str) -> list[Values]:
+        """All rows, from both ends where a part in between cannot be read."""
+        found, is_whole = self._scan(f"SELECT {columns} FROM {table} ORDER BY {key}")  # noqa: S608 - ours
+        if not is_whole:
+            self._findings.append(f"a part of the table {table!r} cannot be read")
+            back = f"{key.replace(',', ' DESC,')} DESC"
+            backwards, _ = self._scan(f"SELECT {columns} FROM {table} ORDER BY {back}")  # noqa: S608 - ours
+            seen = set(found)
+            found += [row for row in backwards if row not in seen]
+        return found
+
+    def _scan(self, statement: str) -> tuple[list[Values], bool]:
+        found: list[Values] = []
+        try:
+            found.extend(self._connection.execute(statement))
+        except (sqlite3.DatabaseError, OverflowError):
+            return found, False
+        return found, True
+
+
+def _is_entry(row: Values) -> bool:
+    kinds = (int, int, str, bytes, int, int, int)
+    return all(type(value) is kind for value, kind in zip(row, kinds, strict=True))
+
+
+def _is_line(row: Values) -> bool:
+    kinds = (int, int, int, int, str, str, str, float)
+    if not all(type(value) is kind for value, kind in zip(row, kinds, strict=True)):
+        return False
+    with suppress(ValueError, RecursionError):
+        versions = json.loads(row[4])
+        return isinstance(versions, dict) and all(isinstance(version, str) for version in versions.values())
+    return False
