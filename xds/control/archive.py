@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import structlog
+
 from xds.control.assembly import assemble, decode, shared
 from xds.control.content import BlobIds, Content, blob_ids, changes
 from xds.control.off_loop import off_loop
 from xds.control.push import PushResult, labelled, outcome
 from xds.model.errors import NotFoundError
 from xds.protocol.cache import RETAINED_REVISIONS
-from xds.store.base import Commit, GoneError, Manifest, Store
+from xds.store.base import Commit, CorruptError, GoneError, Manifest, Store
+
+_log = structlog.get_logger(logger_name="xds.control.archive")
 
 
 class Archive:
@@ -22,11 +26,19 @@ class Archive:
         return await self.restore(await self._store.manifest(group, revision), held, None)
 
     async def retained(self, group: str) -> list[Content]:
-        """The contents that a reconnecting client may name, oldest first; the last is the head's."""
+        """The contents that a reconnecting client may name, oldest first; the last is the head's.
+
+        An earlier one that is damaged keeps no server from starting: it is left out, with those before it.
+        """
         contents: list[Content] = []
-        for manifest in reversed(await self._retained(group)):
-            contents.append(await self.restore(manifest, None, contents[-1] if contents else None))
-        return contents
+        *earlier, head = reversed(await self._retained(group))
+        for manifest in earlier:
+            try:
+                contents.append(await self.restore(manifest, None, contents[-1] if contents else None))
+            except CorruptError as error:
+                _log.error("store.revision_damaged", group=group, revision=manifest.revision, error_message=str(error))
+                contents.clear()
+        return [*contents, await self.restore(head, None, contents[-1] if contents else None)]
 
     async def replayed(self, commit: Commit, held: Content | None) -> PushResult:
         """The answer to a push that was committed before, as far as its revisions are still kept."""
@@ -67,5 +79,8 @@ class Archive:
             try:
                 manifests.append(await self._store.manifest(group, info.revision))
             except NotFoundError:
+                break
+            except CorruptError as error:
+                _log.error("store.revision_damaged", group=group, revision=info.revision, error_message=str(error))
                 break
         return manifests

@@ -187,6 +187,11 @@ class _Tables:
     def sound(self, group: _Group) -> tuple[str, list[Record]]:
         """What becomes of a group, in words and as records."""
         lines = {line[1]: line for line in self._lines.get(group.id, ()) if _is_line(line)}
+        past = [row for row in self._past.get(group.id, ()) if type(row[6]) is not int or row[6] > group.floor]
+        wrong = sum(not (_is_entry(row) and self._is_sound(row)) for row in (*self._entries.get(group.id, ()), *past))
+        wrong += sum(not _is_line(line) for line in self._lines.get(group.id, ()))
+        if wrong:
+            self._findings.append(f"group {group.name!r}: {wrong} rows of its content and history are damaged")
         if not group.live:
             return "deleted", self._made(group, group.revision, lines.get(group.revision), [])
         for revision in range(group.revision, max(group.floor, 1) - 1, -1):

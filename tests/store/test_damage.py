@@ -1,0 +1,191 @@
+"""Damaged files: told in our words, and what is sound of them is saved (spec/security.md, table of faults)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.store.contract import CDS, dumped
+from xds.codec.record import dump_record
+from xds.control.publisher import Publisher
+from xds.control.salvage import examine_directory
+from xds.fleet.fleet import Fleet
+from xds.model.errors import NotFoundError
+from xds.model.resource import Resource
+from xds.protocol.cache import SnapshotCache
+from xds.store.base import CorruptError, Drop, Entry, FullSet, Store, StoreError, UnavailableError, blob_id
+from xds.store.engines import SQLITE_FILE, open_store
+from xds.store.memory import MemoryStore
+
+REVISIONS, SIZE = 12, 20
+FLIPS = 60
+SEEDS, SOAK_SEEDS = 400, 2_000
+RAW_WORDS = ("malformed", "disk image", "UTF-8", "I/O", "Traceback", "sqlite_", "not a database", "no such table")
+
+
+def body(name: str, revision: int) -> bytes:
+    """A stored resource, whose bytes say to which revision it belongs."""
+    return dump_record(
+        Resource(CDS, name, b"\x0a" + bytes([len(name)]) + name.encode() + b"\xa2\x06\x03%03d" % revision, "v")
+    )
+
+
+def content(group: str, revision: int) -> dict[str, bytes]:
+    return {f"{group}-{n}": body(f"{group}-{n}", revision if n % 3 else 1) for n in range(SIZE)}
+
+
+async def fill(directory: Path) -> None:
+    store = open_store("sqlite", directory)
+    await store.open()
+    for revision in range(1, REVISIONS + 1):
+        for group in "ab":
+            held = content(group, revision)
+            entries = tuple(Entry(CDS, name, blob_id(data)) for name, data in held.items())
+            change = FullSet(entries, {blob_id(data): data for data in held.values()})
+            await store.commit(group, change, push_id=f"{group}{revision}")
+    await store.commit("gone", FullSet((), {}), push_id="1")
+    await store.commit("gone", Drop(), push_id="2")
+    await store.put_doc("group", "a", b'{"priority": 3}')
+    await store.close()
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a filled store."""
+    directory = tmp_path_factory.mktemp("sound")
+    asyncio.run(fill(directory))
+    return (directory / SQLITE_FILE).read_bytes()
+
+
+def flipped(data: bytes, seed: int) -> bytes:
+    source = random.Random(seed)
+    made = bytearray(data)
+    for _ in range(FLIPS if seed % 2 else 3):
+        made[source.randrange(100 if seed % 3 else 0, len(made))] ^= 1 << source.randrange(8)
+    return bytes(made)
+
+
+def half(data: bytes, _: int) -> bytes:
+    return data[: len(data) // 2]
+
+
+def headless(data: bytes, _: int) -> bytes:
+    return bytes(100) + data[100:]
+
+
+def spoiled(data: bytes, _: int) -> bytes:
+    """One byte of every body of the newest revision of group a."""
+    for number in range(SIZE):
+        good = content("a", REVISIONS)[f"a-{number}"]
+        if number % 3:
+            data = data.replace(good, good[:-1] + b"X")
+    return data
+
+
+async def loaded(directory: Path) -> Publisher:
+    """What a server does when it starts. Raises ``StoreError``."""
+    store = open_store("sqlite", directory)
+    try:
+        await store.open()
+        publisher = Publisher(store, SnapshotCache(), Fleet(), lambda groups: None)
+        await publisher.load()
+        return publisher
+    finally:
+        await store.close()
+
+
+Damage = Callable[[bytes, int], bytes]
+
+
+@pytest.mark.parametrize("damage", [half, headless, spoiled])
+async def test_a_damaged_file_is_told_in_our_words(sound: bytes, tmp_path: Path, damage: Damage) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(damage(sound, 0))
+    with pytest.raises(CorruptError) as told:
+        await loaded(tmp_path)
+    assert not [word for word in RAW_WORDS if word in str(told.value)], told.value
+
+
+async def check_flipped(sound: bytes, directory: Path, seed: int) -> None:
+    path = directory / SQLITE_FILE
+    path.write_bytes(flipped(sound, seed))
+    found = None
+    try:
+        found = examine_directory(directory)
+    except StoreError as error:
+        assert not [word for word in RAW_WORDS if word in str(error)], (seed, error)
+    if found is not None:
+        await check_salvaged(found.records, seed)
+    try:
+        publisher = await loaded(directory)
+    except StoreError as error:
+        assert not [word for word in RAW_WORDS if word in str(error)], (seed, error)
+        assert found is None or found.findings, (seed, "a store that does not start is not sound")
+    else:
+        for each in publisher.groups():
+            assert each.group in "ab" or each.group == "gone", seed
+
+
+async def check_salvaged(records: list[object], seed: int) -> None:
+    """It makes a store of which every group holds what was pushed to it, whole."""
+    store: Store = MemoryStore()
+    await store.open()
+    await store.restore(lambda: iter(records))  # type: ignore[arg-type]
+    for head in await store.groups():
+        manifest = await store.manifest(head.group)
+        bodies = await store.blobs(entry.blob_id for entry in manifest.entries)
+        held = {entry.name: bodies[entry.blob_id] for entry in manifest.entries}
+        name = next(iter(held), "-").partition("-")[0]
+        assert held in [content(name, revision) for revision in range(REVISIONS + 1)] or not held, (seed, head)
+
+
+@pytest.mark.parametrize(
+    "seeds", [SEEDS, pytest.param(SOAK_SEEDS, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
+async def test_flipped_bits(sound: bytes, tmp_path: Path, seeds: int) -> None:
+    for seed in range(seeds):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        await check_flipped(sound, directory, seed)
+
+
+async def test_a_sound_store_is_saved_as_it_is(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(sound)
+    before = (tmp_path / SQLITE_FILE).read_bytes()
+    found = examine_directory(tmp_path)
+    assert (found.findings, found.groups["a"], found.groups["gone"]) == ([], "sound at revision 12", "deleted")
+    assert (tmp_path / SQLITE_FILE).read_bytes() == before
+    store = open_store("sqlite", tmp_path)
+    await store.open()
+    assert found.records and sorted(map(repr, found.records)) == sorted(map(repr, await dumped(store, history=False)))
+    await store.close()
+
+
+async def test_a_group_goes_back_to_the_newest_revision_that_is_whole(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(spoiled(sound, 0))
+    found = examine_directory(tmp_path)
+    assert found.groups["a"] == "revision 11 becomes 13" and found.groups["b"] == "sound at revision 12"
+    assert "group 'a': revision 12 is not whole" in found.findings
+    store = MemoryStore()
+    await store.open()
+    await store.restore(lambda: iter(found.records))
+    (line,) = await store.history("a")
+    assert (line.revision, line.meta.message) == (13, "salvaged from revision 11")
+    bodies = await store.blobs(entry.blob_id for entry in (await store.manifest("a")).entries)
+    assert set(bodies.values()) == set(content("a", 11).values())
+
+
+async def test_a_store_that_is_held_or_not_there_is_not_looked_at(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="No such file"):
+        examine_directory(tmp_path)
+    (tmp_path / SQLITE_FILE).touch()
+    with pytest.raises(CorruptError, match="is empty"):
+        examine_directory(tmp_path)
+    store = open_store("sqlite", tmp_path)
+    await store.open()
+    with pytest.raises(NotFoundError):
+        await store.manifest("a")
+    await store.close()
