@@ -23,7 +23,7 @@ from xds.store.memory import MemoryStore
 
 REVISIONS, SIZE = 12, 20
 FLIPS = 60
-SEEDS, SOAK_SEEDS = 400, 2_000
+SEEDS, SOAK_SEEDS = 40, 3_000
 RAW_WORDS = ("malformed", "disk image", "UTF-8", "I/O", "Traceback", "sqlite_", "not a database", "no such table")
 
 
@@ -176,6 +176,13 @@ async def test_a_group_goes_back_to_the_newest_revision_that_is_whole(sound: byt
     assert (line.revision, line.meta.message) == (13, "salvaged from revision 11")
     bodies = await store.blobs(entry.blob_id for entry in (await store.manifest("a")).entries)
     assert set(bodies.values()) == set(content("a", 11).values())
+
+
+async def test_what_is_in_the_first_half_of_a_file_is_saved(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(half(sound, 0))
+    found = examine_directory(tmp_path)
+    assert found.findings and set(found.groups) >= {"a", "b"}
+    await check_salvaged(list(found.records), 0)
 
 
 async def test_a_store_that_is_held_or_not_there_is_not_looked_at(tmp_path: Path) -> None:

@@ -72,7 +72,10 @@ class Archive:
 
     async def _retained(self, group: str) -> list[Manifest]:
         """The manifests of ``retained``, newest first."""
-        manifests = [await self._store.manifest(group)]
+        try:
+            manifests = [await self._store.manifest(group)]
+        except NotFoundError as error:
+            raise CorruptError(f"group {group!r} is in the store and cannot be found there: it is damaged") from error
         for info in await self._store.history(group, before=manifests[0].revision, limit=RETAINED_REVISIONS - 1):
             if not info.live:
                 continue

@@ -68,11 +68,15 @@ def encode(resources: list[Resource], near: Content | None = None) -> tuple[tupl
 
 
 def decode(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resource]:
-    """The resources of manifest lines. Raises ``CorruptError`` for a blob that is no resource."""
+    """The resources of manifest lines. Raises ``CorruptError`` for a blob that is no resource, or not the line's."""
     try:
-        return {(entry.type_url, entry.name): load_record(blobs[entry.blob_id]) for entry in entries}
+        found = {(entry.type_url, entry.name): load_record(blobs[entry.blob_id]) for entry in entries}
     except ValidationError as error:
         raise CorruptError(f"a stored resource cannot be read: {error}") from error
+    for key, resource in found.items():
+        if key != (resource.type_url, resource.name):
+            raise CorruptError(f"the stored resource {key[1]!r} is another one: {resource.name!r}")
+    return found
 
 
 def assemble(

@@ -86,6 +86,8 @@ class Database:
             return job(self._connected())
         except sqlite3.DatabaseError as error:
             raise self._failure(error) from error
+        except UnicodeDecodeError as error:  # of SQLite's own words about what is damaged
+            raise damaged(self._path) from error
 
     def write(self, job: Job[T]) -> T:
         """Run ``job`` as one durable transaction; rolled back when it raises. Raises ``StoreError``."""
@@ -100,6 +102,9 @@ class Database:
         except sqlite3.DatabaseError as error:
             self._roll_back(connection)
             raise self._failure(error, committing) from error
+        except UnicodeDecodeError as error:
+            self._roll_back(connection)
+            raise damaged(self._path) from error
         except BaseException:
             self._roll_back(connection)
             raise
@@ -156,6 +161,8 @@ class Database:
             connection = _connect(self._path, self._max_bytes)
         except sqlite3.DatabaseError as error:
             raise self._failure(error) from error
+        except UnicodeDecodeError as error:
+            raise damaged(self._path) from error
         self._file, self._log = _file_id(self._path), _file_id(log_path(self._path))
         sync_directory(self._path.parent)
         return connection

@@ -157,6 +157,8 @@ def blobs(connection: Connection, ids: Iterable[str]) -> dict[str, bytes]:
         codec, data = row
         if codec != RAW:
             raise CorruptError(f"blob {blob} has the unknown codec {codec}")
+        if not isinstance(data, bytes):
+            raise CorruptError(f"blob {blob} is no bytes any more")
         revisions.check_blob(blob, data)
         found[blob] = data
     return found

@@ -30,6 +30,9 @@ Fits = Callable[[str, str, bytes], bool]
 
 _LOCKED_FROM, _LOCKED_BYTES = 0x40000002, 510  # sqlite.org/fileformat2.html: who writes has a lock on these
 _SHOWN = 20
+_LENGTHENED_TIMES = 16
+# SQLite's own words may be damaged, too, so that they are no text.
+_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 
 class _Group(NamedTuple):
@@ -78,14 +81,25 @@ def _refuse_held(path: Path) -> None:
         os.close(descriptor)
 
 
+def _lengthen(path: Path) -> None:
+    """Bring a file that lost its end to the length that it says it has: else SQLite reads nothing of it."""
+    size = path.stat().st_size
+    with path.open("rb+") as file:
+        head = file.read(32)
+        page, pages = int.from_bytes(head[16:18]), int.from_bytes(head[28:32])
+        if size < page * pages <= size * _LENGTHENED_TIMES:
+            file.truncate(page * pages)
+
+
 def _connect(path: Path) -> Connection:
+    _lengthen(path)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.text_factory = lambda octets: octets.decode("utf-8", "replace")
     try:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA cell_size_check=ON")
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         connection.close()
         raise CorruptError("nothing can be read of it: its first page is damaged, or it is no database") from None
     if not {"meta", "grp", "entry", "blob"} <= tables:
@@ -118,7 +132,7 @@ def _of_pages(connection: Connection) -> list[str]:
     """What SQLite's own check finds, in a line."""
     try:
         rows = connection.execute(f"PRAGMA integrity_check({_SHOWN})").fetchall()
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         return ["the file has damaged pages"]
     wrong = [text for (text,) in rows if text != "ok"]
     many = f"{len(wrong)} places" if len(wrong) < _SHOWN else f"{_SHOWN} places or more"
@@ -128,7 +142,7 @@ def _of_pages(connection: Connection) -> list[str]:
 def _of_schema(connection: Connection) -> list[str]:
     try:
         row = connection.execute("SELECT v FROM meta WHERE k = 'schema'").fetchone()
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         row = None
     if row is None:
         return ["the version of the schema cannot be read"]
@@ -157,7 +171,7 @@ class _Tables:
 
     def newest(self) -> int | None:
         """The newest commit, where that can be read."""
-        with suppress(sqlite3.DatabaseError, TypeError, ValueError):
+        with suppress(*_UNREADABLE, TypeError, ValueError):
             return ledger.newest_cursor(self._connection)
         return None
 
@@ -264,7 +278,7 @@ class _Tables:
         found: list[Values] = []
         try:
             found.extend(self._connection.execute(statement))
-        except (sqlite3.DatabaseError, OverflowError):
+        except _UNREADABLE:
             return found, False
         return found, True
 

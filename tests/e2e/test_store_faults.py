@@ -1,0 +1,218 @@
+"""What happens to the store's files, and what a server says and does then (spec/security.md, findings 6, 10, 12)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import resources as r
+from tests.support.commands import Ran, address, xds
+from tests.support.process import REPOSITORY, wait_until
+from tests.support.server import ServerProcess
+
+from .test_disk import NAMESPACE, _can_mount, big, check_serving, push
+from .test_durability import _serve
+
+Json = dict[str, Any]
+
+DATABASE = "xds.sqlite3"
+RAW_WORDS = ("malformed", "disk image", "UTF-8", "I/O error", "Traceback", "not a database")
+
+mounting = pytest.mark.skipif(not _can_mount(), reason="this system lets nobody mount a file system of their own")
+
+
+def check(server: ServerProcess) -> Ran:
+    return xds("check", environment=address(server.http_port))
+
+
+def lost(server: ServerProcess) -> bool:
+    return server.metrics()["xds_server_store_lost"] == 1.0
+
+
+def test_a_store_that_is_deleted_stops_acknowledging_at_once(server: ServerProcess) -> None:
+    first = push(server, [r.static_cluster("a", 1)]).json()
+    assert not lost(server) and check(server).code == 0
+    shutil.rmtree(server.data)
+    refused = push(server, [r.static_cluster("b", 1)])
+    assert refused.status_code == 503 and "moved or deleted under the server" in refused.json()["detail"]
+    settings = server.request("PUT", "/api/v1/groups/test", json={"priority": 1})
+    assert settings.status_code == 503, "nothing else is acknowledged either"
+    check_serving(server, first)
+    assert lost(server)
+    told = check(server)
+    assert told.code == 1 and "moved or deleted" in told.out
+
+
+def test_a_store_that_was_moved_away_takes_pushes_when_it_is_back(server: ServerProcess, tmp_path: Path) -> None:
+    push(server, [r.static_cluster("a", 1)])
+    server.data.rename(tmp_path / "elsewhere")
+    assert push(server, [r.static_cluster("b", 1)], "k").status_code == 503
+    (tmp_path / "elsewhere").rename(server.data)
+    done = push(server, [r.static_cluster("b", 1)], "k")
+    assert (done.status_code, done.json()["revision"], lost(server)) == (200, 2, False)
+    server.kill()
+    server.start()
+    check_serving(server, done.json())
+
+
+def test_a_store_that_was_replaced_is_not_written(server: ServerProcess, tmp_path: Path) -> None:
+    first = push(server, [r.static_cluster("a", 1)]).json()
+    copied = tmp_path / "copy"
+    shutil.copyfile(server.data / DATABASE, copied)
+    copied.replace(server.data / DATABASE)
+    refused = push(server, [r.static_cluster("b", 1)])
+    assert refused.status_code == 503 and "replaced under the server" in refused.json()["detail"]
+    check_serving(server, first)
+
+
+def test_a_log_that_was_deleted_loses_nothing(server: ServerProcess) -> None:
+    push(server, [r.static_cluster("a", 1)])
+    (server.data / f"{DATABASE}-wal").unlink()
+    assert push(server, [r.static_cluster("b", 1)], "k").status_code == 503
+    done = push(server, [r.static_cluster("b", 1)], "k")
+    assert (done.status_code, done.json()["revision"]) == (200, 2)
+    server.kill()
+    server.start()
+    check_serving(server, done.json())
+
+
+def test_a_store_that_went_back_says_so(server: ServerProcess) -> None:
+    for number in range(8):
+        push(server, [r.static_cluster("a", number + 1)])
+    time.sleep(2.5)  # what is acknowledged is noted once a second
+    server.kill()
+    log = server.data / f"{DATABASE}-wal"
+    with log.open("rb+") as file:
+        file.truncate(log.stat().st_size // 2)
+    server.start()
+    revision = server.get("/groups/test")["revision"]
+    assert 0 < revision < 8
+    assert "store.behind" in server.process.log()
+    assert server.metrics()["xds_server_store_behind"] == 1.0
+    told = check(server)
+    assert told.code == 1 and "were acknowledged and are not in the store" in told.out
+    assert push(server, [r.static_cluster("b", 1)]).json()["revision"] == revision + 1
+    server.stop()
+    server.start()
+    assert check(server).code == 1, "it is not forgotten by a restart"
+
+
+def test_an_empty_file_is_told(server: ServerProcess) -> None:
+    push(server, [r.static_cluster("a", 1)])
+    server.stop()
+    for path in server.data.iterdir():
+        if path.name != f"{DATABASE}.acknowledged":
+            path.unlink()
+    (server.data / DATABASE).touch()
+    server.start()
+    log = server.process.log()
+    assert "store.empty" in log and "store.behind" in log
+    assert check(server).code == 1
+
+
+@pytest.mark.parametrize("kind", ["half", "no header", "bodies"])
+def test_a_damaged_store_is_told_and_what_is_sound_of_it_saved(
+    server: ServerProcess, tmp_path: Path, running: ExitStack, kind: str
+) -> None:
+    server.push("sound", [r.static_cluster("sound", 1)])
+    server.push("spoiled", [r.static_cluster("c", 1, alt_stat_name="first")])
+    server.push("spoiled", [r.static_cluster("c", 1, alt_stat_name="secondsecond")])
+    expected = server.get("/groups/sound/snapshot")
+    server.stop()
+    path = server.data / DATABASE
+    data = path.read_bytes()
+    damaged = {
+        "half": data[: len(data) // 2],
+        "no header": bytes(100) + data[100:],
+        "bodies": data.replace(b"secondsecond", b"secondsecXnd"),
+    }[kind]
+    path.write_bytes(damaged)
+    code, message = _serve(server.data)
+    last = message.strip().splitlines()[-1]
+    assert code == 1 and "cannot serve" in last
+    assert not [word for word in RAW_WORDS if word in last]
+    damaged = path.read_bytes()  # the server has tried to open it
+    told = xds("store", "check", "--data", server.data)
+    assert told.code == 1 and not [word for word in RAW_WORDS if word in told.out + told.err]
+    saved = xds("store", "salvage", tmp_path / "saved.tar", "--data", server.data)
+    assert path.read_bytes() == damaged
+    if kind == "no header":
+        assert saved.code == 1 and not (tmp_path / "saved.tar").exists()
+        return
+    assert saved.code == 0, saved.err
+    if kind == "bodies":
+        (tmp_path / "new").mkdir()
+        new = running.enter_context(ServerProcess(tmp_path / "new"))
+        assert xds("restore", tmp_path / "saved.tar", environment=address(new.http_port)).code == 0
+        assert new.get("/groups/sound/snapshot") == expected
+        (resource,) = new.get("/groups/spoiled/snapshot")["resources"]
+        assert (new.get("/groups/spoiled")["revision"], resource["alt_stat_name"]) == (3, "first")
+
+
+def test_a_sound_store_passes_its_check_and_a_running_one_is_not_touched(server: ServerProcess) -> None:
+    server.push("a", [r.static_cluster("a", 1)])
+    held = xds("store", "check", "--data", server.data)
+    assert held.code == 1 and "in use by a server" in held.err
+    server.kill()
+    found = xds("store", "check", "--data", server.data, "-o", "json")
+    assert (found.code, found.json()["groups"]) == (0, {"a": "sound at revision 1"})
+
+
+@mounting
+def test_a_full_disk_and_a_crash_keep_no_server_from_starting(tmp_path: Path) -> None:
+    """The refused push must not be what fills the disk, and a start needs no room."""
+    mount = 'mkdir -p "$0" && mount -t tmpfs -o size=4m none "$0" && echo && exec sleep 600'
+    argv = [*NAMESPACE, "sh", "-c", mount, str(tmp_path / "data")]
+    holder = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        inside = [
+            "nsenter",
+            f"--user=/proc/{holder.pid}/ns/user",
+            f"--mount=/proc/{holder.pid}/ns/mnt",
+            "--preserve-credentials",
+            f"--wd={REPOSITORY}",
+        ]
+        seen = Path(f"/proc/{holder.pid}/root{tmp_path}/data")
+        with ServerProcess(tmp_path, prefix=inside) as server:
+            first = push(server, [r.static_cluster("a", 1_000)]).json()
+            refused = push(server, [resource for name in "abcdefghijkl" for resource in big(name)])
+            assert refused.status_code == 507, refused.text
+            assert (seen / f"{DATABASE}-wal").stat().st_size < 1 << 20, "its pages are given back"
+            (seen / "filler").write_bytes(bytes(shutil.disk_usage(seen).free))
+            server.kill()
+            server.start()
+            check_serving(server, first)
+            (seen / "filler").unlink()
+            done = push(server, [r.static_cluster("b", 1_000)])
+            assert (done.status_code, done.json()["revision"]) == (200, 2)
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+@mounting
+def test_a_read_only_file_system_is_served(server: ServerProcess, tmp_path: Path, running: ExitStack) -> None:
+    first = push(server, [r.static_cluster("a", 1_000)]).json()
+    server.kill()
+    mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    prefix = [*NAMESPACE, "sh", "-c", mount, str(server.data)]
+    served = running.enter_context(ServerProcess(tmp_path, prefix=prefix))
+    check_serving(served, first)
+    refused = push(served, [r.static_cluster("b", 1_000)])
+    assert refused.status_code == 507 and "can only be read" in refused.json()["detail"]
+    assert served.metrics()["xds_server_store_read_only"] == 1.0
+    told = check(served)
+    assert told.code == 1 and "can only be read" in told.out
+    taken = xds("backup", tmp_path / "xds.tar", environment=address(served.http_port))
+    assert taken.code == 0, "and it can be saved"
+    served.stop()
+    wait_until(lambda: server.start() is server, "it starts as before")
+    check_serving(server, first)
