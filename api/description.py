@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api.answers import JSON_TYPE, YAML_TYPE
+from api.backups import TAR_TYPE
 from api.policy_schema import POLICY_SCHEMA
 from api.problem import MEDIA_TYPE
 from api.revisions import RollbackRequest
@@ -131,6 +132,9 @@ def _add_body(operation: Json) -> None:
         if name in _WITH_PROTOBUF:
             content[PROTOBUF_TYPE] = {"schema": {"type": "string", "format": "binary"}}
         operation["requestBody"] = {"required": True, "content": content}
+    elif name == "restore":
+        tar: Json = {"schema": {"type": "string", "format": "binary"}}
+        operation["requestBody"] = {"required": True, "content": {TAR_TYPE: tar}}
 
 
 def _add_answers(operation: Json) -> None:

@@ -42,6 +42,7 @@ HARD_TO_GUESS = {
     "PUT /api/v1/groups/{group}/assignments/{cluster}",
     "PUT /api/v1/groups/{group}/resources/{type}/{name}",
     "POST /api/v1/groups/{group}/rollback",
+    "POST /api/v1/restore",
     "POST /api/v1/transactions",
 }
 PROGRESS = "GET /api/v1/groups/{group}/revisions/{revision}/progress"  # waits as long as it is asked to

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from shutil import rmtree
 
+import structlog
+
 from tests.store.contract import Content, cluster, contents, delta, full, push, start, take
 from xds.store.base import GroupPush, Head, Known, StoreError
 from xds.store.sqlite import SqliteStore
@@ -95,4 +97,5 @@ async def vanish(path: Path) -> None:
 VERBS = {"commit": commit_without_end, "open": hold_open, "file-limit": meet_file_limit, "vanish": vanish}
 
 if __name__ == "__main__":
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is for the answers
     asyncio.run(VERBS[sys.argv[1]](Path(sys.argv[2])))

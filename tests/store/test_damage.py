@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from xds.protocol.cache import SnapshotCache
 from xds.store.base import CorruptError, Drop, Entry, FullSet, Store, StoreError, UnavailableError, blob_id
 from xds.store.engines import SQLITE_FILE, open_store
 from xds.store.memory import MemoryStore
+from xds.store.records import Record
 
 REVISIONS, SIZE = 12, 20
 FLIPS = 60
@@ -129,11 +130,11 @@ async def check_flipped(sound: bytes, directory: Path, seed: int) -> None:
             assert each.group in "ab" or each.group == "gone", seed
 
 
-async def check_salvaged(records: list[object], seed: int) -> None:
+async def check_salvaged(records: Sequence[Record], seed: int) -> None:
     """It makes a store of which every group holds what was pushed to it, whole."""
     store: Store = MemoryStore()
     await store.open()
-    await store.restore(lambda: iter(records))  # type: ignore[arg-type]
+    await store.restore(lambda: iter(records))
     for head in await store.groups():
         manifest = await store.manifest(head.group)
         bodies = await store.blobs(entry.blob_id for entry in manifest.entries)
