@@ -22,6 +22,7 @@ from api.transactions import TransactionRequest
 Json = dict[str, Any]
 
 PROTOBUF_TYPE = "application/x-protobuf"
+BYTES_TYPE = "application/octet-stream"
 _TEXT: Json = {"type": "string"}
 _FINDING: Json = {
     "type": "object",
@@ -134,7 +135,7 @@ def _add_body(operation: Json) -> None:
         operation["requestBody"] = {"required": True, "content": content}
     elif name == "restore":
         tar: Json = {"schema": {"type": "string", "format": "binary"}}
-        operation["requestBody"] = {"required": True, "content": {TAR_TYPE: tar}}
+        operation["requestBody"] = {"required": True, "content": {TAR_TYPE: tar, BYTES_TYPE: tar}}
 
 
 def _add_answers(operation: Json) -> None:

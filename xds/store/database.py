@@ -279,7 +279,8 @@ def _unavailable(error: sqlite3.DatabaseError, path: Path, committing: bool) -> 
     _log.warning("store.failed", error_message=str(error), error_code=name)
     if code in _DAMAGED:
         return damaged(path)
-    if code in _UNWRITABLE:
+    # The lock that is for writing cannot be had of a file that may only be read.
+    if code in _UNWRITABLE or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_LOCK:
         return UnavailableError(f"{path} cannot be written: look at its mode, its owner and its file system")
     if code == sqlite3.SQLITE_IOERR:
         hint = "look at the disk: its space, quotas and health. The next push tries again"
