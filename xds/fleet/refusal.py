@@ -116,6 +116,8 @@ class Refusal:
         accepted = {name for name in self.suspects if self._is_taken(name, held, told)}
         if accepted:
             self.suspects = tuple(name for name in self.suspects if name not in accepted)
+            if len(self.suspects) == 1 and self.refused.type.full_state:
+                self.guilty, self.suspects = (*self.guilty, *self.suspects), ()  # all else was accepted
             if self.names:
                 self._show()
 

@@ -164,6 +164,7 @@ class ClientState:
     def join(self, watch: Watch, shown: Shown | None, now_s: float) -> None:
         """A stream asked for a type for the first time; ``shown`` is what its client says it holds from before."""
         url = watch.type.type_url
+        watch.refusals = self.watches.refusals_of(url)
         self.watches.add(watch, now_s)
         self.has_clusters = self.has_clusters or watch.type.is_led_to
         if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
@@ -177,7 +178,7 @@ class ClientState:
             self.shown = held
         if watch.unknown:
             self._return(now_s)  # they are told as removed when what lingers ends
-        watch.refusals = self._remembered_refusals(url)
+        watch.refusals = watch.refusals or self._remembered_refusals(url)
         if held is None:
             if watch.type.in_tree:
                 transition = self._return(now_s)
@@ -396,10 +397,18 @@ class ClientState:
         for url in self.watches:
             if before.get(url) is not release.get(url):
                 self._has_moved = True
-                if self.warm is not None and self.warm.type.type_url == url:
-                    self.warm = self.releases.common(self.warm, release.get(url))
+                if resource_type(url).is_led_to:
+                    self._cool(url, release)
                 for watch in self.watches.of(url):
                     self.watches.mark_pending(watch, now_s)
+
+    def _cool(self, url: str, release: Snapshot) -> None:
+        """Clusters that are taken away are warm no more, should they come back."""
+        if self.warm is not None and self.warm.type.type_url == url:
+            self.warm = self.releases.common(self.warm, release.get(url))
+        readiness = self.transition.readiness if self.transition is not None else None
+        if readiness is not None and readiness.before is not None and readiness.before.type.type_url == url:
+            readiness.before = self.releases.common(readiness.before, release.get(url))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -102,7 +102,8 @@ class Offers:
         now: float,
     ) -> bool:
         """Offer what was released, with the last accepted versions in the place of what is left out."""
-        held = watch.acked_set or empty_set(watch.type.type_url)
+        url = watch.type.type_url
+        held = watch.acked_set or client.watches.accepted(url, left_out) or empty_set(url)
         aim = self._cache.releases.mixed(released, held, left_out)
         return self._offer(watch, client, aim, events, now, left_out)
 

@@ -112,7 +112,7 @@ class Readiness:
             if watch.ack.offered is not None:  # what it takes away is as good as gone
                 cold |= client.releases.added(watch.ack.offered.resource_set, goal)
         if client.is_aggregated:
-            cold |= self._on_its_way(client)
+            cold |= self._on_its_way(client, acked)
         elif acked is not self.before:
             cold |= self._settling(client, acked, now_s)
         unfit = self._unfit(client)
@@ -138,16 +138,20 @@ class Readiness:
             and arrived.issuperset(each.name for each in _assignments(client.goal.get(url).resources[name]))
         )
 
-    def _on_its_way(self, client: ClientState) -> frozenset[str]:
+    def _on_its_way(self, client: ClientState, acked: ResourceSet) -> frozenset[str]:
         """New clusters whose assignments are not ACKed yet: Envoy takes a cluster for warm when it refuses one, or when
-        it was told that there is none."""
+        it was told that there is none. What counts is the assignment of the version that the client has, besides."""
         url = client.url_of("endpoints")
         if not client.watches.lagging(url):
             return _NOTHING
         served = client.release_of(url).resources
         pending = client.watches.names(url).intersection(served) - self._arrived(client)
         goal = client.goal.get(client.url_of("clusters"))
-        users = client.releases.clusters_of(goal, pending) if pending else _NOTHING
+        if not pending:
+            return _NOTHING
+        users = client.releases.clusters_of(goal, pending)
+        if acked is not goal:
+            users |= client.releases.clusters_of(acked, pending).intersection(goal.resources)
         if not users or self.before is None:
             return users
         return users & client.releases.added(self.before, goal)
@@ -190,6 +194,7 @@ class Readiness:
             shown = client.shown.resources.get(name) if client.shown is not None else None
             is_old = shown is not None and shown.version == version
             found = self.acked_at[name] = (version, 0 if is_old else client.next_position())
+            self.warm_at_s.pop(name, None)  # each version is checked anew
         return found[1]
 
     def _is_asked_for(self, client: ClientState, name: str) -> bool:

@@ -343,15 +343,14 @@ class DiscoveryStream:
 
     def _answer(self, watch: Watch, client: ClientState, answer: Answer, request: Request, events: list[Event]) -> None:
         type_url = watch.type.type_url
-        if answer is Answer.ACK or (
-            answer is Answer.NACK and request.error is not None and watch.is_of_earlier(request.error.message)
-        ):
+        if answer is Answer.ACK or (answer is Answer.NACK and _is_of_earlier(watch, request)):
             self._note_read(watch)
             events.append(Acked(type_url, request.nonce, watch.accept()))
         elif answer is Answer.NACK and request.error is not None:
             self._note_read(watch)
             asked = watch.asked
-            response, guilty = watch.refuse(request.error.message)
+            is_whole = watch.type.full_state and isinstance(request, SotwRequest)
+            response, guilty = watch.refuse(request.error.message, is_whole=is_whole)
             self._offers.lose_removed(watch, response)
             if asked and watch.acked_set is not None:
                 # What it asked for, it did not have, whatever it had ACKed of others.
@@ -380,6 +379,8 @@ class DiscoveryStream:
         """Rules 24, 25, 53: what is asked for is owed an answer, even if it was sent before."""
         known = watch.known
         known.forget(shift.dropped)
+        if shift.dropped and watch.refusals is not None:
+            watch.refusals.forgive(shift.dropped)
         if shift.everything and answer is not Answer.FIRST:
             known.forget_all()
             watch.outlived = watch.ack.state is State.IN_FLIGHT
@@ -434,3 +435,8 @@ class DiscoveryStream:
     def _require_client(self) -> ClientState:
         assert self._client is not None, "the node is identified before anything else"
         return self._client
+
+
+def _is_of_earlier(watch: Watch, request: Request) -> bool:
+    label = request.version_info if isinstance(request, SotwRequest) else ""
+    return request.error is not None and watch.is_of_earlier(request.error.message, label)

@@ -19,6 +19,7 @@ class Watch:
     * ``acked_set``: what the client took last, as far as it is proved; at its return what it showed;
     * ``acked_label``: the version_info of the last response that it ACKed;
     * ``forced``: names to be sent if wanted, though unchanged (a cluster that warms needs its assignment again);
+    * ``warmed``: those of them that the response in flight has;
     * ``withheld``: names asked for that the client's transition has yet to release; ``withheld_from`` lacked them;
     * ``placeholders``: the client shows no earlier version, so a missing assignment may be told by an empty one;
     * ``opened``, ``sent``: positions, among all that the client does, of its first request and of the last send;
@@ -53,6 +54,7 @@ class Watch:
         "subscription",
         "type",
         "unknown",
+        "warmed",
         "withheld",
         "withheld_from",
     )
@@ -63,6 +65,7 @@ class Watch:
         self.ack = AckState()
         self.known = Known()
         self.forced: frozenset[str] = NOTHING
+        self.warmed: frozenset[str] = NOTHING
         self.withheld: frozenset[str] = NOTHING
         self.withheld_from: ResourceSet | None = None
         self.placeholders = False
@@ -125,7 +128,7 @@ class Watch:
     def offer(self, response: Response, nonce: str, draft: Draft, goal: ResourceSet, position: int) -> None:
         """A response was made for the wire, on the way to ``goal``: what was owed is answered by it."""
         self.goal = goal
-        self.asked = self.known.owed
+        self.asked, self.warmed = self.known.owed, self.forced
         self._answered(draft.withheld, response.resource_set)
         self.ack.become_in_flight(response, nonce)
         self.sent = position
@@ -147,30 +150,36 @@ class Watch:
         self.acked_label = response.version_info
         return response
 
-    def refuse(self, message: str) -> tuple[Response, tuple[str, ...]]:
+    def refuse(self, message: str, *, is_whole: bool = False) -> tuple[Response, tuple[str, ...]]:
         """The client NACKed with this text: it may hold any part of what was offered (rule 18).
 
+        ``is_whole``: what was offered is all that it is to have.
         Returns the response and the names that are now known to be refused.
         """
         response = self._doubt(self.ack.become_rejected())
+        # A cluster that warms has no assignment yet: it gets the last accepted one.
+        self.forced |= self.warmed
         offered = self._news_of(response)
         if not offered:
             return response, ()
         if self.refusals is None:
             self.refusals = Refusals()
             self.refusals.refused_set = self.goal
-        guilty = self.refusals.note_nack(offered, named_in(message, offered))
+        guilty = self.refusals.note_nack(offered, named_in(message, offered), is_whole=is_whole)
         self.known.trust(guilty)  # the client kept what it had of what it refused
         return response, guilty
 
-    def is_of_earlier(self, message: str) -> bool:
-        """Is an error text left over from a response that was given up? It names what only that one had.
+    def is_of_earlier(self, message: str, version_info: str) -> bool:
+        """Is an error text left over from a response that was given up?
 
-        While CDS is paused, Envoy answers the newest response in SotW, with the error of an earlier one.
+        While CDS is paused, Envoy answers the newest response in SotW, with the error of an earlier one. It names what
+        only that one had; or the request has the newest ``version_info``, which tells what was accepted last.
         """
         offered = self.ack.offered
         if offered is None or not self.known.doubted:
             return False
+        if version_info == offered.version_info != self.acked_label:
+            return True
         return bool(named_in(message, self.known.doubted)) and not named_in(message, offered.names)
 
     def arrived(self) -> frozenset[str]:
@@ -195,13 +204,17 @@ class Watch:
         return self._doubt(self.ack.supersede())
 
     def _news_of(self, response: Response) -> dict[str, str]:
-        """The names of a response that may be wrong, with their versions: not what the client had accepted."""
+        """The names of a response that may be wrong, with their versions: not what the client had accepted.
+
+        What it has unsubscribed from meanwhile it does not look at.
+        """
         accepted = self.acked_set.resources if self.acked_set is not None else {}
         versions = response.versions()
         news = {
             name: version
             for name, version in versions.items()
-            if (held := accepted.get(name)) is None or held.version != version or name in self.asked
+            if ((held := accepted.get(name)) is None or held.version != version or name in self.asked)
+            and self.subscription.interest.wants(response.resource_set.resources[name])
         }
         return news or versions
 
