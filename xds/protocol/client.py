@@ -20,6 +20,7 @@ from xds.protocol.refusals import Refusals
 from xds.protocol.release import Releases, joined
 from xds.protocol.returning import Shown
 from xds.protocol.transition import Transition
+from xds.protocol.trees import Part
 from xds.protocol.watch import Watch
 from xds.protocol.watches import Watches
 
@@ -171,8 +172,7 @@ class ClientState:
             return
         if not self.has_returned:
             self.has_returned = True
-            agreed = {memory.warm for memory in self.memories}
-            self.warm = agreed.pop() if len(agreed) == 1 else None
+            self.warm = self._remembered_warm()
         held = shown.held
         if watch.type.is_led_to:
             self.shown = held
@@ -187,12 +187,14 @@ class ClientState:
             return
         goal = self.goal.get(url)
         change = self._cache.change(held, goal)
+        is_first = len(self.watches.of(url)) == 1
         if not change.changed and not change.removed and not (watch.type.full_state and change.added):
             watch.acked_set = goal
+            if self.released.get(url) is not goal:  # pushed since the client came back, and held
+                self._resume(url, held, is_first=is_first)
             return
         watch.acked_set = held
         self._restore()
-        is_first = len(self.watches.of(url)) == 1
         self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
         transition = self._return(now_s)
         transition.origin = self.releases.resumed(transition.origin, url, held, is_first=is_first)
@@ -200,6 +202,12 @@ class ClientState:
         # Without memory of what lingered, it may have begun to drain just now.
         transition.drains = transition.drains or step.drains or not self.memories
         self._linger(step.removed, self.goal.revision)
+
+    def _resume(self, url: str, held: ResourceSet, *, is_first: bool) -> None:
+        """The client may see what it showed it holds, instead of what would have been told it."""
+        self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
+        if self.transition is not None:
+            self.transition.origin = self.releases.resumed(self.transition.origin, url, held, is_first=is_first)
 
     def _remembered_refusals(self, type_url: str) -> Refusals | None:
         """ "Refusals are remembered per node id"."""
@@ -370,9 +378,19 @@ class ClientState:
         return first
 
     def not_remembered(self, type_url: str) -> frozenset[str]:
-        """Names of a type in the newest snapshot that the client is not known to have had when it was here last."""
-        held, goal = self.last_acked(type_url), self.goal.get(type_url)
+        """Clusters of the newest snapshot that the client is not known to have used when it was here last.
+
+        On streams of its own it ACKs a cluster before it is warm: there, only what was warm counts.
+        """
+        held, goal = (
+            self.last_acked(type_url) if self.is_aggregated else self._remembered_warm(),
+            self.goal.get(type_url),
+        )
         return self.releases.added(held, goal) if held is not None else frozenset(goal.resources)
+
+    def _remembered_warm(self) -> ResourceSet | None:
+        agreed = {memory.warm for memory in self.memories}
+        return agreed.pop() if len(agreed) == 1 else None
 
     @property
     def takes_clusters(self) -> bool:
@@ -441,12 +459,14 @@ class ClientState:
 
         What only leads from a cluster or a listener stays in any case: who holds those may ask for it yet.
         """
+        asked = self._named_by_listeners() if removed else frozenset()
         left = []
         for url, gone in removed:
             type, held = resource_type(url), self.watches.acked(url)
             names = gone
             if (type.is_led_to or type.in_tree) and self.watches.of(url):
                 names = gone.intersection(held.resources) if held is not None else _NOTHING
+                names |= frozenset(name for name in gone if (url, name) in asked)
                 if type.is_led_to and held is not None and self.transition is not None:
                     names |= self.transition.readiness.let_through(gone)
             if names:
@@ -454,6 +474,11 @@ class ClientState:
         lingerings = self.releases.lingerings
         made = lingerings.with_removed(self.lingering, revision, tuple(left))
         self.lingering = lingerings.latest(made, self.rules.linger_max)
+
+    def _named_by_listeners(self) -> frozenset[Part]:
+        """What the listeners that were released lead to: should one be held as it is, the client asks for that."""
+        listeners = self.released.get(self.url_of("listeners")).resources
+        return self.releases.used_by(frozenset(listeners), self.released)
 
     def _start_clock(self, transition: Transition, now_s: float) -> None:
         """All that could refer to what was removed is ACKed: it goes when the last old connection may have ended."""

@@ -81,7 +81,7 @@ class Offers:
             watch.ack.become_held()  # "a full-state set: nothing is sent until content changes"
             return
         refusals.refused_set = None
-        refusals.forget_changed(released)
+        refusals.forget_changed(released, client.goal.get(watch.type.type_url))
         # A full-state set without any suspect would take back what the client took of them.
         is_probe = (is_full or not refusals.is_news_due) and refusals.begin_probe()
         if self._offer_without(watch.left_out(released), watch, client, released, events, now):

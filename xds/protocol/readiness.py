@@ -125,17 +125,28 @@ class Readiness:
         return cold if cold != self.cold else self.cold
 
     def _proved(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
-        """The clusters in the response in flight that are warm, though its ACK is withheld."""
+        """The clusters in the response in flight that are warm, though its ACK is withheld.
+
+        Should it be refused, the client has them as it was sent them before: both must be proved.
+        """
         url = client.url_of("clusters")
-        offered = [watch.ack.offered.resource_set for watch in client.watches.of(url) if watch.ack.offered is not None]
+        watches = client.watches.of(url)
+        offered = [watch.ack.offered.resource_set for watch in watches if watch.ack.offered is not None]
+        earlier = [each for watch in watches for each in watch.superseded]
         arrived = self._arrived(client)
+        goal = client.goal.get(url).resources
+
+        def is_proved(cluster: Resource) -> bool:
+            return self._proves_itself(client, cluster) and arrived.issuperset(
+                each.name for each in _assignments(cluster)
+            )
+
         return frozenset(
             name
             for name in cold
             if offered
             and all(name in each.resources for each in offered)
-            and self._has_own_proof(client, name)
-            and arrived.issuperset(each.name for each in _assignments(client.goal.get(url).resources[name]))
+            and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in earlier))))
         )
 
     def _on_its_way(self, client: ClientState, acked: ResourceSet) -> frozenset[str]:
@@ -161,6 +172,7 @@ class Readiness:
         goal = client.goal.get(client.url_of("clusters")).resources
         names = client.releases.added(self.before, acked) if self.before is not None else acked.resources.keys()
         opened = self._opened(client)
+        self._forget_versions(acked)
         found = set()
         for name in names & goal.keys():
             cluster, held = goal[name], acked.resources.get(name)
@@ -170,6 +182,14 @@ class Readiness:
             if not self._is_there(client, cluster, opened) or self._is_checked(cluster, now_s):
                 found.add(name)
         return frozenset(found)
+
+    def _forget_versions(self, acked: ResourceSet) -> None:
+        """What was ACKed in another version since warms anew, should this one come back."""
+        for name, (version, _) in list(self.acked_at.items()):
+            held = acked.resources.get(name)
+            if held is None or held.version != version:
+                del self.acked_at[name]
+                self.warm_at_s.pop(name, None)
 
     def _is_there(self, client: ClientState, cluster: Resource, opened: Mapping[str, int]) -> bool:
         """Is all there that a cluster on streams of its own needs to become warm?"""
@@ -194,7 +214,6 @@ class Readiness:
             shown = client.shown.resources.get(name) if client.shown is not None else None
             is_old = shown is not None and shown.version == version
             found = self.acked_at[name] = (version, 0 if is_old else client.next_position())
-            self.warm_at_s.pop(name, None)  # each version is checked anew
         return found[1]
 
     def _is_asked_for(self, client: ClientState, name: str) -> bool:
@@ -217,7 +236,10 @@ class Readiness:
     def _has_own_proof(self, client: ClientState, name: str) -> bool:
         """Can the ACK of its assignment prove that a cluster is warm?"""
         cluster = client.goal.get(client.url_of("clusters")).resources.get(name)
-        if cluster is None or cluster.first_check_s or not self._has_secrets(client, cluster):
+        return cluster is not None and self._proves_itself(client, cluster)
+
+    def _proves_itself(self, client: ClientState, cluster: Resource) -> bool:
+        if cluster.first_check_s or not self._has_secrets(client, cluster):
             return False
         source = "ads" if client.is_aggregated else "api"
         return any(each.source == source for each in _assignments(cluster))
@@ -244,3 +266,8 @@ class Readiness:
 
 def _assignments(cluster: Resource) -> list[Reference]:
     return [each for each in cluster.references if alias_of(each.type_url) == "endpoints"]
+
+
+def _versions(name: str, sets: Iterable[Mapping[str, Resource]]) -> list[Resource]:
+    """What a name is in these sets, each version once."""
+    return list({each.version: each for found in sets if (each := found.get(name)) is not None}.values())

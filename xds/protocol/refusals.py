@@ -101,14 +101,14 @@ class Refusals:
         """Rule 53: what a client asks for explicitly is answered, whatever was refused."""
         self._clear(names)
 
-    def forget_changed(self, released: ResourceSet) -> None:
-        """What was refused in another version than what is released now is news."""
-        resources = released.resources
+    def forget_changed(self, released: ResourceSet, goal: ResourceSet) -> None:
+        """What was refused in another version than what is released now, or will be, is news."""
+        sets = released.resources, goal.resources
         gone = [
             name
             for names in (self.refused, self.suspects)
             for name, version in names.items()
-            if (found := resources.get(name)) is None or found.version != version
+            if all((found := each.get(name)) is None or found.version != version for each in sets)
         ]
         if gone:
             self._clear(gone)

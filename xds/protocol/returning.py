@@ -12,6 +12,8 @@ from xds.protocol.events import DeltaRequest, Request, SotwRequest
 from xds.protocol.memory import Memory
 from xds.protocol.watch import Watch
 
+_NAMED = ("endpoints", "secrets")  # what clusters and listeners name, beside what is in a tree
+
 
 class Origin(NamedTuple):
     """Where a client may have its content from: its group, the groups it followed before, what is remembered of it."""
@@ -75,7 +77,7 @@ def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCa
 def _needed(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
     """What a client that is back needs for a listener that it holds, and never got: "from the revision it holds"."""
     type = watch.type
-    if not (origin.has_returned and type.in_tree and names) or type.full_state:
+    if not (origin.has_returned and (type.in_tree or type.alias in _NAMED) and names) or type.full_state:
         return None
     held = cache.part(empty_set(type.type_url), names, origin.clusters, origin.groups, origin.api)
     return Shown(held) if held.resources else None

@@ -12,6 +12,8 @@ from xds.protocol.refusals import Refusals, named_in
 from xds.protocol.response import Response
 from xds.protocol.subscription import Subscription
 
+_SUPERSEDED_LIMIT = 8
+
 
 class Watch:
     """Everything the engine keeps for one type of one stream.
@@ -29,6 +31,7 @@ class Watch:
     * ``goal``: what was released when the response in flight was made, which lacks what the client refuses;
     * ``refusals``: what the client refuses, once it refused something;
     * ``heartbeats``: of what has a TTL, while something has (Delta);
+    * ``superseded``: what was offered since the last ACK and given up for something newer: any of it may be in use;
     * ``unknown``: names that a Delta client showed at its return and that nobody knows: told as removed later;
     * ``outlived``: the interest changed so much that the response in flight will prove nothing;
     * ``lags``: it is not in step with what was released, as of the last that its client's state was told of it.
@@ -52,6 +55,7 @@ class Watch:
         "sent",
         "sent_set",
         "subscription",
+        "superseded",
         "type",
         "unknown",
         "warmed",
@@ -77,6 +81,7 @@ class Watch:
         self.opened = opened
         self.sent = 0
         self.sent_set: ResourceSet | None = None
+        self.superseded: tuple[ResourceSet, ...] = ()
         self.acked_set: ResourceSet | None = None
         self.acked_label = ""
         self.refusals: Refusals | None = None
@@ -138,6 +143,7 @@ class Watch:
     def accept(self) -> Response:
         """The client ACKed: what was offered is known."""
         response = self.ack.become_accepted()
+        self.superseded = ()
         if self.refusals is not None:
             self.refusals.note_ack(response.versions())
             if not self.refusals:
@@ -201,7 +207,9 @@ class Watch:
 
     def supersede(self) -> Response:
         """The response in flight is given up for a newer one."""
-        return self._doubt(self.ack.supersede())
+        response = self._doubt(self.ack.supersede())
+        self.superseded = (*self.superseded, response.resource_set)[-_SUPERSEDED_LIMIT:]
+        return response
 
     def _news_of(self, response: Response) -> dict[str, str]:
         """The names of a response that may be wrong, with their versions: not what the client had accepted.
@@ -209,12 +217,12 @@ class Watch:
         What it has unsubscribed from meanwhile it does not look at.
         """
         accepted = self.acked_set.resources if self.acked_set is not None else {}
-        versions = response.versions()
+        interest, resources = self.subscription.interest, response.resource_set.resources
+        versions = {n: version for n, version in response.versions().items() if interest.wants(resources[n])}
         news = {
             name: version
             for name, version in versions.items()
-            if ((held := accepted.get(name)) is None or held.version != version or name in self.asked)
-            and self.subscription.interest.wants(response.resource_set.resources[name])
+            if (held := accepted.get(name)) is None or held.version != version or name in self.asked
         }
         return news or versions
 
