@@ -243,7 +243,7 @@ class ClientState:
         return Memory(
             shared,
             labels or NO_LABELS,
-            self.warm,
+            self.warm or (self.transition.readiness.before if self.transition is not None else None),
             self.lingering,
             self.drain_until_s,
             drains,

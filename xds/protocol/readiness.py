@@ -103,7 +103,7 @@ class Readiness:
         url = client.url_of("clusters")
         goal = client.goal.get(url)
         if not client.watches.of(url):
-            return client.not_remembered(url) if is_awaited else _NOTHING
+            return self._unseen(client, goal) if is_awaited else _NOTHING
         acked = client.watches.acked(url)
         if acked is None:
             return frozenset(goal.resources) if client.is_live else _NOTHING
@@ -124,6 +124,12 @@ class Readiness:
             cold -= self._proved(client, cold)
         return cold if cold != self.cold else self.cold
 
+    def _unseen(self, client: ClientState, goal: ResourceSet) -> frozenset[str]:
+        """Clusters that are not known to be warm, while no stream has them."""
+        if self.before is not None and client.has_clusters:
+            return client.releases.added(self.before, goal)  # the stream that had them has just ended
+        return client.not_remembered(goal.type.type_url)
+
     def _proved(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
         """The clusters in the response in flight that are warm, though its ACK is withheld.
 
@@ -132,7 +138,7 @@ class Readiness:
         url = client.url_of("clusters")
         watches = client.watches.of(url)
         offered = [watch.ack.offered.resource_set for watch in watches if watch.ack.offered is not None]
-        earlier = [each for watch in watches for each in watch.superseded]
+        sent = [*offered, *(each for watch in watches for each in watch.superseded)]
         arrived = self._arrived(client)
         goal = client.goal.get(url).resources
 
@@ -146,7 +152,7 @@ class Readiness:
             for name in cold
             if offered
             and all(name in each.resources for each in offered)
-            and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in earlier))))
+            and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in sent))))
         )
 
     def _on_its_way(self, client: ClientState, acked: ResourceSet) -> frozenset[str]:

@@ -86,7 +86,7 @@ class Transition:
 
     def keep(self, client: ClientState, now_s: float) -> Names:
         """The names that stay as they were released, besides those that linger."""
-        awaited = self.returning_until_s is not None
+        awaited = self.returning_until_s is not None or self.broken_until_s is not None
         cold = self.readiness.look(client, now_s, is_awaited=awaited)
         if self.silent and not cold and self._is_known_what_is_there(client):
             self.silent = _NOTHING
