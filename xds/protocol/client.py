@@ -14,7 +14,7 @@ from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import Held
 from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Names, on_grid
-from xds.protocol.memory import NO_LABELS, NO_REFUSALS, Memory
+from xds.protocol.memory import NO_LABELS, NO_REFUSALS, NO_SUSPECTS, Memory
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import Releases, joined
@@ -39,7 +39,7 @@ class ClientState:
         "_cache",
         "_has_moved",
         "_left",
-        "_left_refused",
+        "_left_refusals",
         "_now_s",
         "_position",
         "drain_until_s",
@@ -85,7 +85,7 @@ class ClientState:
         self.told_held: tuple[Held, ...] = ()
         self._has_moved = False
         # What was ACKed of types whose streams ended, and under which label.
-        self._left_refused: dict[str, Mapping[str, str]] | None = None
+        self._left_refusals: dict[str, Refusals] | None = None
         self._left: dict[str, tuple[ResourceSet, str]] | None = None
         self._now_s = 0.0
         self._position = 0
@@ -211,6 +211,9 @@ class ClientState:
 
     def _remembered_refusals(self, type_url: str) -> Refusals | None:
         """ "Refusals are remembered per node id"."""
+        suspected = next((m.suspected[type_url] for m in self.memories if type_url in m.suspected), None)
+        if suspected is not None:
+            return suspected.copy()
         refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), None)
         return Refusals(refused) if refused else None
 
@@ -219,8 +222,8 @@ class ClientState:
         if self.transition is not None and watch.lags:
             # The other streams may be about to end as well: what it did not ACK, the client may use still.
             self.transition.broken_until_s = self._now_s + self.rules.return_s
-        if watch.refusals is not None and watch.refusals.refused:
-            self._left_refused = {**(self._left_refused or {}), watch.type.type_url: watch.refusals.refused}
+        if watch.refusals:
+            self._left_refusals = {**(self._left_refusals or {}), watch.type.type_url: watch.refusals}
         if watch.acked_set is not None:
             left = (watch.acked_set, watch.acked_label)
             self._left = {**(self._left or {}), watch.type.type_url: left}
@@ -240,6 +243,7 @@ class ClientState:
         drains = self.transition is not None and self.transition.drains
         goal = self.goal.sets
         shared = goal if goal == sets else sets
+        refusals = self._refusals_by_type()
         return Memory(
             shared,
             labels or NO_LABELS,
@@ -247,14 +251,14 @@ class ClientState:
             self.lingering,
             self.drain_until_s,
             drains,
-            self._refused_by_type(),
+            {url: dict(each.refused) for url, each in refusals.items() if each.refused} or NO_REFUSALS,
             now_s,
+            {url: each for url, each in refusals.items() if each.suspects} or NO_SUSPECTS,
         )
 
-    def _refused_by_type(self) -> Mapping[str, Mapping[str, str]]:
-        watches = (watch for url in self.watches for watch in self.watches.of(url) if watch.refusals)
-        found = {watch.type.type_url: dict(watch.refusals.refused) for watch in watches if watch.refusals}
-        return {**(self._left_refused or {}), **found} or NO_REFUSALS
+    def _refusals_by_type(self) -> Mapping[str, Refusals]:
+        watches = (watch for url in self.watches for watch in self.watches.of(url))
+        return {**(self._left_refusals or {}), **{w.type.type_url: w.refusals.copy() for w in watches if w.refusals}}
 
     def update(self, watch: Watch, now_s: float) -> None:
         """The watch sent something or heard from its client."""
@@ -449,10 +453,10 @@ class ClientState:
 
     def _restore(self) -> None:
         """What lingered when the client was here last lingers on, with the same ends."""
-        for memory in self.memories:
-            if memory.lingering and not self.lingering:
-                self.lingering = self.releases.lingerings.missing_in(memory.lingering, self.goal)
-            self.drain_until_s = max(self.drain_until_s, memory.drain_until_s)
+        remembered = self.releases.lingerings.together(memory.lingering for memory in self.memories)
+        if not self.lingering:
+            self.lingering = self.releases.lingerings.missing_in(remembered, self.goal)
+        self.drain_until_s = max((self.drain_until_s, *(memory.drain_until_s for memory in self.memories)))
 
     def _linger(self, removed: Names, revision: int) -> None:
         """What a push removed stays, as far as the client has it: "Only ACKed names linger".
@@ -467,6 +471,8 @@ class ClientState:
             if (type.is_led_to or type.in_tree) and self.watches.of(url):
                 names = gone.intersection(held.resources) if held is not None else _NOTHING
                 names |= frozenset(name for name in gone if (url, name) in asked)
+                if type.is_led_to:
+                    names |= gone.intersection(self._members_kept(url))
                 if type.is_led_to and held is not None and self.transition is not None:
                     names |= self.transition.readiness.let_through(gone)
             if names:
@@ -474,6 +480,11 @@ class ClientState:
         lingerings = self.releases.lingerings
         made = lingerings.with_removed(self.lingering, revision, tuple(left))
         self.lingering = lingerings.latest(made, self.rules.linger_max)
+
+    def _members_kept(self, url: str) -> frozenset[str]:
+        """The members of aggregates as they were released: "new members go out with the old aggregate" and its own."""
+        changed = self.releases.aggregates(self.goal.get(url), self.released.get(url))
+        return frozenset().union(*changed.values())
 
     def _named_by_listeners(self) -> frozenset[Part]:
         """What the listeners that were released lead to: should one be held as it is, the client asks for that."""

@@ -48,6 +48,12 @@ class Refusals:
     def __bool__(self) -> bool:
         return bool(self.refused or self.suspects)
 
+    def copy(self) -> Refusals:
+        """The same for another stream, which begins with what nobody suspects."""
+        made = Refusals(self.refused)
+        made.suspects, made.groups, made.whole = dict(self.suspects), self.groups, dict(self.whole)
+        return made
+
     def note_nack(
         self, offered: Mapping[str, str], named: Collection[str], *, is_whole: bool = False
     ) -> tuple[str, ...]:
