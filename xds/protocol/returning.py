@@ -31,12 +31,13 @@ class Origin(NamedTuple):
         return (*self.former, self.group)
 
     def named(self, type_url: str, label: str) -> ResourceSet | None:
-        """The set of a type that the client took under a version_info when it was here last."""
-        for memory in self.memories:
-            held = memory.sets.get(type_url)
-            if held is not None and label in (held.version_info, memory.labels.get(type_url)):
-                return held
-        return None
+        """The set of a type that the client had under its version_info when it was here last."""
+        return next((held for held in self.sets(type_url) if held.version_info == label), None)
+
+    def labelled(self, type_url: str, label: str) -> ResourceSet | None:
+        """The set of a type with which the client was in step after it took another one under a version_info."""
+        with_label = (memory for memory in self.memories if memory.labels.get(type_url) == label)
+        return next((memory.sets[type_url] for memory in with_label), None)
 
     def sets(self, type_url: str) -> list[ResourceSet]:
         """The sets of a type that are remembered, the latest first."""
@@ -66,9 +67,9 @@ def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCa
     watch.placeholders = not label
     if not label:
         return _needed(watch, request.names, cache, origin)
-    held = origin.named(type.type_url, label) or cache.recall(
-        origin.group, type.type_url, label, origin.api, origin.former
-    )
+    url = type.type_url
+    held = origin.named(url, label) or cache.recall(origin.group, url, label, origin.api, origin.former)
+    held = held or origin.labelled(url, label)
     if held is not None and not _takes_all(type, request):
         held = cache.part(held, request.names, origin.clusters, origin.groups, origin.api)
     return Shown(held)
@@ -77,8 +78,14 @@ def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCa
 def _needed(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
     """What a client that is back needs for a listener that it holds, and never got: "from the revision it holds"."""
     type = watch.type
-    if not (origin.has_returned and (type.in_tree or type.alias in _NAMED) and names) or type.full_state:
+    if not ((type.in_tree or type.alias in _NAMED) and names) or type.full_state:
         return None
+    if not origin.has_returned:
+        # Its streams come in any order: what it asks for and no new process could know of shows that it is back.
+        served = cache.served_names(origin.group, type.type_url, origin.api)
+        known = (each.resources for each in origin.sets(type.type_url))
+        if names <= frozenset(served) or not any(names & each.keys() for each in known):
+            return None
     held = cache.part(empty_set(type.type_url), names, origin.clusters, origin.groups, origin.api)
     return Shown(held) if held.resources else None
 
