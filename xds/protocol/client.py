@@ -225,8 +225,8 @@ class ClientState:
         if watch.refusals:
             self._left_refusals = {**(self._left_refusals or {}), watch.type.type_url: watch.refusals}
         if watch.acked_set is not None:
-            left = (watch.acked_set, watch.acked_label)
-            self._left = {**(self._left or {}), watch.type.type_url: left}
+            before = (self._left or {}).get(watch.type.type_url)
+            self._left = {**(self._left or {}), watch.type.type_url: _acked_by(watch, before)}
         self.watches.remove(watch)
 
     def memory(self, now_s: float) -> Memory | None:
@@ -234,8 +234,8 @@ class ClientState:
         held = dict(self._left or {})
         for url in self.watches:
             for watch in self.watches.of(url):
-                if watch.acked_set is not None and (watch.lags or url not in held):
-                    held[url] = (watch.acked_set, watch.acked_label)
+                if watch.acked_set is not None:
+                    held[url] = _acked_by(watch, held.get(url))
         if not held:
             return None
         sets = {url: acked for url, (acked, _) in held.items()}
@@ -428,9 +428,8 @@ class ClientState:
         """Clusters that are taken away are warm no more, should they come back."""
         if self.warm is not None and self.warm.type.type_url == url:
             self.warm = self.releases.common(self.warm, release.get(url))
-        readiness = self.transition.readiness if self.transition is not None else None
-        if readiness is not None and readiness.before is not None and readiness.before.type.type_url == url:
-            readiness.before = self.releases.common(readiness.before, release.get(url))
+        if self.transition is not None:
+            self.transition.readiness.note_released(release.get(url), self.releases.common)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -547,3 +546,14 @@ class ClientState:
 
 def _either(own: float | None, general: float) -> float:
     return own if own is not None else general
+
+
+def _acked_by(watch: Watch, before: tuple[ResourceSet, str] | None) -> tuple[ResourceSet, str]:
+    """What a watch ACKed, and under which label; under none where another stream says another one of it.
+
+    Of several streams the one that lags says what all have.
+    """
+    assert watch.acked_set is not None
+    if before is None:
+        return watch.acked_set, watch.acked_label
+    return watch.acked_set if watch.lags else before[0], watch.acked_label if before[1] == watch.acked_label else ""

@@ -13,7 +13,7 @@ end: "Held without end is only what a readable reference leads to a new cluster 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from xds.model.resource import Reference, Resource
@@ -30,7 +30,7 @@ class Readiness:
     """The clusters that one transition waits for. ``before`` are those that were warm when it began; None
     where nobody knows."""
 
-    __slots__ = ("acked_at", "before", "cold", "cold_since_s", "given_up", "is_one_by_one", "warm_at_s")
+    __slots__ = ("acked_at", "before", "cold", "cold_since_s", "given_up", "is_one_by_one", "proved", "warm_at_s")
 
     def __init__(self, before: ResourceSet | None) -> None:
         self.before = before
@@ -38,6 +38,8 @@ class Readiness:
         self.cold_since_s: dict[str, float] = {}
         self.given_up: frozenset[str] = _NOTHING
         self.is_one_by_one = False
+        # Proved one by one: a later version warms while this one serves on.
+        self.proved: frozenset[str] = _NOTHING
         # On streams of their own: the version of a cluster that was ACKed, and the position of the ACK.
         self.acked_at: dict[str, tuple[str, int]] = {}
         self.warm_at_s: dict[str, float] = {}  # on streams of their own: the end of the first health check; 0 if over
@@ -50,6 +52,12 @@ class Readiness:
             self.cold_since_s = {name: self.cold_since_s.get(name, now_s) for name in cold}
             self.given_up &= cold
         return cold
+
+    def note_released(self, clusters: ResourceSet, common: Callable[[ResourceSet, ResourceSet], ResourceSet]) -> None:
+        """What is taken away is warm no more, should it come back."""
+        self.proved = self.proved.intersection(clusters.resources)
+        if self.before is not None and self.before.type is clusters.type:
+            self.before = common(self.before, clusters)
 
     def holds(self, client: ClientState, leads_to: Iterable[str], *, is_unreadable: bool) -> bool:
         """Is content that leads to these clusters to wait? What cannot be read may lead to any cold one."""
@@ -121,7 +129,8 @@ class Readiness:
         if cold and client.order.proceed_on_nack:
             cold = cold.difference(client.refused(url), unfit)
         if cold and self.is_one_by_one and client.is_aggregated:
-            cold -= self._proved(client, cold)
+            self.proved |= self._proved(client, cold)
+            cold -= self.proved
         return cold if cold != self.cold else self.cold
 
     def _unseen(self, client: ClientState, goal: ResourceSet) -> frozenset[str]:

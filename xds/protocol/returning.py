@@ -31,13 +31,12 @@ class Origin(NamedTuple):
         return (*self.former, self.group)
 
     def named(self, type_url: str, label: str) -> ResourceSet | None:
-        """The set of a type that the client had under its version_info when it was here last."""
-        return next((held for held in self.sets(type_url) if held.version_info == label), None)
-
-    def labelled(self, type_url: str, label: str) -> ResourceSet | None:
-        """The set of a type with which the client was in step after it took another one under a version_info."""
-        with_label = (memory for memory in self.memories if memory.labels.get(type_url) == label)
-        return next((memory.sets[type_url] for memory in with_label), None)
+        """The set of a type that the client took under a version_info when it was here last."""
+        for memory in self.memories:
+            held = memory.sets.get(type_url)
+            if held is not None and label in (held.version_info, memory.labels.get(type_url)):
+                return held
+        return None
 
     def sets(self, type_url: str) -> list[ResourceSet]:
         """The sets of a type that are remembered, the latest first."""
@@ -69,7 +68,6 @@ def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCa
         return _needed(watch, request.names, cache, origin)
     url = type.type_url
     held = origin.named(url, label) or cache.recall(origin.group, url, label, origin.api, origin.former)
-    held = held or origin.labelled(url, label)
     if held is not None and not _takes_all(type, request):
         held = cache.part(held, request.names, origin.clusters, origin.groups, origin.api)
     return Shown(held)
