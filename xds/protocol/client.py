@@ -176,6 +176,8 @@ class ClientState:
         held = shown.held
         if watch.type.is_led_to:
             self.shown = held
+            if self.is_aggregated and held is not None:
+                self._trust(held)
         if watch.unknown:
             self._return(now_s)  # they are told as removed when what lingers ends
         watch.refusals = watch.refusals or self._remembered_refusals(url)
@@ -196,12 +198,21 @@ class ClientState:
         watch.acked_set = held
         self._restore()
         self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
+        step = self.releases.step(self.released, self.goal, self.lingering)
+        if step.is_simple and self.transition is None and not self.lingering and (self.has_clusters or not step.has_trees):
+            self.release(self.goal, now_s)
+            return
         transition = self._return(now_s)
         transition.origin = self.releases.resumed(transition.origin, url, held, is_first=is_first)
-        step = self.releases.step(self.released, self.goal, self.lingering)
         # Without memory of what lingered, it may have begun to drain just now.
         transition.drains = transition.drains or step.drains or not self.memories
         self._linger(step.removed, self.goal.revision)
+
+    def _trust(self, held: ResourceSet) -> None:
+        """ "On a new stream Envoy asks for no clusters while one warms": what it shows now is warm."""
+        self.warm = held
+        if self.transition is not None:
+            self.transition.readiness.before = held
 
     def _resume(self, url: str, held: ResourceSet, *, is_first: bool) -> None:
         """The client may see what it showed it holds, instead of what would have been told it."""
@@ -357,7 +368,7 @@ class ClientState:
     def url_of(self, alias: str) -> str:
         """The type of this alias that the client uses: of v2 or of v3."""
         url, old_url = _URLS[alias]
-        if self.watches.of(old_url) or (url not in self.goal.sets and old_url in self.goal.sets):
+        if old_url in self.watches or (old_url in self.goal.sets and url not in self.goal.sets):
             return old_url
         return url
 

@@ -168,19 +168,18 @@ class Readiness:
         """New clusters whose assignments are not ACKed yet: Envoy takes a cluster for warm when it refuses one, or when
         it was told that there is none. What counts is the assignment of the version that the client has, besides."""
         url = client.url_of("endpoints")
-        if not client.watches.lagging(url):
+        goal = client.goal.get(client.url_of("clusters"))
+        new = client.releases.added(self.before, goal) if self.before is not None else None
+        if not client.watches.lagging(url) or (new is not None and not new):
             return _NOTHING
         served = client.release_of(url).resources
         pending = client.watches.names(url).intersection(served) - self._arrived(client)
-        goal = client.goal.get(client.url_of("clusters"))
         if not pending:
             return _NOTHING
         users = client.releases.clusters_of(goal, pending)
         if acked is not goal:
             users |= client.releases.clusters_of(acked, pending).intersection(goal.resources)
-        if not users or self.before is None:
-            return users
-        return users & client.releases.added(self.before, goal)
+        return users if new is None else users & new
 
     def _settling(self, client: ClientState, acked: ResourceSet, now_s: float) -> frozenset[str]:
         """Clusters on streams of their own that were ACKed since all was warm, and that are not warm yet."""

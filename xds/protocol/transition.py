@@ -273,7 +273,7 @@ class Transition:
     def _returning_until_s(self, client: ClientState) -> float:
         """ "Until its CDS request comes (order_timeout_s at most) new trees wait, and silence keeps what Envoy has"."""
         assert self.returning_until_s is not None
-        if client.takes_clusters and not client.watches.of(client.url_of("clusters")):
+        if not client.watches.of(client.url_of("clusters")) and client.takes_clusters:
             return self.began_s + client.rules.order_timeout_s
         return self.returning_until_s
 

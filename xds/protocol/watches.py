@@ -27,6 +27,9 @@ class Watches:
         """The type URLs that are watched."""
         return iter(self._watches)
 
+    def __contains__(self, type_url: str) -> bool:
+        return type_url in self._watches
+
     def add(self, watch: Watch, now_s: float) -> None:
         """A stream asked for a type; until it is answered, it lags."""
         type_url = watch.type.type_url
