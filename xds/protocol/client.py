@@ -13,14 +13,14 @@ from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import Held
-from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Names, on_grid
-from xds.protocol.memory import NO_LABELS, NO_REFUSALS, NO_SUSPECTS, Memory
+from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, on_grid
+from xds.protocol.memory import Memory
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
-from xds.protocol.refusals import Refusals
+from xds.protocol.past import Past
 from xds.protocol.release import Releases, joined
+from xds.protocol.removals import with_removed
 from xds.protocol.returning import Shown
 from xds.protocol.transition import Transition
-from xds.protocol.trees import Part
 from xds.protocol.watch import Watch
 from xds.protocol.watches import Watches
 
@@ -38,8 +38,6 @@ class ClientState:
     __slots__ = (
         "_cache",
         "_has_moved",
-        "_left",
-        "_left_refusals",
         "_now_s",
         "_position",
         "drain_until_s",
@@ -48,8 +46,8 @@ class ClientState:
         "has_returned",
         "is_aggregated",
         "lingering",
-        "memories",
         "order",
+        "past",
         "released",
         "rules",
         "shown",
@@ -72,7 +70,7 @@ class ClientState:
         self.watches = Watches()
         self.lingering: Lingering = NOTHING_LINGERS
         self.transition: Transition | None = None
-        self.memories: Sequence[Memory] = memories
+        self.past = Past(memories)
         self.is_aggregated = False
         self.shown: ResourceSet | None = None  # the clusters that it showed when it came back
         self.has_clusters = False  # it asked for clusters on this connection
@@ -84,9 +82,6 @@ class ClientState:
         self.told_lingering: Lingering = NOTHING_LINGERS  # what operators know of it
         self.told_held: tuple[Held, ...] = ()
         self._has_moved = False
-        # What was ACKed of types whose streams ended, and under which label.
-        self._left_refusals: dict[str, Refusals] | None = None
-        self._left: dict[str, tuple[ResourceSet, str]] | None = None
         self._now_s = 0.0
         self._position = 0
         if view is not None:
@@ -160,7 +155,7 @@ class ClientState:
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
-        self._linger(step.removed, goal.revision)
+        self.lingering = with_removed(self, step.removed, goal.revision)
 
     def join(self, watch: Watch, shown: Shown | None, now_s: float) -> None:
         """A stream asked for a type for the first time; ``shown`` is what its client says it holds from before."""
@@ -172,7 +167,7 @@ class ClientState:
             return
         if not self.has_returned:
             self.has_returned = True
-            self.warm = self._remembered_warm()
+            self.warm = self.past.warm
         held = shown.held
         if watch.type.is_led_to:
             self.shown = held
@@ -180,7 +175,7 @@ class ClientState:
                 self._trust(held)
         if watch.unknown:
             self._return(now_s)  # they are told as removed when what lingers ends
-        watch.refusals = watch.refusals or self._remembered_refusals(url)
+        watch.refusals = watch.refusals or self.past.refusals(url)
         if held is None:
             if watch.type.in_tree:
                 transition = self._return(now_s)
@@ -199,14 +194,19 @@ class ClientState:
         self._restore()
         self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
         step = self.releases.step(self.released, self.goal, self.lingering)
-        if step.is_simple and self.transition is None and not self.lingering and (self.has_clusters or not step.has_trees):
+        if (
+            step.is_simple
+            and self.transition is None
+            and not self.lingering
+            and (self.has_clusters or not step.has_trees)
+        ):
             self.release(self.goal, now_s)
             return
         transition = self._return(now_s)
         transition.origin = self.releases.resumed(transition.origin, url, held, is_first=is_first)
         # Without memory of what lingered, it may have begun to drain just now.
-        transition.drains = transition.drains or step.drains or not self.memories
-        self._linger(step.removed, self.goal.revision)
+        transition.drains = transition.drains or step.drains or not self.past.memories
+        self.lingering = with_removed(self, step.removed, self.goal.revision)
 
     def _trust(self, held: ResourceSet) -> None:
         """ "On a new stream Envoy asks for no clusters while one warms": what it shows now is warm."""
@@ -220,56 +220,13 @@ class ClientState:
         if self.transition is not None:
             self.transition.origin = self.releases.resumed(self.transition.origin, url, held, is_first=is_first)
 
-    def _remembered_refusals(self, type_url: str) -> Refusals | None:
-        """ "Refusals are remembered per node id"."""
-        suspected = next((m.suspected[type_url] for m in self.memories if type_url in m.suspected), None)
-        if suspected is not None:
-            return suspected.copy()
-        refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), None)
-        return Refusals(refused) if refused else None
-
     def leave(self, watch: Watch) -> None:
         """The stream of this watch ended."""
         if self.transition is not None and watch.lags:
             # The other streams may be about to end as well: what it did not ACK, the client may use still.
             self.transition.broken_until_s = self._now_s + self.rules.return_s
-        if watch.refusals:
-            self._left_refusals = {**(self._left_refusals or {}), watch.type.type_url: watch.refusals}
-        if watch.acked_set is not None:
-            before = (self._left or {}).get(watch.type.type_url)
-            self._left = {**(self._left or {}), watch.type.type_url: _acked_by(watch, before)}
+        self.past.keep(watch)
         self.watches.remove(watch)
-
-    def memory(self, now_s: float) -> Memory | None:
-        """What is remembered of the client for its return; None where it holds nothing."""
-        held = dict(self._left or {})
-        for url in self.watches:
-            for watch in self.watches.of(url):
-                if watch.acked_set is not None:
-                    held[url] = _acked_by(watch, held.get(url))
-        if not held:
-            return None
-        sets = {url: acked for url, (acked, _) in held.items()}
-        labels = {url: label for url, (acked, label) in held.items() if label not in ("", acked.version_info)}
-        drains = self.transition is not None and self.transition.drains
-        goal = self.goal.sets
-        shared = goal if goal == sets else sets
-        refusals = self._refusals_by_type()
-        return Memory(
-            shared,
-            labels or NO_LABELS,
-            self.warm or (self.transition.readiness.before if self.transition is not None else None),
-            self.lingering,
-            self.drain_until_s,
-            drains,
-            {url: dict(each.refused) for url, each in refusals.items() if each.refused} or NO_REFUSALS,
-            now_s,
-            {url: each for url, each in refusals.items() if each.suspects} or NO_SUSPECTS,
-        )
-
-    def _refusals_by_type(self) -> Mapping[str, Refusals]:
-        watches = (watch for url in self.watches for watch in self.watches.of(url))
-        return {**(self._left_refusals or {}), **{w.type.type_url: w.refusals.copy() for w in watches if w.refusals}}
 
     def update(self, watch: Watch, now_s: float) -> None:
         """The watch sent something or heard from its client."""
@@ -377,35 +334,17 @@ class ClientState:
         return self.watches.refused(type_url, self.goal.get(type_url))
 
     def last_acked(self, type_url: str) -> ResourceSet | None:
-        """What the client ACKed last of a type, on this connection or when it was here before; None for nothing.
-
-        Two proxies of one node id never speak for each other: what not all that is remembered agrees on does not count.
-        """
+        """What the client ACKed last of a type, on this connection or when it was here before; None for nothing."""
         found = self.watches.acked(type_url)
-        if found is not None or not self.memories:
-            return found
-        sets = [memory.sets.get(type_url) for memory in self.memories]
-        first = sets[0]
-        for each in sets[1:]:
-            if first is None or each is None:
-                return None
-            first = self.releases.common(first, each)
-        return first
+        return found if found is not None else self.past.acked(type_url, self.releases)
 
     def not_remembered(self, type_url: str) -> frozenset[str]:
         """Clusters of the newest snapshot that the client is not known to have used when it was here last.
 
         On streams of its own it ACKs a cluster before it is warm: there, only what was warm counts.
         """
-        held, goal = (
-            self.last_acked(type_url) if self.is_aggregated else self._remembered_warm(),
-            self.goal.get(type_url),
-        )
+        held, goal = self.last_acked(type_url) if self.is_aggregated else self.past.warm, self.goal.get(type_url)
         return self.releases.added(held, goal) if held is not None else frozenset(goal.resources)
-
-    def _remembered_warm(self) -> ResourceSet | None:
-        agreed = {memory.warm for memory in self.memories}
-        return agreed.pop() if len(agreed) == 1 else None
 
     @property
     def takes_clusters(self) -> bool:
@@ -417,7 +356,7 @@ class ClientState:
         if not self.is_aggregated:
             return False
         url = self.url_of("clusters")
-        if any(url in memory.sets for memory in self.memories):
+        if self.past.has(url):
             return True
         named = self.watches.names(self.url_of("endpoints"))
         return bool(named) and self._cache.refers_to(self.goal, url, named)
@@ -447,7 +386,7 @@ class ClientState:
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
             self.transition = Transition(self, now_s)
-            self.transition.drains = self.has_returned and any(memory.drains for memory in self.memories)
+            self.transition.drains = self.has_returned and self.past.drains
             if not self.has_clusters and self.takes_clusters:
                 self.transition.returning_until_s = now_s + self.rules.return_s
         self.transition.is_fetch_over = self.transition.is_withheld_told = False
@@ -463,43 +402,9 @@ class ClientState:
 
     def _restore(self) -> None:
         """What lingered when the client was here last lingers on, with the same ends."""
-        remembered = self.releases.lingerings.together(memory.lingering for memory in self.memories)
         if not self.lingering:
-            self.lingering = self.releases.lingerings.missing_in(remembered, self.goal)
-        self.drain_until_s = max((self.drain_until_s, *(memory.drain_until_s for memory in self.memories)))
-
-    def _linger(self, removed: Names, revision: int) -> None:
-        """What a push removed stays, as far as the client has it: "Only ACKed names linger".
-
-        What only leads from a cluster or a listener stays in any case: who holds those may ask for it yet.
-        """
-        asked = self._named_by_listeners() if removed else frozenset()
-        left = []
-        for url, gone in removed:
-            type, held = resource_type(url), self.watches.acked(url)
-            names = gone
-            if (type.is_led_to or type.in_tree) and self.watches.of(url):
-                names = gone.intersection(held.resources) if held is not None else _NOTHING
-                names |= frozenset(name for name in gone if (url, name) in asked)
-                if type.is_led_to:
-                    names |= gone.intersection(self._members_kept(url))
-                if type.is_led_to and held is not None and self.transition is not None:
-                    names |= self.transition.readiness.let_through(gone)
-            if names:
-                left.append((url, names))
-        lingerings = self.releases.lingerings
-        made = lingerings.with_removed(self.lingering, revision, tuple(left))
-        self.lingering = lingerings.latest(made, self.rules.linger_max)
-
-    def _members_kept(self, url: str) -> frozenset[str]:
-        """The members of aggregates as they were released: "new members go out with the old aggregate" and its own."""
-        changed = self.releases.aggregates(self.goal.get(url), self.released.get(url))
-        return frozenset().union(*changed.values())
-
-    def _named_by_listeners(self) -> frozenset[Part]:
-        """What the listeners that were released lead to: should one be held as it is, the client asks for that."""
-        listeners = self.released.get(self.url_of("listeners")).resources
-        return self.releases.used_by(frozenset(listeners), self.released)
+            self.lingering = self.releases.lingerings.missing_in(self.past.lingering(self.releases), self.goal)
+        self.drain_until_s = max(self.drain_until_s, self.past.drain_until_s)
 
     def _start_clock(self, transition: Transition, now_s: float) -> None:
         """All that could refer to what was removed is ACKed: it goes when the last old connection may have ended."""
@@ -557,14 +462,3 @@ class ClientState:
 
 def _either(own: float | None, general: float) -> float:
     return own if own is not None else general
-
-
-def _acked_by(watch: Watch, before: tuple[ResourceSet, str] | None) -> tuple[ResourceSet, str]:
-    """What a watch ACKed, and under which label; under none where another stream says another one of it.
-
-    Of several streams the one that lags says what all have.
-    """
-    assert watch.acked_set is not None
-    if before is None:
-        return watch.acked_set, watch.acked_label
-    return watch.acked_set if watch.lags else before[0], watch.acked_label if before[1] == watch.acked_label else ""

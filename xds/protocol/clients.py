@@ -29,7 +29,7 @@ class ClientTable:
             node_id = key[1]
             others = self._by_node.get(node_id, ())
             # A connection that was cut may be here still, when its client comes back on another.
-            present = (memory for other in others if (memory := other.memory(now_s)) is not None)
+            present = (memory for other in others if (memory := other.past.memory(other, now_s)) is not None)
             memories = (*present, *self.memories.of(node_id, now_s))
             state = self._states[key] = ClientState(self._cache, self._rules, view, memories)
             self._by_node[node_id] = (*others, state)
@@ -49,7 +49,7 @@ class ClientTable:
             self._by_node[node_id] = others
         else:
             del self._by_node[node_id]
-        memory = state.memory(self._now_s)
+        memory = state.past.memory(state, self._now_s)
         if memory is not None:
             self.memories.keep(node_id, memory)
 

@@ -331,7 +331,7 @@ class DiscoveryStream:
         watch = self._watches[type.type_url] = Watch(type, client.next_position())
         self._offers.watches = tuple(sorted(self._watches.values(), key=lambda watch: watch.type.rank))
         clusters = client.last_acked(client.url_of("clusters"))
-        origin = Origin(self.group, self.api, self._former, client.memories, clusters, client.has_returned)
+        origin = Origin(self.group, self.api, self._former, client.past.memories, clusters, client.has_returned)
         shown = shown_by(watch, request, self._cache, origin)
         client.join(watch, shown, now)
         if shown is not None:
