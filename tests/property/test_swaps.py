@@ -205,7 +205,7 @@ IS_SHORT = settings().derandomize
 PHASES = (Phase.generate,) if IS_SHORT else tuple(Phase)
 # `make soak` has all: with cuts, restarts and refusals, and on split streams, some one in a hundred stories still loses
 # a request (docs/protocol.md, "What is not done").
-HAPPENING = ("groups", "overlays", "twins", "delays") if IS_SHORT else FEATURES
+HAPPENING = FEATURES
 
 
 @pytest.mark.hypothesis

@@ -121,6 +121,13 @@ class Lingerings:
             removals[key] = each
         return self._of(tuple(removals.values()))
 
+    def besides(self, lingering: Lingering, names: Names) -> Lingering:
+        """What lingers but for these names."""
+        if not names:
+            return lingering
+        left = (replace(each, names=dict(without(keep_of(each.names), names))) for each in lingering.removals)
+        return self._of(tuple(each for each in left if each.names))
+
     def with_ends(self, lingering: Lingering, ends_s: float) -> Lingering:
         """The clock starts for all that has no end yet."""
         return self._made.get((lingering, ends_s), lambda: _with_ends(lingering, ends_s))

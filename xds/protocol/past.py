@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xds.model.snapshot import ResourceSet
-from xds.protocol.linger import Lingering
+from xds.protocol.linger import Lingering, keep_of
 from xds.protocol.memory import NO_LABELS, NO_REFUSALS, NO_SUSPECTS, Memory
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import Releases
@@ -52,8 +52,14 @@ class Past:
         return max((memory.drain_until_s for memory in self.memories), default=0.0)
 
     def lingering(self, releases: Releases) -> Lingering:
-        """All that lingered, with the latest of its ends."""
-        return releases.lingerings.together(memory.lingering for memory in self.memories)
+        """All that lingered, with the latest of its ends; without what some memory has in use."""
+        together = releases.lingerings.together(memory.lingering for memory in self.memories)
+        used: dict[str, set[str]] = {}
+        for memory in self.memories if together else ():
+            for url, names in together.names.items():
+                held = memory.sets[url].resources.keys() if url in memory.sets else frozenset[str]()
+                used.setdefault(url, set()).update((names & held) - memory.lingering.names.get(url, frozenset()))
+        return releases.lingerings.besides(together, keep_of(used))
 
     def has(self, type_url: str) -> bool:
         """Did the client ask this server for the type?"""

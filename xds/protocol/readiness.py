@@ -116,6 +116,8 @@ class Readiness:
         if acked is None:
             return frozenset(goal.resources) if client.is_live else _NOTHING
         cold = client.releases.added(acked, goal)
+        if acked is not goal:
+            cold |= client.releases.orphans(acked, client.release_of(url)).intersection(goal.resources)
         for watch in client.watches.lagging(url):
             if watch.ack.offered is not None:  # what it takes away is as good as gone
                 cold |= client.releases.added(watch.ack.offered.resource_set, goal)
