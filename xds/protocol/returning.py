@@ -9,6 +9,7 @@ from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import DeltaRequest, Request, SotwRequest
+from xds.protocol.holdings import leads_within
 from xds.protocol.memory import Memory
 from xds.protocol.watch import Watch
 
@@ -23,6 +24,7 @@ class Origin(NamedTuple):
     former: Sequence[str]
     memories: Sequence[Memory]
     clusters: ResourceSet | None  # what the client is known to have
+    released: ResourceSet  # what it would be told of the type that it asks for
     has_returned: bool = False  # it showed something of another type already
 
     @property
@@ -84,6 +86,9 @@ def _needed(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: O
         known = (each.resources for each in origin.sets(type.type_url))
         if names <= frozenset(served) or not any(names & each.keys() for each in known):
             return None
+    released = origin.released.resources
+    if all(name in released and leads_within(released[name], origin.clusters) for name in names):
+        return None
     held = cache.part(empty_set(type.type_url), names, origin.clusters, origin.groups, origin.api)
     return Shown(held) if held.resources else None
 

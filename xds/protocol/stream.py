@@ -331,7 +331,9 @@ class DiscoveryStream:
         watch = self._watches[type.type_url] = Watch(type, client.next_position())
         self._offers.watches = tuple(sorted(self._watches.values(), key=lambda watch: watch.type.rank))
         clusters = client.last_acked(client.url_of("clusters"))
-        origin = Origin(self.group, self.api, self._former, client.past.memories, clusters, client.has_returned)
+        released = client.release_of(type_url)
+        past = client.past.memories
+        origin = Origin(self.group, self.api, self._former, past, clusters, released, client.has_returned)
         shown = shown_by(watch, request, self._cache, origin)
         client.join(watch, shown, now)
         if shown is not None:
@@ -389,9 +391,18 @@ class DiscoveryStream:
             watch.ack.rejected = b""  # rule 53: an explicit subscribe is answered, whatever was refused
             if watch.refusals is not None and answer is not Answer.FIRST:
                 watch.refusals.forgive(owed)
-        if isinstance(request, DeltaRequest) and answer is Answer.FIRST:
+        if isinstance(request, DeltaRequest) and answer is Answer.FIRST and not self._may_warm(watch):
             owed = owed_at_first(watch, owed, self._require_client().release_of(watch.type.type_url), self._cache)
         known.owe(owed)
+
+    def _may_warm(self, watch: Watch) -> bool:
+        """Does the client wait for assignments of which it shows the newest?
+
+        "On a new stream Envoy asks for no clusters while one warms"; and that one needs its assignment after the
+        cluster, though another cluster has it already.
+        """
+        client = self._require_client()
+        return watch.type.alias == "endpoints" and not client.has_clusters and client.takes_clusters
 
     def _subscribed(self, watch: Watch) -> Subscribed:
         interest = watch.subscription.interest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import AckState, State
@@ -151,7 +153,7 @@ class Watch:
         if self.outlived:
             self.known.doubt((*response.names, *response.removed))
         else:
-            self._hold(response.resource_set)
+            self._hold(response.resource_set, frozenset((*response.names, *response.removed)))
         self.acked_set = response.resource_set
         self.acked_label = response.version_info
         return response
@@ -230,10 +232,13 @@ class Watch:
         self.known.doubt((*response.names, *response.removed))
         return response
 
-    def _hold(self, released: ResourceSet) -> None:
+    def _hold(self, released: ResourceSet, told: Collection[str] = ()) -> None:
+        """The client has this; of suspects it was not ``told`` of since, any may have been applied."""
+        suspects = self.refusals.suspects if self.refusals is not None else ()
+        doubted = [name for name in suspects if name in self.known.doubted and name not in told]
         self.known.become(released)
-        if self.refusals is not None and self.refusals.suspects:
-            self.known.doubt(self.refusals.suspects)  # any of them may have been applied
+        if doubted:
+            self.known.doubt(doubted)
 
     def _answered(self, withheld: frozenset[str], released: ResourceSet) -> None:
         self.known.owed = NOTHING
