@@ -132,7 +132,12 @@ def deltas(draw: st.DrawFn) -> Delta:
 
 
 changes = (
-    full_sets() | full_sets() | deltas() | deltas() | st.builds(Rollback, st.integers(0, 12), keys) | st.just(Drop())
+    full_sets()
+    | full_sets()
+    | deltas()
+    | deltas()
+    | st.builds(Rollback, st.integers(0, 12), st.booleans(), keys)
+    | st.just(Drop())
 )
 expect = st.none() | st.none() | st.integers(0, 12)
 lag = st.sampled_from([None, 0, 0, 1])

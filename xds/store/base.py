@@ -86,10 +86,12 @@ class Delta:
 class Rollback:
     """A new revision with the content, not the versions, of ``to``.
 
-    ``keep`` names resources (type URL, name) that stay as the group holds them now, whatever ``to`` has.
+    With ``keeps_endpoints``, ``keep`` names assignments (type URL, name) that stay as the group holds them now,
+    whatever ``to`` has: a caller finds them anew for each try, so they are no part of what is asked for.
     """
 
     to: int
+    keeps_endpoints: bool = False
     keep: tuple[tuple[str, str], ...] = ()
 
 

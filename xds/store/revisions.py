@@ -148,7 +148,7 @@ def line(push: GroupPush, before: Head, head: Head, edit: Edit, info: RevisionIn
         meta=with_fields(info.meta, kind=""),
         kind=kind_of(change, before, info.meta),
         content_of=change.to if isinstance(change, Rollback) else 0,
-        keeps_endpoints=isinstance(change, Rollback) and bool(change.keep),
+        keeps_endpoints=isinstance(change, Rollback) and change.keeps_endpoints,
         endpoints_only=is_endpoints_only(edit, before) and head.live,
     )
 
@@ -232,7 +232,7 @@ def _told(change: GroupChange) -> str:
     """All that a change says, each part with its length."""
     told = _sized(type(change).__name__)
     if isinstance(change, Rollback):
-        told += _sized(str(change.to)) + "".join([_sized(part) for key in change.keep for part in key])
+        told += _sized(str(change.to)) + ("keeps" if change.keeps_endpoints else "")
     if isinstance(change, FullSet | Delta):
         entries = change.entries if isinstance(change, FullSet) else change.put
         labels = (part for label in sorted(change.labels.items()) for part in label)

@@ -1,4 +1,4 @@
-"""``check``, ``watch``."""
+"""``check``, ``watch``, ``audit``."""
 
 from __future__ import annotations
 
@@ -74,3 +74,32 @@ def watch(
             write(event_line(event))
         if at == options.limit:
             return
+
+
+@app.command(cls=Command)
+def audit(
+    context: typer.Context,
+    since: Annotated[str, typer.Option(help="Not older than this.", metavar="DURATION")] = "",
+    cursor: Annotated[str, typer.Option(help="Only what came behind an earlier list.")] = "",
+    group: GroupFilter = "",
+    actor: Annotated[str, typer.Option(help="Only by this authenticated name.")] = "",
+    action: Annotated[str, typer.Option(help="Only this, such as push, rollback, group.configured.")] = "",
+    refused: Annotated[
+        bool | None, typer.Option("--refused/--no-refused", help="Only what was refused, or nothing of it.")
+    ] = None,
+) -> None:
+    """Show who wrote what, when and from where, and who was turned away; the oldest first.
+
+    \b
+    Examples:
+      xds audit --since 24h
+      xds audit -g edge --no-refused -o jsonl
+    """
+    from xds.cli.audit import AUDIT, read_audit
+    from xds.cli.table import write_items
+    from xds.cli.values import given, parse_duration
+
+    options = shared(context)
+    since_s = parse_duration(since) if since else None
+    filters = given(group=group, actor=actor, action=action, refused="" if refused is None else str(refused).lower())
+    write_items(read_audit(options.connect(), filters, since_s, cursor), AUDIT, options.style())
