@@ -196,9 +196,9 @@ class SnapshotItem(TypedDict):
 
 
 class EventItem(TypedDict):
-    """``action`` says what happened; ``details`` holds what only some actions have."""
+    """``action`` says what happened; ``details`` holds what only some actions have. ``id`` is opaque."""
 
-    id: int
+    id: str
     time: str
     kind: str
     action: str
@@ -337,7 +337,7 @@ def undo_item(plan: UndoPlan) -> UndoItem:
 
 def event_item(event: FleetEvent) -> EventItem:
     item: EventItem = {
-        "id": event.id,
+        "id": str(event.id),
         "time": timestamp(event.time),
         "kind": event.kind.value,
         "action": event.action,

@@ -99,10 +99,8 @@ def roll_back(
     if not to:
         plan = client.call("GET", group_path(group, "/undo"))
         to = plan["to"] or _chosen(plan)
-        headers = {"If-Match": plan["etag"], **headers}
-        back = plan["takes_back"]
-        why = f": {back['message']}" if back["message"] else ""
-        say(f"group {group}: takes back revision {back['revision']} by {who(back)}{why}; goes to revision {to}")
+        headers = {"If-Match": plan["etag"], **headers}  # of two who undo at once, one does
+        say(_told(plan, to, with_endpoints))
     body = {"to": to, "keep_endpoints": not with_endpoints}
     try:
         answer = client.call("POST", group_path(group, "/rollback"), query, headers, body)
@@ -114,6 +112,15 @@ def roll_back(
     if not answer["changed"] and not with_endpoints:
         say(f"nothing but endpoints can differ from revision {to}; --endpoints takes them back as well")
     return answer
+
+
+def _told(plan: Json, to: int, with_endpoints: bool) -> str:
+    """What undo is about to do."""
+    back = plan["takes_back"]
+    why = f" ({back['message']})" if back["message"] else ""
+    by = f" by {who(back)}" if who(back) else ""
+    kept = "" if with_endpoints else ", with the endpoints of now"
+    return f"group {plan['group']}: takes back revision {back['revision']}{by}{why}: revision {to} again{kept}"
 
 
 def _chosen(plan: Json) -> int:

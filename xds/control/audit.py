@@ -103,10 +103,9 @@ def push_note(step: Step, options: PushOptions, meta: Meta) -> Note:
 
 
 class Audit:
-    """The audit list of a store. ``lost`` counts refusals that could not be written down."""
+    """The audit list of a store, and what is to be written to it soon."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
-        self.lost = 0
         self._store = store
         self._clock = clock
         self._waiting: dict[str, Note] = {}

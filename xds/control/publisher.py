@@ -267,8 +267,7 @@ class Publisher(Reading):
 
     async def _apply(self, steps: Sequence[Step], options: PushOptions) -> list[PushResult]:
         meta = replace(options.meta, time_s=time.time())
-        for step in steps:
-            await self.undo.note_refusals(step.group)
+        await self.undo.note_refusals(step.group for step in steps)
         commits = await self._commit(steps, options, meta)
         built = [await self._built(commit, step, meta) for commit, step in zip(commits, steps, strict=True)]
         # Nothing is awaited from here: all groups are served together.

@@ -32,7 +32,7 @@ class Reading:
 
     def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, refused_share: float) -> None:
         self.pushes = PushLog(cache, fleet)
-        self.undo = Undo(store, fleet, self.pushes, refused_share)
+        self.undo = Undo(store, cache, fleet, self.held, refused_share)
         self._store = store
         self._archive = Archive(store)
         self._cache = cache

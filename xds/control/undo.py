@@ -7,19 +7,20 @@ takes back the last of them that is a change of configuration; those that change
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import structlog
 
 from xds.control.content import Content, Key
 from xds.control.policy_review import assignment_name
-from xds.control.waiting import PushLog
+from xds.control.rollout import rollout
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import NackState
+from xds.fleet.state import Sync
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT_TYPES
+from xds.protocol.cache import SnapshotCache
 from xds.store.base import DELETE, RevisionInfo, Rollback, Store, StoreError
 
 REFUSED_SHARE = 0.1
@@ -56,15 +57,23 @@ class UndoPlan:
 
 
 class Undo:
-    """Plans, from a store's history and from how far pushes have come.
+    """Plans, from a store's history and from what nodes refuse. ``held`` is what a group holds now.
 
     A revision that more than ``refused_share`` of its nodes refused is not gone back to.
     """
 
-    def __init__(self, store: Store, fleet: Fleet, pushes: PushLog, refused_share: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cache: SnapshotCache,
+        fleet: Fleet,
+        held: Callable[[str], Content | None],
+        refused_share: float,
+    ) -> None:
         self._store = store
+        self._cache = cache
         self._fleet = fleet
-        self._pushes = pushes
+        self._held = held
         self._share = refused_share
         self._noted: dict[str, tuple[int, int]] = {}  # revision and refusals by group, as they were stored last
 
@@ -74,7 +83,7 @@ class Undo:
         Raises ``NotFoundError`` where there is nothing before, ``StoreError``.
         """
         group = held.group
-        await self.note_refusals(group)
+        await self.note_refusals([group])
         takes_back, chosen = None, None
         candidates: list[Candidate] = []
         follows = held.revision + 1
@@ -92,32 +101,31 @@ class Undo:
             if chosen is not None and len(candidates) >= CANDIDATES_LIMIT:
                 break
         if takes_back is None or not candidates:
-            raise NotFoundError(f"group {group}: there is no revision before {held.revision} to go back to")
+            raise NotFoundError(await self._nothing(held, takes_back))
         shown = tuple(candidates[:CANDIDATES_LIMIT])
         return UndoPlan(group, held.revision, held.etag, takes_back, chosen, shown)
 
-    async def note_refusals(self, group: str) -> None:
-        """Store how many nodes refuse the latest push to a group, where some do. Raises ``StoreError``."""
-        revision = self._pushes.latest(group)
-        if not revision or not self._fleet.nack_log:  # most often: no refusal is open
-            return
-        found = await self._pushes.progress(group, revision)
-        before = self._noted.get(group, (0, 0))
-        if found is not None and found.nacked > (before[1] if before[0] == revision else 0):
-            await self._store.tally(group, revision, found.total, found.nacked)
-            self._noted[group] = (revision, found.nacked)
+    async def note_refusals(self, groups: Iterable[str]) -> None:
+        """Store how many of their nodes refuse what these groups hold, where some do. Raises ``StoreError``."""
+        for group in self._fleet.nack_log.open_groups().intersection(groups):  # none, most often
+            held = self._held(group)
+            if held is None:
+                continue
+            states = (await rollout(self._cache, self._fleet, held.snapshot)).states
+            refused, before = states.get(Sync.NACKED, 0), self._noted.get(group, (0, 0))
+            if refused > (before[1] if before[0] == held.revision else 0):
+                nodes = refused + states.get(Sync.SYNCED, 0) + states.get(Sync.PENDING, 0)
+                await self._store.tally(group, held.revision, nodes, refused)
+                self._noted[group] = (held.revision, refused)
 
     async def watch_refusals(self) -> None:
         """Store, while nodes refuse something, how many do: after a restart that is all that is known of it."""
         while True:
             await asyncio.sleep(WATCH_S)
-            if not self._fleet.nack_log:
-                continue
-            for group in sorted({record.group for record in self._fleet.nacks(state=NackState.OPEN)}):
-                try:
-                    await self.note_refusals(group)
-                except StoreError as error:
-                    _log.warning("undo.refusals_not_stored", group=group, error_message=str(error))
+            try:
+                await self.note_refusals(self._fleet.nack_log.open_groups())
+            except StoreError as error:
+                _log.warning("undo.refusals_not_stored", error_message=str(error))
 
     def _reason(self, line: RevisionInfo) -> str:
         """Why a revision is not gone back to; empty where it can be."""
@@ -135,6 +143,14 @@ class Undo:
             if each.revision > line.revision and each.content and not each.undone_by:
                 return each
         return line
+
+    async def _nothing(self, held: Content, first: RevisionInfo | None) -> str:
+        """Why nothing can be taken back."""
+        newest = await self._store.history(held.group, limit=1)
+        if first is not None and newest and newest[0].endpoints_only:
+            hint = "go back to earlier ones with the number of a revision, endpoints included"
+            return f"group {held.group}: only endpoints changed since revision {first.revision}; {hint}"
+        return f"group {held.group}: there is no revision before {held.revision} to go back to"
 
     async def _configured(self, group: str, before: int) -> AsyncIterator[RevisionInfo]:
         """The history without pushes of endpoints alone, the newest first."""

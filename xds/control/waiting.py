@@ -51,22 +51,13 @@ class PushLog:
         self._cache = cache
         self._fleet = fleet
         self._pushes: dict[tuple[str, int], Push] = {}
-        self._latest: dict[str, int] = {}
 
     def record(self, group: str, revision: int, type_urls: frozenset[str]) -> None:
         """Remember a push at its commit, before the streams are woken."""
         push = Push(group, revision, type_urls, self._followers(group))
         self._pushes[group, revision] = push
-        self._latest[group] = revision
         while len(self._pushes) > PUSHES_KEPT:
-            oldest = next(iter(self._pushes))
-            del self._pushes[oldest]
-            if self.latest(oldest[0]) == oldest[1]:
-                del self._latest[oldest[0]]
-
-    def latest(self, group: str) -> int:
-        """The latest push to a group; 0 where none is known here."""
-        return self._latest.get(group, 0)
+            del self._pushes[next(iter(self._pushes))]
 
     async def progress(self, group: str, revision: int) -> Convergence | None:
         """How far a push has come; None when it is not known here (too old, or from before a restart).

@@ -63,8 +63,6 @@ def watch(
     from xds.cli.watching import event_line
 
     options = shared(context)
-    if since and not since.isdecimal():
-        raise CommandError(Exit.USAGE, f"not the id of an event: {since!r}")
     for at, event in enumerate(read_events(options.connect(), given(kinds=kinds, group=group, node=node), since), 1):
         if options.output in {Format.JSON, Format.JSONL}:
             write_document(event, Format.JSONL)
