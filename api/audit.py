@@ -10,6 +10,7 @@ from fastapi import Query
 from fastapi.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
+from api.fleet import point_in_time
 from api.problem import RequestError
 from api.routing import api_router
 from api.services import Here
@@ -69,7 +70,7 @@ async def list_audit(
         str, Query(max_length=CURSOR_LIMIT, description="Go on behind this one of an earlier answer")
     ] = "",
     page_token: Annotated[str, Query(max_length=CURSOR_LIMIT, description="The same")] = "",
-    since: Annotated[float, Query(ge=0, description="Not older than this time, in seconds since the epoch")] = 0.0,
+    since: Annotated[str | None, Query(description="An age (`15m`) or an RFC 3339 time")] = None,
     group: Annotated[str, Query()] = "",
     actor: Annotated[str, Query()] = "",
     action: Annotated[str, Query(description="Such as push, rollback, group.configured, refused")] = "",
@@ -77,7 +78,7 @@ async def list_audit(
 ) -> Response:
     """Every write: pushes, settings, policies, deletions, releases; and those that were refused."""
     lanes = {None: frozenset(Lane), True: frozenset({Lane.REFUSED}), False: frozenset(Lane) - {Lane.REFUSED}}[refused]
-    wanted = AuditFilter(group, actor, action, since, lanes)
+    wanted = AuditFilter(group, actor, action, point_in_time(since) or 0.0, lanes)
     try:
         page = await here.publisher.audit.read(page_token or cursor, limit, wanted)
     except ValueError as error:

@@ -15,6 +15,7 @@ from xds.control.push import GROUP_NAME_LIMIT
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 REASON_LIMIT = 300
+TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})  # as the routes read it
 _GROUP = re.compile(r"/api/v1/groups/([^/]+)(?:/([a-z]{1,20})(/|$))?")
 _OTHER = re.compile(r"/api/v1/([a-z]{1,20})(/|$)")
 _NO_WRITES = frozenset({"validate", "explain"})
@@ -46,7 +47,7 @@ class Refusals:
     def _tell(self, request: Request, status: int) -> None:
         group, subject = _place(request)
         query = parse_qs(request.scope["query_string"].decode("latin-1"))
-        if not subject or query.get("dry_run", ["false"])[-1] != "false":
+        if not subject or query.get("dry_run", [""])[-1].lower() in TRUE:
             return
         grant, reason = getattr(request.state, "grant", None), getattr(request.state, "refusal", "")
         author = query.get("author", [""])[-1][:AUTHOR_LIMIT]

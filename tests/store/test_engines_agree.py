@@ -196,9 +196,11 @@ async def outcome(store: Store, step: Push | Transaction | Collect | Document | 
         if isinstance(step, Document):
             return await store.put_doc("kind", step.id, step.body, expect=step.expect)
         if isinstance(step, Tally):
-            return await store.tally(step.group, step.revision, step.nodes, step.refused)
+            await store.tally(step.group, step.revision, step.nodes, step.refused)
+            return None
         if isinstance(step, Notes):
-            return await store.note(step.notes)
+            await store.note(step.notes)
+            return None
         if isinstance(step, Collect):
             return await store.collect(step.policy, step.now_s)
         if isinstance(step, Transaction):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -50,12 +49,11 @@ AUDIT = View(
 )
 
 
-def read_audit(client: Client, filters: Mapping[str, str], since_s: float | None, cursor: str) -> Iterator[Json]:
+def read_audit(client: Client, filters: Mapping[str, str], cursor: str) -> Iterator[Json]:
     """The list, the oldest first; a message says how to go on behind it, and whether something is missing."""
-    query = {**filters, **({"since": f"{time.time() - since_s:.3f}"} if since_s is not None else {})}
     place = cursor
     while True:
-        page = client.call("GET", "/audit", {**query, **({"cursor": place} if place else {})})
+        page = client.call("GET", "/audit", {**filters, **({"cursor": place} if place else {})})
         if page["lagged"]:
             say("some changes behind this cursor are not kept any more")
         yield from page["items"]

@@ -22,7 +22,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from xds.control.tokens import EVERYTHING, PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
+from xds.control.tokens import PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
 from xds.control.undo import REFUSED_SHARE
 from xds.model.errors import XdsError
 from xds.protocol.order import OrderRules
@@ -230,7 +230,9 @@ class AuthSettings(_Section):
     def accepted(self) -> Tokens:
         """All tokens with their grants."""
         scoped = [(token.sha256, Grant(token.name, token.scopes)) for token in self.tokens]
-        return Tokens([*scoped, *((digest, EVERYTHING) for digest in self.token_sha256)])
+        # A token without a name is called by the begin of its hash: whoever writes has to be told apart.
+        nameless = [(digest, Grant(f"token-{digest[:8]}")) for digest in self.token_sha256]
+        return Tokens([*scoped, *nameless])
 
 
 class WatchSettings(_Section):

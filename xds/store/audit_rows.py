@@ -30,12 +30,15 @@ _BODY = ("author", "peer", "subject", "message", "old", "new", "reason", "reques
 
 def write(connection: Connection, notes: Sequence[Note]) -> None:
     """Put notes at the end of the list; those of a key that is there let its entry grow."""
+    grown: set[Lane] = set()
     for note in notes:
         held = _held(connection, note) if note.key else None
         if held is not None:
             connection.execute("DELETE FROM audit WHERE position = ?", (held.position,))
+        else:
+            grown.add(note.lane)
         _add(connection, note, held)
-    for lane in {note.lane for note in notes} & LIMITS.keys():
+    for lane in grown & LIMITS.keys():
         _bound(connection, lane)
 
 

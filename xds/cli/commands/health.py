@@ -77,7 +77,7 @@ def watch(
 @app.command(cls=Command)
 def audit(
     context: typer.Context,
-    since: Annotated[str, typer.Option(help="Not older than this.", metavar="DURATION")] = "",
+    since: Annotated[str, typer.Option(help="Only the last 1h, 15m ..., or since a time (RFC 3339).")] = "",
     cursor: Annotated[str, typer.Option(help="Only what came behind an earlier list.")] = "",
     group: GroupFilter = "",
     actor: Annotated[str, typer.Option(help="Only by this authenticated name.")] = "",
@@ -95,9 +95,9 @@ def audit(
     """
     from xds.cli.audit import AUDIT, read_audit
     from xds.cli.table import write_items
-    from xds.cli.values import given, parse_duration
+    from xds.cli.values import given
 
     options = shared(context)
-    since_s = parse_duration(since) if since else None
-    filters = given(group=group, actor=actor, action=action, refused="" if refused is None else str(refused).lower())
-    write_items(read_audit(options.connect(), filters, since_s, cursor), AUDIT, options.style())
+    chosen = "" if refused is None else str(refused).lower()
+    filters = given(group=group, actor=actor, action=action, since=since, refused=chosen)
+    write_items(read_audit(options.connect(), filters, cursor), AUDIT, options.style())
