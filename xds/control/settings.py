@@ -23,7 +23,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from xds.control.tokens import PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
-from xds.control.undo import REFUSED_SHARE
 from xds.model.errors import XdsError
 from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
@@ -85,7 +84,7 @@ class ServerSettings(_Section):
     grpc: GrpcSettings = GrpcSettings()
     http: HttpSettings = HttpSettings()
     on_nack: Literal["hold", "proceed"] = "hold"
-    undo_refused_share: float = Field(REFUSED_SHARE, ge=0, le=1)
+    undo_refused_share: float = Field(0.1, ge=0, le=1)
     drain_s: float = Field(5.0, ge=0, le=600)
     require_if_match: bool = False
     insecure: bool = False
