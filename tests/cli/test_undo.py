@@ -199,12 +199,14 @@ def test_audit_survives_kill_9_and_what_was_refused_with_it(team: Team) -> None:
     group = "edge-8"
     team.push(group, static_cluster("a", 80))
     assert team.server.request("PUT", f"/api/v1/groups/{group}", json={"selector": "node.id == x"}).is_success
+    stale = team.server.request("DELETE", f"/api/v1/groups/{group}", headers={"if-match": "r9"})
+    assert stale.status_code == 412
     before = team.entries("-g", group)
     cursor = team.xds("audit", "-o", "name").err.split("--cursor ")[1].strip()
     team.server.kill()
     team.server.start()
     after = team.entries("-g", group)
-    assert [item["action"] for item in after] == ["push", "group.configured"]
+    assert [item["action"] for item in after] == ["push", "group.configured", "refused"]
     assert after == before
     team.push(group, static_cluster("a", 81))
     later = team.entries("--cursor", cursor)
