@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 from api import (
     about,
     assignments,
+    audit,
     comparison,
     events,
     explain,
@@ -27,6 +28,7 @@ from api import (
 )
 from api.description import describe
 from api.queue import Queue
+from api.refusals import Refusals
 from api.routing import API_PREFIX, operation_id
 from api.scope import Door, RawPath, RequestId
 from api.services import Services
@@ -59,6 +61,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         fleet.router,
         load.router,
         events.router,
+        audit.router,
         about.router,
     ):
         app.router.routes.extend(router.routes)
@@ -67,6 +70,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     describe(app, API_PREFIX)
     app.add_middleware(RawPath)  # innermost: what was added last is reached first
     app.add_middleware(Door, tokens=services.options.tokens, phase=services.phase)
+    app.add_middleware(Refusals, audit=services.publisher.audit)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
     return app

@@ -61,8 +61,8 @@ async def get_events(
     group: Annotated[str, Query()] = "",
     node: Annotated[str, Query()] = "",
     last_event_id: Annotated[
-        int | None, Query(ge=0, le=1 << 53, description="Begin behind this event; 0: with the oldest that is known")
-    ] = None,
+        str, Query(description="Begin behind this event, by its `id`; 0: with the oldest that is known")
+    ] = "",
     last_seen: Annotated[
         str, Header(alias="Last-Event-ID", description="The same, as browsers send it when they come back")
     ] = "",
@@ -79,7 +79,9 @@ async def get_events(
         raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{READERS_LIMIT} readers of events are connected", retry)
     wanted = EventFilter(parse_kinds(kinds), group, node)
     log = here.fleet.events
-    cursor = last_event_id if last_event_id is not None else _number(last_seen)
+    if last_event_id and not _is_ours(last_event_id):
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"not the id of an event: {last_event_id[:100]!r}")
+    cursor = int(last_event_id) if last_event_id else _number(last_seen)
     in_lines = NDJSON_TYPE in request.headers.get("accept", "")
     encode, media_type = (ndjson, NDJSON_TYPE) if in_lines else (server_sent, SSE_TYPE)
     start = log.newest if cursor is None else cursor
@@ -146,7 +148,7 @@ def ndjson(page: Page | None) -> str:
 
 def _lagged(page: Page) -> dict[str, Any]:
     first = page.events[0].id if page.events else page.cursor + 1
-    return {"kind": "lagged", "message": "events are missing before the next one", "next": first}
+    return {"kind": "lagged", "message": "events are missing before the next one", "next": str(first)}
 
 
 def _json(item: EventItem | dict[str, Any]) -> str:
@@ -157,4 +159,9 @@ def _number(text: str) -> int | None:
     """``Last-Event-ID``; one that is no number of ours begins with the oldest event, told as a gap."""
     if not text:
         return None
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 17 else 0
+    return int(text) if _is_ours(text) else 0
+
+
+def _is_ours(text: str) -> bool:
+    """Whether an id, which means nothing to a client, can be one that this server gave."""
+    return text.isascii() and text.isdecimal() and len(text) < 17

@@ -69,6 +69,8 @@ def problem(
         "errors": list(errors or ())[:ERRORS_SHOWN],
         **(members or {}),
     }
+    # For the audit list; what was pushed stays out of it, it may be secret.
+    request.state.refusal = ", ".join(str(error["code"]) for error in list(errors or ())[:3]) or detail
     own = {"X-Request-ID": request_id(request), "Cache-Control": "no-store"}
     return JSONResponse(body, status, {**own, **(headers or {})}, MEDIA_TYPE)
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Header, Query
 from fastapi.responses import JSONResponse, Response
 
-from api.grants import grant_of
+from api.caller import Calling
 from api.problem import RequestError, finding_item
 from api.services import Here, Services
 from api.shapes import PushAnswer, progress_item, push_answer
@@ -22,12 +22,10 @@ from xds.control.push import ANY_ETAG, PushOptions, PushResult
 from xds.control.waiting import Verdict, verdict
 from xds.fleet.state import Convergence
 from xds.model.errors import Violation
-from xds.store.base import Meta
 
 WAIT_LIMIT_S = 300.0
 WAIT_POLL_S = 0.05
 PUSH_ID_LIMIT = 200
-AUTHOR_LIMIT = 200
 MESSAGE_LIMIT = 2000
 
 _ETAG = re.compile(r'\s*(?:W/)?"?(r(\d{1,18})(?:-[0-9a-f]+)?)"?\s*')
@@ -73,20 +71,17 @@ async def preconditions(
 
 
 async def shared_options(
-    request: Request,
+    by: Calling,
     idempotency_key: Annotated[
         str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
     ] = "",
     dry_run: Annotated[bool, Query(description="Say what would change, change nothing")] = False,
     allow_empty: Annotated[bool, Query(description="The group may become empty while nodes are connected")] = False,
-    author: Annotated[str, Query(max_length=AUTHOR_LIMIT, description="By default the name of the token")] = "",
     message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
     strict: Strict = False,
 ) -> PushOptions:
     """The options of a push to whatever groups, from its headers and query."""
-    return PushOptions(
-        idempotency_key, None, Meta(author or grant_of(request).name, message), dry_run, allow_empty, strict=strict
-    )
+    return PushOptions(idempotency_key, None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
 
 
 SharedOptions = Annotated[PushOptions, Depends(shared_options)]

@@ -109,10 +109,13 @@ async def test_every_write_is_guarded_by_default(api: Api) -> None:
     }
 
 
-async def test_the_token_signs_the_push(api: Api) -> None:
+async def test_the_token_signs_the_push_whatever_the_client_says(api: Api) -> None:
     api = guarded(api)
-    await ask(api, "writer", "PUT", SNAPSHOT, json={"resources": [A]})
-    assert api.plane.publisher.content("edge").meta.author == "writer"
+    for author in ("", "the-boss", "all"):
+        body = {"resources": [static_cluster("a", 80 + len(author))]}
+        await ask(api, "writer", "PUT", SNAPSHOT, json=body, params={"author": author})
+        meta = api.plane.publisher.content("edge").meta
+        assert (meta.actor, meta.author) == ("writer", author)
 
 
 async def test_who_am_i(api: Api) -> None:

@@ -111,6 +111,7 @@ ADMIN_API: Walk = [
     (f"curl -sf {GROUP}/revisions/1", answers(revision=1)),
     (f"curl -sf '{GROUP}/revisions/3/diff?from=2'", answers(resources=named("name", "spare"))),
     (f"curl -sf {sent(TO_1)} '{GROUP}/rollback?message=as+before'", answers(revision=3)),
+    (f"curl -sf {GROUP}/undo", answers(revision=3, to=2)),
     (f"curl -sf {API}/nodes", answers(items=named("id", "edge-1"))),
     (f"curl -sf {API}/nodes/edge-1", answers(id="edge-1", group="default")),
     (
@@ -126,6 +127,10 @@ ADMIN_API: Walk = [
     (
         f"curl -s --max-time 2 -H 'Accept: application/x-ndjson' -H 'Last-Event-ID: 0' '{API}/events?kinds=push,node'",
         events,
+    ),
+    (
+        f"curl -sf '{API}/audit?group=default&limit=5'",
+        answers(items=lambda items: [each["revision"] for each in items[:3]] == [1, 2, 3], lagged=False),
     ),
     (f"curl -sf {API}/schema/clusters", answers(**{"$schema": lambda found: "2020-12" in found})),
     (f"curl -sf {API}/version", answers(version=xds.__version__)),
@@ -188,6 +193,8 @@ COMMAND_LINE: Walk = [
     ("xds rollout history default", says("back to one", "try the split")),
     ("xds diff -g default --from 1 --to 2", fails(1, "shop-v1")),
     ('xds rollout undo default --to 1 -m "as in the beginning" --wait', says("default")),
+    ("xds audit --since 24h", says("push +default +revision 2", "412")),
+    ("xds audit -g default --no-refused -o jsonl", says('"action": "push"')),
     ("xds watch --kinds push --since 0 --limit 2", says("default")),
     ("xds check", says("ready", "store")),
     ("xds serve --store memory --watch snapshots", watch_directory),

@@ -16,6 +16,7 @@ from xds.cli.ordering import LINGERING, held_text
 from xds.cli.output import Format, age, to_yaml
 from xds.cli.rollout import HISTORY, STATUS
 from xds.cli.table import Column, Style, View, rendered
+from xds.cli.who import who
 
 Json = dict[str, Any]
 Key = tuple[str, str]  # (type_url, name)
@@ -147,7 +148,7 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
         {
             "group": group["group"],
             "revision": f"{group['revision']} ({group['etag']})",
-            "pushed": f"{_when(group['time'], style)} by {group['author'] or '-'}",
+            "pushed": f"{_when(group['time'], style)} by {who(group) or '-'}",
             "message": group["message"],
             "selector": group.get("selector"),
             "priority": group.get("priority"),

@@ -12,6 +12,7 @@ from xds.cli.failure import CommandError, Exit
 from xds.cli.kinds import known_type, resources_path
 from xds.cli.output import Format
 from xds.cli.table import Column, Style, View, rendered
+from xds.cli.who import who
 from xds.model.group import DEFAULT_GROUP
 
 Json = dict[str, Any]
@@ -33,7 +34,7 @@ GROUPS = View(
         Column("RESOURCES", lambda item: str(sum(item["resources"].values()))),
         Column("NODES", lambda item: str(item["nodes"])),
         Column("AGE", lambda item: item["time"], is_time=True),
-        Column("AUTHOR", lambda item: item["author"]),
+        Column("AUTHOR", who),
         Column("MESSAGE", lambda item: item["message"]),
         Column("SELECTOR", lambda item: item.get("selector") or "", is_wide=True),
         Column("PRIORITY", lambda item: str(item.get("priority", "")), is_wide=True),

@@ -24,7 +24,7 @@ def push_query(message: str = "", **flags: bool) -> dict[str, str]:
 
 
 def author() -> str:
-    """Who runs this command; in a container the user may have no name."""
+    """Who runs this command: the server keeps it beside whom it has authenticated. In a container it may be no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

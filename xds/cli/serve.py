@@ -109,7 +109,10 @@ class Server:
         )
         self.book = LoadBook(settings.load.interval_s)
         self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings), self.metrics, self.book)
-        self.publisher = Publisher(self.store, self.cache, self.fleet, self.grpc.wake, settings.server.on_nack)
+        own = settings.server
+        self.publisher = Publisher(
+            self.store, self.cache, self.fleet, self.grpc.wake, own.on_nack, own.undo_refused_share
+        )
         self.assignments = Assignments(
             self.store, self.publisher.policies, self.cache, self.fleet, self.book, self.grpc.registry.wake
         )
@@ -143,6 +146,7 @@ class Server:
         tune_threads()
         raise_file_limit()
         self._chores.append(asyncio.create_task(collect_young()))
+        self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
         await self.grpc.start()
         await self.grpc.set_ready()
         self.collector.start()

@@ -25,6 +25,7 @@ from xds.store.base import Meta, UnavailableError
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000
 AUTHOR = "watch"
+ACTOR = "server"  # the files are the server's own
 DEBOUNCE_MS = 300  # an editor or a checkout writes many files, and a file in many pieces
 RESCAN_MS = 1_000  # not every file system tells of changes; what the store refused is tried again
 FINDINGS_LOGGED = 20
@@ -92,7 +93,8 @@ class WatchedDirectory:
 
     async def _push(self, group: str, there: GroupFiles) -> bool:
         """Apply one group's files; False when that is to be tried again."""
-        meta = Meta(AUTHOR, ", ".join(str(file.relative_to(self._root)) for file in there.files[:3]))
+        files = ", ".join(str(file.relative_to(self._root)) for file in there.files[:3])
+        meta = Meta(AUTHOR, files, actor=ACTOR)
         try:
             pushed = await asyncio.to_thread(_read, there.files, self._resource_bytes)
             options = PushOptions(meta=meta)
@@ -130,7 +132,9 @@ class WatchedDirectory:
             del self._seen[group]
             return
         try:
-            await self._publisher.delete_group(group, PushOptions(meta=Meta(AUTHOR, "files gone"), allow_empty=True))
+            await self._publisher.delete_group(
+                group, PushOptions(meta=Meta(AUTHOR, "files gone", actor=ACTOR), allow_empty=True)
+            )
         except UnavailableError as error:
             _log.warning("directory.later", group=group, error_message=str(error))
             return

@@ -9,6 +9,7 @@ from xds.control.assembly import Blobs, encode
 from xds.control.content import BlobIds, Content, Key, amended, blob_ids, changes, type_label
 from xds.control.labels import digests_of
 from xds.control.off_loop import off_loop
+from xds.control.undo import keeping
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.label import hash_of
 from xds.model.resource import Resource
@@ -63,7 +64,8 @@ class PushOptions:
     * ``etag``: what the group's etag must be, ``*`` for any: it must exist; without its hash only the revision counts;
     * ``dry_run``: say what would change, change nothing;
     * ``allow_empty``: the group may become empty although nodes are connected;
-    * ``strict``: warnings are errors.
+    * ``strict``: warnings are errors;
+    * ``peer``: the address that asks for it, for the audit list.
 
     ``expect`` and ``etag`` of a transaction stand in its drafts.
     """
@@ -75,6 +77,7 @@ class PushOptions:
     allow_empty: bool = False
     etag: str = ""
     strict: bool = False
+    peer: str = ""
 
     def heed(self, warnings: Sequence[Violation]) -> None:
         """Raises ``ValidationError`` where warnings are errors."""
@@ -157,6 +160,8 @@ def settle(draft: Draft, held: Content | None, target: Content | None) -> Step:
     Raises ``ConflictError``, ``NotFoundError``.
     """
     expect = _expected(draft, held)
+    if isinstance(draft.change, Rollback) and target is not None:
+        draft = replace(draft, change=keeping(draft.change, held, target))
     ids, known = _target(draft, held, target)
     difference = changes(held.blob_ids if held is not None else BlobIds(), ids)
     digests = {} if isinstance(draft.change, Drop) else digests_of(difference, held, known)
@@ -174,10 +179,20 @@ def _target(draft: Draft, held: Content | None, target: Content | None) -> tuple
             return amended(held.blob_ids if held is not None else BlobIds(), draft.change), draft.known
         case Rollback():
             assert target is not None
-            return target.blob_ids, _by_key(target.resources())
+            return _brought_back(draft.change, held, target)
         case Drop():
             _check_exists(draft.group, held)
             return BlobIds(), {}
+
+
+def _brought_back(change: Rollback, held: Content | None, target: Content) -> tuple[BlobIds, Mapping[Key, Resource]]:
+    """What a rollback leads to; what it keeps stays as ``held`` has it."""
+    known = _by_key(target.resources())
+    if not change.keep or held is None:
+        return target.blob_ids, known
+    kept = {key: held.blob_ids[key] for key in change.keep}
+    own = {key: resource for key in kept if (resource := held.get(key)) is not None}
+    return BlobIds({**target.blob_ids, **kept}), {**known, **own}
 
 
 def outcome(content: Content, difference: Mapping[str, Change], changed: bool = True) -> PushResult:

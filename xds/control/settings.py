@@ -22,7 +22,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from xds.control.tokens import EVERYTHING, PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
+from xds.control.tokens import PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
 from xds.model.errors import XdsError
 from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
@@ -78,12 +78,13 @@ class ServerSettings(_Section):
     """The two doors and what is asked of pushes.
 
     ``on_nack`` is the default of all groups (DESIGN 3.2). ``require_if_match`` refuses writes that do not say what they
-    build on.
+    build on. ``undo`` does not go back to a revision that more than ``undo_refused_share`` of its nodes refused.
     """
 
     grpc: GrpcSettings = GrpcSettings()
     http: HttpSettings = HttpSettings()
     on_nack: Literal["hold", "proceed"] = "hold"
+    undo_refused_share: float = Field(0.1, ge=0, le=1)
     drain_s: float = Field(5.0, ge=0, le=600)
     require_if_match: bool = False
     insecure: bool = False
@@ -120,7 +121,9 @@ class StoreSettings(_Section):
 
     The last ``keep_revisions`` of a group and all that are younger than ``keep_days`` can be read and rolled back to,
     never more than ``keep_revisions_limit``; who pushed what, and when, is kept for ``keep_history_days``. A deleted
-    group can be brought back for ``keep_days``.
+    group can be brought back for ``keep_days``. Pushes of endpoints alone count for none of these: the last
+    ``keep_endpoint_revisions`` of them can be read. The audit list goes back ``keep_audit_days``, and what was changed
+    takes no more than ``audit_max_bytes`` of it.
     """
 
     kind: Literal["memory", "sqlite"] = "sqlite"
@@ -130,6 +133,9 @@ class StoreSettings(_Section):
     keep_days: float = Field(7, ge=0)
     keep_revisions_limit: int = Field(10_000, ge=1)
     keep_history_days: float = Field(365, ge=0)
+    keep_endpoint_revisions: int = Field(100, ge=1)
+    keep_audit_days: float = Field(365, ge=0)
+    audit_max_bytes: int = Field(64 * MIB, ge=MIB)
     collect_every_s: float = Field(300, gt=0)
 
     @field_validator("keep_revisions_limit")
@@ -146,6 +152,9 @@ class StoreSettings(_Section):
             age_s=self.keep_days * DAY_S,
             revisions_limit=self.keep_revisions_limit,
             history_s=self.keep_history_days * DAY_S,
+            endpoint_revisions=self.keep_endpoint_revisions,
+            audit_s=self.keep_audit_days * DAY_S,
+            audit_bytes=self.audit_max_bytes,
         )
 
 
@@ -220,7 +229,9 @@ class AuthSettings(_Section):
     def accepted(self) -> Tokens:
         """All tokens with their grants."""
         scoped = [(token.sha256, Grant(token.name, token.scopes)) for token in self.tokens]
-        return Tokens([*scoped, *((digest, EVERYTHING) for digest in self.token_sha256)])
+        # A token without a name is called by the begin of its hash: whoever writes has to be told apart.
+        nameless = [(digest, Grant(f"token-{digest[:8]}")) for digest in self.token_sha256]
+        return Tokens([*scoped, *nameless])
 
 
 class WatchSettings(_Section):

@@ -45,6 +45,10 @@ class NackLog:
         """True while a record is open."""
         return bool(self._open)
 
+    def open_groups(self) -> frozenset[str]:
+        """The groups of open records."""
+        return frozenset(refusal.record.group for refusal in self._open.values())
+
     def get(self, record_id: int) -> NackRecord | None:
         refusal = self._open.get(record_id)
         return refusal.record if refusal is not None else self._resolved.get(record_id)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from xds.model.errors import NotFoundError
 from xds.store import revisions
+from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
+from xds.store.audit_list import AuditList
 from xds.store.base import (
     EVENTS_KEPT,
     NO_META,
@@ -36,8 +38,8 @@ from xds.store.base import (
     WatchItem,
 )
 from xds.store.feed import Feed, resumable
-from xds.store.retention import Collected, Retention, Stats, content_floor
-from xds.store.revisions import Edit, Key
+from xds.store.retention import Collected, Counted, Retention, Stats, content_floor
+from xds.store.revisions import Back, Edit, Key
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class MemoryStore:
         self._events: deque[ChangeItem] = deque(maxlen=EVENTS_KEPT)
         self._cursor = 0
         self._feed = Feed(reader_buffer)
+        self._audit = AuditList()
         self._open = False
 
     async def open(self) -> None:
@@ -154,18 +157,33 @@ class MemoryStore:
             revisions.check_blob(blob, found[blob])
         return found
 
-    async def history(self, group: str, *, before: int | None = None, limit: int = 50) -> list[RevisionInfo]:
+    async def history(
+        self, group: str, *, before: int | None = None, limit: int = 50, endpoints: bool = True
+    ) -> list[RevisionInfo]:
         self._check_open()
         state = self._groups.get(group)
         if state is None:
             return []
-        wanted = [revision for revision in state.history if before is None or revision < before]
-        return [_line(state, revision) for revision in sorted(wanted, reverse=True)[: max(0, limit)]]
+        wanted = [
+            revision
+            for revision, line in state.history.items()
+            if (before is None or revision < before) and (endpoints or not line.endpoints_only)
+        ]
+        backs = _backs(state)
+        return [_line(state, revision, backs) for revision in sorted(wanted, reverse=True)[: max(0, limit)]]
+
+    async def tally(self, group: str, revision: int, nodes: int, refused: int) -> None:
+        self._check_open()
+        state = self._groups.get(group)
+        if state is not None and revision in state.history:
+            state.history[revision] = replace(state.history[revision], nodes=nodes, refused=refused)
 
     def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
         return self._feed.follow(cursor, self._catch_up)
 
-    async def put_doc(self, kind: str, id: str, body: bytes | None, *, expect: int | None = None) -> int:
+    async def put_doc(
+        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: Note | None = None
+    ) -> int:
         self._check_open()
         revision, held = self._docs.get((kind, id), (0, None))
         revisions.check_expect(f"{kind} {id!r}", revision if held is not None else 0, expect)
@@ -174,6 +192,7 @@ class MemoryStore:
         if body == held:
             return revision
         self._docs[kind, id] = (revision + 1, body)
+        self._audit.write([note] if note is not None else [])
         self._publish(DocChanged(kind, id, body, self._cursor + 1))
         return revision + 1
 
@@ -185,8 +204,17 @@ class MemoryStore:
             if of_kind == kind and id.startswith(prefix) and body is not None
         ]
 
+    async def note(self, notes: Sequence[Note]) -> None:
+        self._check_open()
+        self._audit.write(notes)
+
+    async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
+        self._check_open()
+        return self._audit.read(cursor, limit, wanted)
+
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         self._check_open()
+        self._audit.trim(policy, now_s)
         total = Collected(push_ids=self._forget_pushes(now_s))
         for state in self._groups.values():
             total += _trim(state, policy, now_s)
@@ -232,7 +260,9 @@ class MemoryStore:
         versions, resources = (made.versions, len(made.entries)) if made is not None else ({}, 0)
         if made is not None:
             state.manifests[head.revision] = made
-        state.history[head.revision] = RevisionInfo(head.group, head.revision, meta, versions, resources, head.live)
+        info = RevisionInfo(head.group, head.revision, meta, versions, resources)
+        line = state.history[head.revision] = revisions.line(push, state.head, head, edit, info)
+        self._audit.write(revisions.noted(push.note, line))
         state.head = head
         self._publish(Changed(head, self._cursor + 1))
         return Commit(head.group, head.revision, versions=versions)
@@ -265,7 +295,9 @@ def _edit(state: _Group, change: GroupChange) -> Edit:
         case Delta():
             return revisions.amend(change, held)
         case Rollback():
-            return revisions.replace(_manifest(state, change.to).entries, held)
+            return revisions.replace(
+                revisions.brought_back(_manifest(state, change.to).entries, change.keep, held), held
+            )
         case Drop():
             if state.current() is None:
                 raise NotFoundError(f"no such group: {state.head.group!r}")
@@ -288,7 +320,7 @@ def _next(
 ) -> Manifest:
     versions = previous.versions if previous is not None else {}
     made = revisions.next_versions(versions, edit.types(), push, head.revision)
-    return Manifest(head.group, head.revision, entries, made, meta)
+    return Manifest(head.group, head.revision, entries, made, replace(meta, kind=""))
 
 
 def _manifest(state: _Group, revision: int | None) -> Manifest:
@@ -296,29 +328,79 @@ def _manifest(state: _Group, revision: int | None) -> Manifest:
     line = state.history.get(wanted)
     if line is None or not line.live:
         raise NotFoundError(f"group {state.head.group!r} has no content at revision {wanted}")
-    revisions.check_kept(state.head.group, wanted, state.floor)
+    revisions.check_kept(state.head.group, wanted, wanted in state.manifests)
     return state.manifests[wanted]
 
 
-def _line(state: _Group, revision: int) -> RevisionInfo:
-    return replace(state.history[revision], content=revision in state.manifests)
+def _line(state: _Group, revision: int, backs: Sequence[Back]) -> RevisionInfo:
+    line = state.history[revision]
+    undone = revisions.undone_by(revision, line.endpoints_only, backs, state.head.revision)
+    return replace(line, content=revision in state.manifests, undone_by=undone)
+
+
+def _backs(state: _Group) -> list[Back]:
+    """The rollbacks of a group, in their order."""
+    lines = (line for _, line in sorted(state.history.items()) if line.content_of)
+    return [Back(line.revision, line.content_of, line.keeps_endpoints) for line in lines]
+
+
+def _nth(state: _Group, number: int, endpoints_only: bool = False) -> int | None:
+    """The last but ``number`` - 1 of the revisions that did or did not change endpoints alone."""
+    found = sorted((at for at, line in state.history.items() if line.endpoints_only == endpoints_only), reverse=True)
+    return found[number - 1] if len(found) >= number else None
 
 
 def _trim(state: _Group, policy: Retention, now_s: float) -> Collected:
-    head, floor = state.head, state.floor
-    least = max(floor, head.revision - policy.revisions_limit + 1)
-    times = {at: line.meta.time_s for at, line in state.history.items()}
-    young = min((at for at, time_s in times.items() if at >= least and time_s >= now_s - policy.age_s), default=None)
-    pinned = policy.pinned.get(head.group, ())
-    state.floor = content_floor(head.revision, head.live, floor, young, pinned, policy)
+    head, floor, pinned = state.head, state.floor, policy.pinned.get(state.head.group, ())
+    limit = _nth(state, policy.revisions_limit)
+    young = (
+        at
+        for at, line in state.history.items()
+        if at >= max(floor, limit or 1) and line.meta.time_s >= now_s - policy.age_s and not line.endpoints_only
+    )
+    counted = Counted(_nth(state, policy.revisions), limit, min(young, default=None))
+    state.floor = content_floor(head.revision, head.live, floor, counted, pinned)
+    thinned = sum(
+        1 for at, line in state.history.items() if floor <= at < state.floor and not line.content and line.live
+    )
     for revision in range(floor, min(state.floor, head.revision + 1)):
         state.manifests.pop(revision, None)
+    thin = _thin(state, policy)
+    return Collected(revisions=state.floor - floor - thinned + thin, lines=_trim_history(state, policy, now_s))
+
+
+def _thin(state: _Group, policy: Retention) -> int:
+    """Let go of contents that changed endpoints alone; how many."""
+    last, pinned = (
+        _nth(state, policy.endpoint_revisions, endpoints_only=True) or 0,
+        policy.pinned.get(state.head.group, ()),
+    )
+    gone = [
+        at
+        for at, line in state.history.items()
+        if line.endpoints_only
+        and line.content
+        and state.floor <= at < min(last, state.head.revision)
+        and at not in pinned
+    ]
+    for revision in gone:
+        state.manifests.pop(revision)
+        state.history[revision] = replace(state.history[revision], content=False)
+    return len(gone)
+
+
+def _trim_history(state: _Group, policy: Retention, now_s: float) -> int:
+    least = {
+        True: _nth(state, policy.endpoint_lines, endpoints_only=True) or 0,
+        False: _nth(state, policy.history_limit) or 0,
+    }
     old = [
         at
-        for at, time_s in times.items()
-        if at < min(state.floor, head.revision)
-        and (time_s < now_s - policy.history_s or at <= head.revision - policy.history_limit)
+        for at, line in state.history.items()
+        if at < state.head.revision
+        and (at < state.floor or (line.endpoints_only and not line.content))
+        and (line.meta.time_s < now_s - policy.history_s or at < least[line.endpoints_only])
     ]
     for revision in old:
         del state.history[revision]
-    return Collected(revisions=state.floor - floor, lines=len(old))
+    return len(old)

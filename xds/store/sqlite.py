@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from xds.store import collection, ledger
+from xds.store import audit_rows, collection, ledger
+from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
 from xds.store.base import (
     NO_META,
     READER_BUFFER,
@@ -111,14 +112,27 @@ class SqliteStore:
         wanted = list(ids)
         return await self._read(lambda connection: ledger.blobs(connection, wanted))
 
-    async def history(self, group: str, *, before: int | None = None, limit: int = 50) -> list[RevisionInfo]:
-        return await self._read(lambda connection: ledger.history(connection, group, before, limit))
+    async def history(
+        self, group: str, *, before: int | None = None, limit: int = 50, endpoints: bool = True
+    ) -> list[RevisionInfo]:
+        return await self._read(lambda connection: ledger.history(connection, group, before, limit, endpoints))
+
+    async def tally(self, group: str, revision: int, nodes: int, refused: int) -> None:
+        await self._step(lambda connection: ledger.tally(connection, group, revision, nodes, refused))
 
     def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
         return self._feed.follow(cursor, self._catch_up)
 
-    async def put_doc(self, kind: str, id: str, body: bytes | None, *, expect: int | None = None) -> int:
-        return await self._write(lambda connection: ledger.put_doc(connection, kind, id, body, expect))
+    async def put_doc(
+        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: Note | None = None
+    ) -> int:
+        return await self._write(lambda connection: ledger.put_doc(connection, kind, id, body, expect, note))
+
+    async def note(self, notes: Sequence[Note]) -> None:
+        await self._step(lambda connection: audit_rows.write(connection, notes))
+
+    async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
+        return await self._read(lambda connection: audit_rows.read(connection, cursor, limit, wanted))
 
     async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
         return await self._read(lambda connection: ledger.docs(connection, kind, prefix))
@@ -129,6 +143,8 @@ class SqliteStore:
             for group in await self._read(collection.group_names):
                 total += await self._trim(group, policy, now_s)
             total += await self._repeat(lambda connection: collection.trim_push_ids(connection, now_s))
+            while await self._step(lambda connection: audit_rows.trim(connection, policy, now_s)):
+                pass
             total += await self._sweep()
             while await self._step(collection.shrink):
                 pass
@@ -142,6 +158,7 @@ class SqliteStore:
         total = await self._step(lambda connection: collection.raise_floor(connection, group, policy, now_s))
         while await self._step(lambda connection: collection.trim(connection, group)):
             pass
+        total += await self._repeat(lambda connection: collection.thin(connection, group, policy))
         return total + await self._repeat(lambda connection: collection.trim_history(connection, group, policy, now_s))
 
     async def _sweep(self) -> Collected:

@@ -1,4 +1,4 @@
-"""``check``, ``watch``."""
+"""``check``, ``watch``, ``audit``."""
 
 from __future__ import annotations
 
@@ -63,8 +63,6 @@ def watch(
     from xds.cli.watching import event_line
 
     options = shared(context)
-    if since and not since.isdecimal():
-        raise CommandError(Exit.USAGE, f"not the id of an event: {since!r}")
     for at, event in enumerate(read_events(options.connect(), given(kinds=kinds, group=group, node=node), since), 1):
         if options.output in {Format.JSON, Format.JSONL}:
             write_document(event, Format.JSONL)
@@ -74,3 +72,32 @@ def watch(
             write(event_line(event))
         if at == options.limit:
             return
+
+
+@app.command(cls=Command)
+def audit(
+    context: typer.Context,
+    since: Annotated[str, typer.Option(help="Only the last 1h, 15m ..., or since a time (RFC 3339).")] = "",
+    cursor: Annotated[str, typer.Option(help="Only what came behind an earlier list.")] = "",
+    group: GroupFilter = "",
+    actor: Annotated[str, typer.Option(help="Only by this authenticated name.")] = "",
+    action: Annotated[str, typer.Option(help="Only this, such as push, rollback, group.configured.")] = "",
+    refused: Annotated[
+        bool | None, typer.Option("--refused/--no-refused", help="Only what was refused, or nothing of it.")
+    ] = None,
+) -> None:
+    """Show who wrote what, when and from where, and who was turned away; the oldest first.
+
+    \b
+    Examples:
+      xds audit --since 24h
+      xds audit -g edge --no-refused -o jsonl
+    """
+    from xds.cli.audit import AUDIT, read_audit
+    from xds.cli.table import write_items
+    from xds.cli.values import given
+
+    options = shared(context)
+    chosen = "" if refused is None else str(refused).lower()
+    filters = given(group=group, actor=actor, action=action, since=since, refused=chosen)
+    write_items(read_audit(options.connect(), filters, cursor), AUDIT, options.style())

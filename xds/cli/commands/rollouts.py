@@ -41,12 +41,17 @@ def status(context: typer.Context, group: GroupArgument, wait: WaitOption = "", 
 
 
 @rollout.command(cls=Command)
-def history(context: typer.Context, group: GroupArgument) -> None:
-    """Show the group's revisions, the newest first.
+def history(
+    context: typer.Context,
+    group: GroupArgument,
+    endpoints: Annotated[bool, typer.Option(help="With pushes of endpoints alone.")] = True,
+) -> None:
+    """Show the group's revisions, the newest first: what each was, who made it, whether it was undone.
 
     \b
     Examples:
       xds rollout history edge
+      xds rollout history edge --no-endpoints
       xds rollout history edge --limit 5 --timestamps
     """
     from xds.cli.client import group_path
@@ -54,20 +59,25 @@ def history(context: typer.Context, group: GroupArgument) -> None:
     from xds.cli.table import write_items
 
     options = shared(context)
-    write_items(options.connect().items(group_path(group, "/revisions")), HISTORY, options.style())
+    query = {"endpoints": str(endpoints).lower()}
+    write_items(options.connect().items(group_path(group, "/revisions"), query), HISTORY, options.style())
 
 
 @rollout.command(cls=Command)
 def undo(
     context: typer.Context,
     group: GroupArgument,
-    to: Annotated[int, typer.Option(help="The revision whose content comes back; 0: the one before.", min=0)] = 0,
+    to: Annotated[int, typer.Option(help="The revision whose content comes back; 0: as described.", min=0)] = 0,
+    endpoints: Annotated[bool, typer.Option("--endpoints", help="Take endpoints back as well.")] = False,
     message: MessageOption = "",
     if_match: IfMatchOption = "",
     wait: WaitOption = "",
     timeout: TimeoutOption = "60s",
 ) -> None:
     """Make a new revision with the content of an earlier one.
+
+    Without --to it takes back the last change of configuration: it goes to the last revision before that one that was
+    neither undone nor refused, or asks. Clusters keep the endpoints that they have now.
 
     \b
     Examples:
@@ -86,7 +96,7 @@ def undo(
     percent = parse_percent(wait) if wait else 0.0
     end = time.monotonic() + parse_duration(timeout)
     client = options.connect()
-    answer = roll_back(client, group, to, push_query(message), header(if_match))
+    answer = roll_back(client, group, to, endpoints, push_query(message), header(if_match))
     show_answer(answer, options.output)
     if percent:
         wait_for(client, group, answer["revision"], percent, end)
