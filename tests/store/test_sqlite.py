@@ -42,6 +42,7 @@ from xds.store.base import (
     Drop,
     Head,
     Known,
+    OpenNack,
     OutOfSpaceError,
     Reset,
     ReusedPushIdError,
@@ -385,6 +386,7 @@ async def test_a_file_of_schema_1_is_brought_up_to_date(opened: Open, path: Path
         "ALTER TABLE grp DROP COLUMN floor",
         "ALTER TABLE push DROP COLUMN digest",
         "DROP TABLE doomed",
+        "DROP TABLE nack",
         "UPDATE meta SET v = '1' WHERE k = 'schema'",
     ):
         alter(path, statement)
@@ -395,6 +397,20 @@ async def test_a_file_of_schema_1_is_brought_up_to_date(opened: Open, path: Path
     assert (await store.collect(Retention(revisions=1), 1e10)).blobs == 1
     await store.close()
     assert await (await opened()).groups() == [Head("g", 2)]
+
+
+async def test_a_file_of_schema_2_is_brought_up_to_date(opened: Open, path: Path) -> None:
+    store = await opened()
+    await push(store, full(cluster("a")))
+    await store.close()
+    for statement in ("DROP TABLE nack", "UPDATE meta SET v = '2' WHERE k = 'schema'"):
+        alter(path, statement)
+    store = await opened()
+    nack = OpenNack(7, "n", CDS, b"why")
+    await store.put_nacks([nack])
+    await store.close()
+    store = await opened()
+    assert (await store.nacks(), await store.groups()) == ([nack], [Head("g", 1)])
 
 
 async def test_a_database_of_another_program_is_refused(opened: Open, path: Path) -> None:

@@ -23,6 +23,7 @@ from api.services import ApiOptions, Services
 from xds.codec.schema import add_descriptor_sets
 from xds.control.assignments import Assignments
 from xds.control.directory import WatchedDirectory
+from xds.control.kept_nacks import KeptNacks
 from xds.control.load_view import BookView
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
@@ -115,6 +116,7 @@ class Server:
         )
         journal = self.publisher.journal
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
+        self.nacks = KeptNacks(self.store, self.fleet, self.grpc.clients.refused)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
@@ -137,6 +139,7 @@ class Server:
         await self.store.open()
         await self.publisher.load()
         await self.assignments.load()
+        await self.nacks.load()
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
@@ -146,6 +149,7 @@ class Server:
         await self.grpc.start()
         await self.grpc.set_ready()
         self.collector.start()
+        self.nacks.start()
         self.assignments.start()
         self.phase = Phase.READY
         groups_n = len(self.cache.groups())
@@ -176,6 +180,7 @@ class Server:
         await self.assignments.close()
         await self.publisher.close()
         await self.collector.close()
+        await self.nacks.close()
         await self.store.close()
 
     async def _drain(self) -> None:

@@ -7,7 +7,7 @@ seconds and always arguments.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -119,6 +119,11 @@ class Fleet:
             self._revisions[resource_set.id] = snapshot.revision
         while len(self._revisions) > REVISIONS_LIMIT:
             del self._revisions[next(iter(self._revisions))]
+
+    def restore(self, refusals: Sequence[Refusal], now: float) -> None:
+        """What nodes refused when an earlier process ended; one that does not come back is forgotten in time."""
+        self.nack_log.restore(refusals)
+        self._disconnected.update((refusal.record.node, now) for refusal in refusals)
 
     # Reading
 
@@ -277,7 +282,10 @@ class Fleet:
             node_id, left = next(iter(gone.items()))
             if len(gone) <= self._disconnected_limit and left > now - self._kept_s:
                 return
-            del gone[node_id], self._nodes[node_id]
+            del gone[node_id]
+            self._nodes.pop(node_id, None)
+            for refusal in self.nack_log.open_of_node(node_id):
+                tell_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
 
     # The fold, event by event
 

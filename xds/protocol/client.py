@@ -49,6 +49,7 @@ class ClientState:
         "lingering",
         "memories",
         "order",
+        "refused_before",
         "released",
         "rules",
         "shown",
@@ -85,6 +86,7 @@ class ClientState:
         self._has_moved = False
         # What was ACKed of types whose streams ended, and under which label.
         self._left_refused: dict[str, Mapping[str, str]] | None = None
+        self.refused_before: Mapping[str, Mapping[str, str]] = NO_REFUSALS  # as in `Memory`, from before a restart
         self._left: dict[str, tuple[ResourceSet, str]] | None = None
         self._now_s = 0.0
         self._position = 0
@@ -167,6 +169,8 @@ class ClientState:
         self.watches.add(watch, now_s)
         self.has_clusters = self.has_clusters or watch.type.is_led_to
         if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
+            if self.has_returned:  # it is back, and never accepted anything of this type
+                watch.refusals = self._remembered_refusals(url)
             return
         if not self.has_returned:
             self.has_returned = True
@@ -202,7 +206,8 @@ class ClientState:
 
     def _remembered_refusals(self, type_url: str) -> Refusals | None:
         """ "Refusals are remembered per node id"."""
-        refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), None)
+        before = self.refused_before.get(type_url)
+        refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), before)
         return Refusals(refused) if refused else None
 
     def leave(self, watch: Watch) -> None:

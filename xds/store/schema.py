@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from xds.store.base import UnavailableError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 PAGE_BYTES = 8192
 CACHE_KIB = 32 * 1024
 WAL_LIMIT_BYTES = 64 << 20
@@ -93,6 +93,8 @@ CREATE TABLE event (
 );
 -- Every blob that no row names is in here, kept across a crash amid a collection; some that are named may be, too.
 CREATE TABLE doomed (h BLOB PRIMARY KEY) WITHOUT ROWID;
+-- Refusals that stand, so that what was refused is not sent again after a restart.
+CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL);
 """
 
 # What brings a file from a schema to the next.
@@ -101,6 +103,10 @@ _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
         "ALTER TABLE grp ADD COLUMN floor INTEGER NOT NULL DEFAULT 1",
         "ALTER TABLE push ADD COLUMN digest BLOB NOT NULL DEFAULT x''",
         "CREATE TABLE doomed (h BLOB PRIMARY KEY) WITHOUT ROWID",
+    ),
+    2: (
+        # Refusals that stand.
+        "CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL)",
     ),
 }
 
