@@ -24,6 +24,7 @@ from api import (
     release,
     revisions,
     transactions,
+    watch,
 )
 from api.description import describe
 from api.queue import Queue
@@ -59,6 +60,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         fleet.router,
         load.router,
         events.router,
+        watch.router,
         about.router,
     ):
         app.router.routes.extend(router.routes)

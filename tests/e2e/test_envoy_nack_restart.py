@@ -1,4 +1,4 @@
-"""What a real Envoy refused is not sent to it again by the next process, whose operators see who refused it, and when."""
+"""What a real Envoy refused is not sent again by the next process, whose operators see who refused it, and when."""
 
 from __future__ import annotations
 
@@ -98,9 +98,7 @@ def test_what_was_resolved_is_forgotten_over_a_restart(
     assert envoy.stat("cluster_manager.cds.update_rejected") == 2
 
 
-def test_an_envoy_that_starts_anew_is_sent_it(
-    server: ServerProcess, connect: Connect, upstream: StartUpstream
-) -> None:
+def test_an_envoy_that_starts_anew_is_sent_it(server: ServerProcess, connect: Connect, upstream: StartUpstream) -> None:
     """It may be another release, which takes it; the record goes on counting where it does not."""
     web = r.web_resources("c1", upstream("a").port)
     server.push(GROUP, [*web, r.refused_cluster("bad")])

@@ -269,7 +269,7 @@ def test_refusals_are_remembered_while_a_client_is_away(server: Server, connect:
 
 @pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
 def test_refusals_are_handed_in_after_a_restart(server: Server, connect: Connect, url: str) -> None:
-    """ "Refusals are remembered per node id", and "a refused content is never sent again": by no later process either."""
+    """ "Refusals are remembered per node id", and "a refused content is never sent again": by no process."""
     client = connect()
     content: Site = {url: {"a": "@1", "b": "@1"}}
     push(server, content)
@@ -287,7 +287,7 @@ def test_refusals_are_handed_in_after_a_restart(server: Server, connect: Connect
     assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
     client.settle()
     assert client.texts(url) == {"a": "@1", "b": "@1"}
-    # Accepted in another version and pushed once more as it was refused: that is worth another try, as without a restart.
+    # Accepted in another version, then pushed as it was refused: that is worth another try, as without a restart.
     push(server, joined(content, {url: {"b": "@2"}}))
     client.settle()
     client.reconnect()

@@ -9,7 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from xds.cli.client import Client, group_path
+from xds.cli.failure import CommandError, Exit
 from xds.cli.groups import secrets_query, snapshot
+from xds.cli.health import refused_line
 from xds.cli.kinds import known_type, resources_path
 from xds.cli.nodes import NACKS, NODES
 from xds.cli.ordering import LINGERING, held_text
@@ -81,7 +83,19 @@ def _group(client: Client, group: str) -> Json:
         "rollout": client.call("GET", group_path(group, "/rollout")),
         "revisions": list(islice(client.items(group_path(group, "/revisions"), {"limit": str(SHOWN)}), SHOWN)),
         "nacks": list(islice(client.items("/nacks", {"group": group, "state": "open"}), SHOWN)),
+        "watch_refused": _watch_refused(client, group),
     }
+
+
+def _watch_refused(client: Client, group: str) -> list[Json]:
+    """What of the group's watched files cannot be applied. Raises ``CommandError``."""
+    try:
+        refused: list[Json] = client.call("GET", "/watch", {"group": group})["refused"]
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:  # an earlier release does not tell
+            raise
+        return []
+    return refused
 
 
 def _node(client: Client, node: str) -> Json:
@@ -153,6 +167,7 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
             "priority": group.get("priority"),
             "on NACK": group.get("on_nack"),
             "removals": _removals(group),
+            "watch": "; ".join(map(refused_line, document["watch_refused"])),
             "resources": ", ".join(f"{count} {type}" for type, count in group["resources"].items()),
             "nodes": f"{group['nodes']} connected; {rollout['synced']} synced, {rollout['pending']} pending,"
             f" {rollout['nacked']} nacked",

@@ -47,6 +47,7 @@ from xds.server.server import XdsServer
 from xds.server.store_metrics import StoreMetrics
 from xds.server.tls import PemFiles
 from xds.server.tuning import collect_young, raise_file_limit, tune_gc, tune_threads
+from xds.server.watch_metrics import WatchMetrics
 from xds.store.base import Store
 from xds.store.engines import open_store
 
@@ -121,6 +122,7 @@ class Server:
         self.metrics.registry.register(StoreMetrics(self.collector))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.watched = self._watched()
+        self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
         self._http = HttpServer(http_config(settings, self._application()))
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
@@ -222,6 +224,7 @@ class Server:
             self.grpc.disconnect,
             self.grpc.let_go,
             BookView(self.book, self.grpc.load.of),
+            lambda: self.watched,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, stream_limits(settings)))
 
