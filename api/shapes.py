@@ -82,6 +82,8 @@ class RolloutItem(TypedDict):
 
 
 class PushAnswer(TypedDict):
+    """``moves`` is of a deleted group: its connected nodes by the group they go to, empty where none matches."""
+
     group: str
     revision: int
     etag: str
@@ -90,6 +92,7 @@ class PushAnswer(TypedDict):
     changed: bool
     warnings: list[FindingItem]
     dry_run: NotRequired[bool]
+    moves: NotRequired[dict[str, int]]
     progress: NotRequired[ProgressItem]
 
 
@@ -200,7 +203,7 @@ class ValidationAnswer(TypedDict):
 
 
 def push_answer(result: PushResult) -> PushAnswer:
-    return {
+    answer: PushAnswer = {
         "group": result.group,
         "revision": result.revision,
         "etag": result.etag,
@@ -209,6 +212,9 @@ def push_answer(result: PushResult) -> PushAnswer:
         "changed": result.changed,
         "warnings": [],
     }
+    if result.moves:
+        answer["moves"] = dict(result.moves)
+    return answer
 
 
 def change_items(changes: Mapping[str, Change]) -> dict[str, ChangeItem]:
