@@ -101,7 +101,7 @@ def test_history_and_the_way_back(remote: Remote, group: str) -> None:
     assert remote.xds("rollout", "undo", group, "-m", "why").out == f"group {group}: revision 4: ~1 endpoints\n"
     assert remote.server.get(f"/groups/{group}/revisions")["items"][0]["message"] == "why"
     assert "port_value: 82" in remote.xds("get", "endpoint", "a", "-g", group).out
-    assert remote.xds("rollout", "undo", group, "--to", "1", "--wait").code == 0
+    assert remote.xds("rollout", "undo", group, "--to", "1", "--wait", "--allow-none").code == 0
     assert "port_value: 81" in remote.xds("get", "endpoint", "a", "-g", group).out
     assert remote.xds("rollout", "undo", group, "--to", "99").code == 4
     assert remote.xds("rollout", "undo", group, "--if-match", "1").code == 5

@@ -157,7 +157,7 @@ def _link(how: str, key: Key, exists: bool) -> Json:
 
 def _group_text(document: Json, style: Style) -> Iterator[str]:
     group, rollout = document["group"], document["rollout"]
-    yield _fields(
+    yield fields_text(
         {
             "group": group["group"],
             "revision": f"{group['revision']} ({group['etag']})",
@@ -186,7 +186,7 @@ def _removals(group: Json) -> str:
 
 def _node_text(document: Json, style: Style) -> Iterator[str]:
     node = document["node"]
-    yield _fields(
+    yield fields_text(
         {
             "node": node["id"],
             "cluster": node["cluster"],
@@ -205,7 +205,7 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
 
 
 def _resource_text(document: Json, style: Style) -> Iterator[str]:
-    yield _fields({"group": document["group"], "version": document["version"], "etag": document["etag"]})
+    yield fields_text({"group": document["group"], "version": document["version"], "etag": document["etag"]})
     yield _titled("references:", document["references"], LINKS, style)
     yield to_yaml(document["resource"])
 
@@ -217,7 +217,8 @@ _TEXTS: Mapping[str, Callable[[Json, Style], Iterator[str]]] = {
 }
 
 
-def _fields(values: Mapping[str, object]) -> str:
+def fields_text(values: Mapping[str, object]) -> str:
+    """Fields that have a value, one per line."""
     width = max(map(len, values)) + 1
     return "".join(f"{f'{name}:':{width}} {value}\n" for name, value in values.items() if value not in {None, ""})
 
