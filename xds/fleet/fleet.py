@@ -20,7 +20,15 @@ from xds.fleet.nacks import RECORDS_LIMIT, NackLog
 from xds.fleet.ordering import NO_CLIENTS, Clients, held_back
 from xds.fleet.refusal import Refusal, Told
 from xds.fleet.state import Convergence, Held, NackRecord, NackState, NodeState, StreamState, Sync
-from xds.fleet.telling import tell_acked, tell_moved, tell_nack, tell_node, tell_stream, tell_wait_ended
+from xds.fleet.telling import (
+    tell_acked,
+    tell_linger_cut,
+    tell_moved,
+    tell_nack,
+    tell_node,
+    tell_stream,
+    tell_wait_ended,
+)
 from xds.fleet.track import NodeTrack, StreamTrack, TypeTrack
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type, type_url_of
@@ -32,6 +40,7 @@ from xds.protocol.events import (
     Identified,
     InStep,
     LingerChanged,
+    LingerCut,
     Nacked,
     Send,
     Subscribed,
@@ -65,6 +74,7 @@ class Fleet:
         self._streams: dict[int, StreamTrack] = {}
         self._nodes: dict[str, NodeTrack] = {}
         self._disconnected: dict[str, float] = {}  # node id -> when it left, oldest first
+        self._cut_told: dict[str, int] = {}  # group -> the newest revision whose removals were told to go early
         self._partly = Partly()
         self._clock_offset_s = 0.0  # of the engine's clock
         self._revisions: dict[int, int] = {}  # ResourceSet.id -> newest revision that holds it
@@ -410,6 +420,14 @@ class Fleet:
         if stream.node is not None:
             stream.node.tell(stream, lambda facts: facts.linger(event.lingering, self._clock_offset_s))
 
+    def _linger_cut(self, stream: StreamTrack, event: LingerCut, now: float) -> None:
+        """Told once for all nodes of the group, which are cut at the same push."""
+        told = self._cut_told.get(stream.group, 0)
+        for removal in event.removals:
+            if removal.revision > told:
+                self._cut_told[stream.group] = removal.revision
+                tell_linger_cut(self.events, stream, removal, now)
+
     def _hold_changed(self, stream: StreamTrack, event: HoldChanged, now: float) -> None:
         self.changes += 1
         if stream.node is not None:
@@ -435,5 +453,6 @@ _FOLDS: Mapping[type, Callable[[Fleet, StreamTrack, Any, float], None]] = {
     Subscribed: Fleet._subscribed,
     WaitEnded: Fleet._wait_ended,
     LingerChanged: Fleet._linger_changed,
+    LingerCut: Fleet._linger_cut,
     HoldChanged: Fleet._hold_changed,
 }

@@ -13,7 +13,7 @@ from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import Held
-from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Names, on_grid
+from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Names, Removal, on_grid
 from xds.protocol.memory import NO_LABELS, NO_REFUSALS, Memory
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.refusals import Refusals
@@ -41,6 +41,7 @@ class ClientState:
         "_left_refused",
         "_now_s",
         "_position",
+        "cut",
         "drain_until_s",
         "goal",
         "has_clusters",
@@ -83,6 +84,7 @@ class ClientState:
         self.unknown_until_s: float | None = None
         self.told_lingering: Lingering = NOTHING_LINGERS  # what operators know of it
         self.told_held: tuple[Held, ...] = ()
+        self.cut: tuple[Removal, ...] = ()  # what ``linger_max`` ended and nobody was told of yet
         self._has_moved = False
         # What was ACKed of types whose streams ended, and under which label.
         self._left_refused: dict[str, Mapping[str, str]] | None = None
@@ -450,6 +452,7 @@ class ClientState:
         lingerings = self.releases.lingerings
         made = lingerings.with_removed(self.lingering, revision, tuple(left))
         self.lingering = lingerings.latest(made, self.rules.linger_max)
+        self.cut += made.removals[: len(made.removals) - len(self.lingering.removals)]
 
     def _start_clock(self, transition: Transition, now_s: float) -> None:
         """All that could refer to what was removed is ACKed: it goes when the last old connection may have ended."""

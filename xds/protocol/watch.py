@@ -21,6 +21,8 @@ class Watch:
     * ``forced``: names to be sent if wanted, though unchanged (a cluster that warms needs its assignment again);
     * ``withheld``: names asked for that the client's transition has yet to release; ``withheld_from`` lacked them;
     * ``placeholders``: the client shows no earlier version, so a missing assignment may be told by an empty one;
+    * ``told_missing``: names that were told not to exist since they were asked for (TP3);
+    * ``reads_errors``: as in `Demand`;
     * ``opened``, ``sent``: positions, among all that the client does, of its first request and of the last send;
       ``is_read``: something sent behind the
       response in flight was answered, so that the client has read it;
@@ -47,10 +49,12 @@ class Watch:
         "opened",
         "outlived",
         "placeholders",
+        "reads_errors",
         "refusals",
         "sent",
         "sent_set",
         "subscription",
+        "told_missing",
         "type",
         "unknown",
         "withheld",
@@ -66,6 +70,8 @@ class Watch:
         self.withheld: frozenset[str] = NOTHING
         self.withheld_from: ResourceSet | None = None
         self.placeholders = False
+        self.reads_errors = False
+        self.told_missing: frozenset[str] = NOTHING
         self.outlived = False
         self.asked: frozenset[str] = NOTHING
         self.goal: ResourceSet | None = None
@@ -126,6 +132,8 @@ class Watch:
         """A response was made for the wire, on the way to ``goal``: what was owed is answered by it."""
         self.goal = goal
         self.asked = self.known.owed
+        if draft.errors or self.told_missing:
+            self.told_missing = self.told_missing.union(draft.errors).difference(response.resource_set.resources)
         self._answered(draft.withheld, response.resource_set)
         self.ack.become_in_flight(response, nonce)
         self.sent = position
