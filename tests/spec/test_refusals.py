@@ -267,6 +267,13 @@ def test_refusals_are_remembered_while_a_client_is_away(server: Server, connect:
     assert client.texts(url) == {"a": "@1", "b": "@2"}
 
 
+def version_of(server: Server, url: str, name: str) -> str:
+    """The version of a resource as it is pushed now."""
+    snapshot = server.cache.get("default")
+    assert snapshot is not None
+    return snapshot.get(url).resources[name].version
+
+
 @pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
 def test_refusals_are_handed_in_after_a_restart(server: Server, connect: Connect, url: str) -> None:
     """ "Refusals are remembered per node id", and "a refused content is never sent again": by no process."""
@@ -281,8 +288,7 @@ def test_refusals_are_handed_in_after_a_restart(server: Server, connect: Connect
     client.settle()
     client.disconnect()
     server.restart()
-    version = server.cache.get("default").get(url).resources["b"].version
-    server.clients.refused["node"] = {url: {"b": version}}
+    server.clients.refused["node"] = {url: {"b": version_of(server, url, "b")}}
     client.reconnect()
     assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
     client.settle()
@@ -311,8 +317,7 @@ def test_a_type_that_was_never_accepted_is_remembered_of_a_client_that_is_back(
     assert client.texts(LISTENER) == {}
     client.disconnect()
     server.restart()
-    version = server.cache.get("default").get(LISTENER).resources["l"].version
-    server.clients.refused["node"] = {LISTENER: {"l": version}}
+    server.clients.refused["node"] = {LISTENER: {"l": version_of(server, LISTENER, "l")}}
     client.reconnect((CLUSTER, LISTENER))
     assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
     client.settle()
