@@ -25,6 +25,7 @@ from api import (
     release,
     revisions,
     transactions,
+    watch,
 )
 from api.description import describe
 from api.queue import Queue
@@ -62,6 +63,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         load.router,
         events.router,
         audit.router,
+        watch.router,
         about.router,
     ):
         app.router.routes.extend(router.routes)

@@ -39,6 +39,8 @@ _PROBLEM: Json = {
         "status": {"type": "integer"},
         "errors": {"type": "array", "items": {"$ref": "#/components/schemas/Finding"}},
         "revision": {"type": "integer", "description": "412: where the group stands now"},
+        "override": {"type": "string", "description": "409, 428: the parameter that says that this is meant"},
+        "reason": {"type": "string", "description": "409, 428: the detail without that parameter's name"},
         "missing_scope": {"type": "string", "description": "403: what the token lacks"},
     },
     "required": ["type", "title", "status", "detail", "instance", "request_id", "errors"],

@@ -14,7 +14,7 @@ from fastapi import Depends, Header, Query
 from fastapi.responses import JSONResponse, Response
 
 from api.caller import Calling
-from api.problem import RequestError, finding_item
+from api.problem import RequestError, finding_item, overridable
 from api.services import Here, Services
 from api.shapes import PushAnswer, progress_item, push_answer
 from xds.control.off_loop import off_loop
@@ -57,7 +57,9 @@ def check_stated(here: Services, if_match: str | None, if_none_match: str | None
     """Raises ``RequestError`` (428) for a write that does not say what it builds on, where that is required."""
     if here.options.require_if_match and if_match is None and if_none_match is None:
         detail = "this server takes no write without If-Match or If-None-Match (server.require_if_match)"
-        raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail)
+        reason = "this server takes no write that does not say what it builds on (server.require_if_match)"
+        members = overridable("if_match", reason)
+        raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail, members=members)
 
 
 async def preconditions(

@@ -11,6 +11,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from xds.control.assignments import Assignments
+from xds.control.directory import WatchedDirectory
 from xds.control.load_view import BookView, LoadView
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
@@ -52,7 +53,7 @@ class Services:
     ``metrics`` renders the Prometheus text, in a thread; ``phase`` says where the server is. ``limit_hits`` counts
     requests beyond a limit by the name of its setting. ``disconnect`` ends the streams of a node and says how many
     there were; ``let_go`` ends what lingers for some nodes. ``load`` is what clients report, ``assignments`` is what is
-    made of it.
+    made of it. ``watched`` is the directory that is kept applied, None where there is none.
     """
 
     publisher: Publisher
@@ -65,6 +66,7 @@ class Services:
     disconnect: Callable[[str], int] = lambda node_id: 0
     let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
     load: LoadView = field(default_factory=lambda: BookView(LoadBook()))
+    watched: Callable[[], WatchedDirectory | None] = lambda: None
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0
 

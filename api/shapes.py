@@ -83,6 +83,8 @@ class RolloutItem(TypedDict):
 
 
 class PushAnswer(TypedDict):
+    """``moves`` is of a deleted group: its connected nodes by the group they go to, empty where none matches."""
+
     group: str
     revision: int
     etag: str
@@ -91,6 +93,7 @@ class PushAnswer(TypedDict):
     changed: bool
     warnings: list[FindingItem]
     dry_run: NotRequired[bool]
+    moves: NotRequired[dict[str, int]]
     progress: NotRequired[ProgressItem]
 
 
@@ -233,7 +236,7 @@ class ValidationAnswer(TypedDict):
 
 
 def push_answer(result: PushResult) -> PushAnswer:
-    return {
+    answer: PushAnswer = {
         "group": result.group,
         "revision": result.revision,
         "etag": result.etag,
@@ -242,6 +245,9 @@ def push_answer(result: PushResult) -> PushAnswer:
         "changed": result.changed,
         "warnings": [],
     }
+    if result.moves:
+        answer["moves"] = dict(result.moves)
+    return answer
 
 
 def change_items(changes: Mapping[str, Change]) -> dict[str, ChangeItem]:

@@ -124,6 +124,7 @@ ADMIN_API: Walk = [
     (f"curl -sf {sent(NEW_NODE)} {API}/explain", answers(group="blue", rule="selector")),
     (f"curl -sf '{API}/nacks?state=open'", answers(items=[])),
     (f"curl -sf '{API}/bootstrap?node_id=edge-2'", answers(node=lambda node: node["id"] == "edge-2")),
+    (f"curl -sf {API}/watch", answers(directory=lambda found: found is None)),
     (
         f"curl -s --max-time 2 -H 'Accept: application/x-ndjson' -H 'Last-Event-ID: 0' '{API}/events?kinds=push,node'",
         events,
@@ -169,10 +170,21 @@ COMMAND_LINE: Walk = [
         'xds apply -g default -f examples/hello/snapshot.yaml -m "back to one" --if-match 2 --wait=90% --timeout 30s',
         says("revision 3", "1 of 1 nodes"),
     ),
+    ("xds get cluster hello -o yaml > hello-cluster.yaml", says()),
+    ("xds put -g default -f hello-cluster.yaml --dry-run", says("group default: revision 3, unchanged")),
     ("xds export default > backup.yaml", says()),
     ("xds apply -g copy -f backup.yaml", says("group copy: revision 1")),
     ("xds delete cluster hello -g copy --dry-run", says("1 clusters")),
     ("xds delete copy", says("copy")),
+    (
+        "xds group set canary --selector 'node.metadata.canary == \"yes\"' --priority 10",
+        says("group canary: selector - -> ", "takes no nodes until"),
+    ),
+    ("xds apply -g canary -f examples/hello/snapshot.yaml", says("group canary: revision 1")),
+    ("xds group list", says("^canary +0 +1 +10 ")),
+    ("xds group show canary", says("^selector: ")),
+    ("xds group delete canary --dry-run", says("would be deleted")),
+    ("xds group delete canary", says("group canary: deleted")),
     ("xds get groups", says("^default ")),
     ("xds get clusters", says("hello ")),
     ("xds get cluster hello -o yaml", says("name: hello")),
@@ -197,6 +209,8 @@ COMMAND_LINE: Walk = [
     ("xds audit -g default --no-refused -o jsonl", says('"action": "push"')),
     ("xds watch --kinds push --since 0 --limit 2", says("default")),
     ("xds check", says("ready", "store")),
+    ("xds check --ready", says("ready")),
+    ("xds whoami", says("everybody")),
     ("xds serve --store memory --watch snapshots", watch_directory),
 ]
 

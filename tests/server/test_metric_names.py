@@ -19,6 +19,7 @@ from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.server.assignment_metrics import AssignmentMetrics
+from xds.server.watch_metrics import WatchMetrics
 from xds.store.base import NO_META, FullSet, Meta, Rollback
 
 PREFIX = "xds_server_"
@@ -150,6 +151,7 @@ async def test_the_text_is_made_once_a_second(server: Harness) -> None:
 async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     await lived_through(server)
     server.metrics.registry.register(AssignmentMetrics(Steered(Plane()).assignments))
+    server.metrics.registry.register(WatchMetrics(()))
     served = {
         name: {frozenset(sample.labels) for sample in family.samples}
         for family in families(server).values()

@@ -46,6 +46,7 @@ from xds.store.base import (
     Head,
     Known,
     Meta,
+    OpenNack,
     OutOfSpaceError,
     Reset,
     ReusedPushIdError,
@@ -398,6 +399,7 @@ TO_SCHEMA_2 = (
         )
     ),
     "DROP TABLE audit",
+    "DROP TABLE nack",
     "DELETE FROM meta WHERE k IN ('audit_epoch', 'audit_trimmed')",
     "UPDATE meta SET v = '2' WHERE k = 'schema'",
 )
@@ -474,6 +476,20 @@ async def test_a_file_of_schema_1_is_brought_up_to_date(opened: Open, path: Path
     assert (await store.collect(Retention(revisions=1), 1e10)).blobs == 1
     await store.close()
     assert await (await opened()).groups() == [Head("g", 2)]
+
+
+async def test_a_file_of_schema_2_is_brought_up_to_date(opened: Open, path: Path) -> None:
+    store = await opened()
+    await push(store, full(cluster("a")))
+    await store.close()
+    for statement in TO_SCHEMA_2:
+        alter(path, statement)
+    store = await opened()
+    nack = OpenNack(7, "n", CDS, b"why")
+    await store.put_nacks([nack])
+    await store.close()
+    store = await opened()
+    assert (await store.nacks(), await store.groups()) == ([nack], [Head("g", 1)])
 
 
 async def test_a_database_of_another_program_is_refused(opened: Open, path: Path) -> None:

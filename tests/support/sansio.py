@@ -198,10 +198,11 @@ class Client:
         type_url: str = "",
         metadata: Mapping[str, Any] | None = None,
         zone: str = "",
+        user_agent: str = "",
     ) -> None:
         self.server = server
         self.variant = variant
-        node = wire_pb2.Node(id=node_id, cluster=cluster)
+        node = wire_pb2.Node(id=node_id, cluster=cluster, user_agent_name=user_agent)
         node.locality.zone, node.locality.sub_zone = zone.partition("/")[::2]
         node.metadata.update(dict(metadata or {}))
         self.node = node.SerializeToString()

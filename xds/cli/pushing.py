@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from xds.cli.client import finding_line
@@ -68,6 +68,25 @@ def _outcome(answer: Json) -> str:
     return "would change" if answer.get("dry_run") else f"revision {answer['revision']}"
 
 
+def moves(answer: Json) -> Iterator[str]:
+    """Where the nodes of a deleted group go, a line for each group."""
+    would = "would " if answer.get("dry_run") else ""
+    for group, number in answer.get("moves", {}).items():
+        nodes = "1 node" if number == 1 else f"{number} nodes"
+        verb = "move" if would or number != 1 else "moves"
+        if group:
+            yield f"{nodes} {would}{verb} to {group}"
+        else:
+            yield f"{nodes} {would}belong to no group any more, and keep what they have"
+
+
+def tell_more(answer: Json) -> None:
+    """What else the answer to a push says, as messages."""
+    for line in moves(answer):
+        say(line)
+    tell_warnings(answer.get("warnings", []))
+
+
 def tell_warnings(warnings: Iterable[Json]) -> None:
     """The warnings of an answer as messages."""
     for warning in warnings:
@@ -80,4 +99,4 @@ def show_answer(answer: Json, format: Format | None) -> None:
         write_document(answer, format)
     else:
         write(f"{answer['group'] if format is Format.NAME else summary(answer)}\n")
-    tell_warnings(answer.get("warnings", []))
+    tell_more(answer)

@@ -12,7 +12,7 @@ from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.failure import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.table import Column, Style, View, rendered
-from xds.cli.waiting import POLL_S, held_lines, late, progress, refusals
+from xds.cli.waiting import POLL_S, check_somebody, held_lines, late, progress, refusals
 from xds.cli.who import who
 
 Json = dict[str, Any]
@@ -71,10 +71,10 @@ def show_status(client: Client, group: str, style: Style, percent: float) -> Non
         raise CommandError(Exit.NEGATIVE, refusals(found))
 
 
-def wait_until_done(client: Client, group: str, percent: float, timeout_s: float) -> None:
+def wait_until_done(client: Client, group: str, percent: float, timeout_s: float, *, allow_none: bool = False) -> None:
     """Wait until ``percent`` of the nodes are in step, or refusals rule that out.
 
-    Raises ``CommandError`` when the time is over.
+    Raises ``CommandError`` when the time is over; unless ``allow_none``, also when the group has no node.
     """
     end = time.monotonic() + timeout_s
     with progress(group) as show:
@@ -82,11 +82,13 @@ def wait_until_done(client: Client, group: str, percent: float, timeout_s: float
             found = client.call("GET", group_path(group, "/rollout"))
             show(found)
             if _is_done(found, percent) or _is_refused(found, percent):
-                return
+                break
             left = end - time.monotonic()
             if left <= 0:
                 raise CommandError(Exit.TIMED_OUT, late(found))
             time.sleep(min(POLL_S, left))
+    if not allow_none:
+        check_somebody(client, group, found)
 
 
 def roll_back(

@@ -23,6 +23,7 @@ from api.services import ApiOptions, Services
 from xds.codec.schema import add_descriptor_sets
 from xds.control.assignments import Assignments
 from xds.control.directory import WatchedDirectory
+from xds.control.kept_nacks import KeptNacks
 from xds.control.load_view import BookView
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
@@ -46,6 +47,7 @@ from xds.server.server import XdsServer
 from xds.server.store_metrics import StoreMetrics
 from xds.server.tls import PemFiles
 from xds.server.tuning import collect_young, raise_file_limit, tune_gc, tune_threads
+from xds.server.watch_metrics import WatchMetrics
 from xds.store.base import Store
 from xds.store.engines import open_store
 
@@ -118,10 +120,12 @@ class Server:
         )
         journal = self.publisher.journal
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
+        self.nacks = KeptNacks(self.store, self.fleet, self.grpc.clients.refused)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.watched = self._watched()
+        self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
         self._http = HttpServer(http_config(settings, self._application()))
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
@@ -140,6 +144,7 @@ class Server:
         await self.store.open()
         await self.publisher.load()
         await self.assignments.load()
+        await self.nacks.load()
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
@@ -150,6 +155,7 @@ class Server:
         await self.grpc.start()
         await self.grpc.set_ready()
         self.collector.start()
+        self.nacks.start()
         self.assignments.start()
         self.phase = Phase.READY
         groups_n = len(self.cache.groups())
@@ -180,6 +186,7 @@ class Server:
         await self.assignments.close()
         await self.publisher.close()
         await self.collector.close()
+        await self.nacks.close()
         await self.store.close()
 
     async def _drain(self) -> None:
@@ -221,6 +228,7 @@ class Server:
             self.grpc.disconnect,
             self.grpc.let_go,
             BookView(self.book, self.grpc.load.of),
+            lambda: self.watched,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, stream_limits(settings)))
 

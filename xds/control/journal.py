@@ -67,6 +67,16 @@ class Journal:
         about = {"group": group, "node_id": node, "actor": by.actor, "author": by.author}
         _log.info("lingering.released", **about, nodes_n=nodes_n, resources=dict(counts))
 
+    def files_refused(self, group: str, source: str, detail: str, findings_n: int, now: float) -> None:
+        """Files of a watched directory cannot be applied; ``group`` is empty where the directory cannot be read."""
+        details: dict[str, str | int] = {"source": source, "findings": findings_n}
+        self._events.record(Kind.WATCH, "refused", now, group=group, message=detail, details=details)
+        _log.warning("watch.refused", group=group, source=source, error_message=detail, findings_n=findings_n)
+
+    def files_applied(self, group: str, now: float) -> None:
+        """What was refused of a watched directory is applied now, or gone."""
+        self._events.record(Kind.WATCH, "applied", now, group=group)
+
     def unchanged(self) -> None:
         """A push changed nothing and made no revision."""
         self.commits["unchanged"] += 1

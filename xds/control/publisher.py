@@ -16,6 +16,7 @@ import structlog
 from xds.control.assembly import succeed
 from xds.control.audit import NOBODY, Audit, Caller, push_note
 from xds.control.content import BlobIds, Content, Key, changes
+from xds.control.emptying import Emptying
 from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, GroupTable, check_settings
 from xds.control.journal import Journal
@@ -31,6 +32,7 @@ from xds.control.push import (
     Step,
     amendment,
     check_group_name,
+    check_new_group_name,
     labelled,
     outcome,
     preview,
@@ -100,6 +102,7 @@ class Publisher(Reading):
         self.journal = Journal(fleet.events)
         self.settings = GroupTable(store, cache, wake)
         self.policies = PolicyTable(store)
+        self._emptying = Emptying(cache, fleet, self.settings)
         self._wake = wake
         self._on_nack = on_nack
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -181,12 +184,9 @@ class Publisher(Reading):
         """
         check_group_name(group)
         selector = await asyncio.to_thread(check_settings, settings)
-        held = self._contents.get(group)
-        if settings.selector and held is not None and not held.blob_ids and not allow_empty:
-            raise EmptyingError(
-                f"group {group!r} is empty: the nodes that the selector matches would lose everything;"
-                " pass allow_empty=true when that is meant"
-            )
+        self._check_name(group)
+        if not allow_empty:
+            self._emptying.check_selector(group, settings)
         if dry_run:
             return self.settings.get(group) != settings
         changed = await self._finish(self.settings.put(group, settings, selector, by))
@@ -261,9 +261,17 @@ class Publisher(Reading):
         step = await off_loop(size, settle_reviewed, draft, held, target)
         step = replace(step, warnings=(*step.warnings, *review_policies(step, self.policies.of(draft.group))))
         options.heed(step.warnings)
-        if not options.dry_run:
-            self._check_not_emptied(draft.group, step.blob_ids, options)
-        return step
+        if step.held is None and target is None:
+            self._check_name(draft.group)
+        moves = await self._emptying.moves(draft)
+        if not (options.dry_run or options.allow_empty):
+            self._emptying.check(step, moves)
+        return replace(step, moves=moves)
+
+    def _check_name(self, group: str) -> None:
+        """Groups that are there keep working, whatever their names."""
+        if group not in self._contents and group not in self.settings:
+            check_new_group_name(group)
 
     async def _apply(self, steps: Sequence[Step], options: PushOptions) -> list[PushResult]:
         meta = replace(options.meta, time_s=time.time())
@@ -316,25 +324,9 @@ class Publisher(Reading):
         if isinstance(change, Drop) or content is None:
             self._withdraw(commit.group)
             self._forget(commit.group)
-            return PushResult(commit.group, commit.revision, "", {}, shown)
+            return PushResult(commit.group, commit.revision, "", {}, shown, moves=step.moves)
         self._publish(content, frozenset(difference), built.foreseen)
         return outcome(content, difference)
-
-    def _check_not_emptied(self, group: str, blob_ids: BlobIds, options: PushOptions) -> None:
-        """An empty answer by accident wipes a fleet (DESIGN 5.2)."""
-        if blob_ids or options.allow_empty:
-            return
-        connected = len(self._fleet.connected(group))
-        if self.settings.get(group).selector and group not in self._contents:
-            raise EmptyingError(
-                f"an empty group {group!r} would take everything from the nodes that its selector matches;"
-                " pass allow_empty=true when that is meant"
-            )
-        if connected:
-            raise EmptyingError(
-                f"this leaves group {group!r} empty while {connected} nodes are connected;"
-                " pass allow_empty=true when that is meant"
-            )
 
     # Publishing; the caller wakes
 

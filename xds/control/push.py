@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,11 +18,15 @@ from xds.model.snapshot import Change
 from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, GroupPush, Known, Meta, Rollback
 
 GROUP_NAME_LIMIT = 256
+# What paths, labels and command lines take as it is; ids of nodes may hold a slash. Groups from before this rule keep
+# their names.
+_SEGMENT = r"(?!\.+(?:/|\Z))[A-Za-z0-9._~:@+=-]+"
+GROUP_NAME = re.compile(rf"(?=[A-Za-z0-9_]){_SEGMENT}(?:/{_SEGMENT})*")
 ANY_ETAG = "*"
 
 
 class EmptyingError(XdsError):
-    """A push would take everything from connected nodes; say ``allow_empty`` when that is meant."""
+    """A change would take everything from connected nodes; ``allow_empty`` says that this is meant."""
 
 
 class ChangeError(XdsError):
@@ -38,7 +43,8 @@ class ChangeError(XdsError):
 class PushResult:
     """What a push came to. ``versions`` and ``changes`` are by type label; ``changed`` False made no revision.
 
-    ``warnings`` is what was found in it and stopped nothing.
+    ``warnings`` is what was found in it and stopped nothing. ``moves`` counts the connected nodes of a deleted group by
+    the group that they go to; the empty one: none matches, and they keep what they have.
     """
 
     group: str
@@ -48,6 +54,7 @@ class PushResult:
     changes: Mapping[str, Change]
     changed: bool = True
     warnings: tuple[Violation, ...] = ()
+    moves: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def touched(self) -> int:
@@ -105,6 +112,7 @@ class Step:
 
     ``known`` holds at least the resources that the group does not hold yet, ``warnings`` what a review found.
     By type URL, ``difference`` is what changes, and ``digests`` are those that the sets of these types will have.
+    ``moves`` as in `PushResult`.
     """
 
     draft: Draft
@@ -115,6 +123,7 @@ class Step:
     difference: Mapping[str, Change]
     digests: Mapping[str, bytes]
     warnings: tuple[Violation, ...] = ()
+    moves: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def group(self) -> str:
@@ -205,7 +214,8 @@ def preview(step: Step) -> PushResult:
     difference = step.difference
     if step.held is None:
         return PushResult(step.group, 0, "", {}, labelled(difference), warnings=step.warnings)
-    return replace(outcome(step.held, difference, bool(difference)), warnings=step.warnings)
+    changed = bool(difference) or isinstance(step.draft.change, Drop)
+    return replace(outcome(step.held, difference, changed), warnings=step.warnings, moves=step.moves)
 
 
 def labelled(difference: Mapping[str, Change]) -> dict[str, Change]:
@@ -218,6 +228,14 @@ def check_group_name(group: str) -> None:
     if not 0 < len(group) <= GROUP_NAME_LIMIT or not group.isprintable():
         detail = f"a group is named by 1 to {GROUP_NAME_LIMIT} printable characters"
         raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT])])
+
+
+def check_new_group_name(group: str) -> None:
+    """Raises ``ValidationError`` for a name that a new group cannot have; groups that are there keep theirs."""
+    if len(group) > GROUP_NAME_LIMIT or GROUP_NAME.fullmatch(group) is None:
+        detail = f"a new group is named by 1 to {GROUP_NAME_LIMIT} of A-Z a-z 0-9 . _ ~ : @ + = - and / between them"
+        hint = "it begins with a letter, a digit or _; nodes with other ids or clusters are taken by a selector"
+        raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT], hint=hint)])
 
 
 def _check_exists(group: str, held: Content | None) -> None:

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     GROUP = "group"
     NACK = "nack"
     ORDER = "order"
+    WATCH = "watch"
     NODE = "node"
     STREAM = "stream"
     ACK = "ack"

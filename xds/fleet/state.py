@@ -125,7 +125,8 @@ class NackRecord:
     One record per node, type and refused content while it is open: a repetition raises ``count``, and so does each part
     of it that is refused while the server looks for what is wrong. ``message`` is the client's whole text (bounded).
     ``names`` are some of the ``resources`` names that may be meant, ``guilty`` those that are known to be refused. The
-    record resolves when the node ACKs other content of them, or when they are not pushed or not wanted any more.
+    record resolves when the node ACKs other content of them, when they are not pushed or not wanted any more, or when
+    the node is forgotten.
     """
 
     id: int

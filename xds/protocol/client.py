@@ -13,7 +13,7 @@ from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import Held
-from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, on_grid
+from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal, on_grid
 from xds.protocol.memory import Memory
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.past import Past
@@ -40,6 +40,7 @@ class ClientState:
         "_has_moved",
         "_now_s",
         "_position",
+        "cut",
         "drain_until_s",
         "goal",
         "has_clusters",
@@ -81,6 +82,7 @@ class ClientState:
         self.unknown_until_s: float | None = None
         self.told_lingering: Lingering = NOTHING_LINGERS  # what operators know of it
         self.told_held: tuple[Held, ...] = ()
+        self.cut: tuple[Removal, ...] = ()  # what ``linger_max`` ended and nobody was told of yet
         self._has_moved = False
         self._now_s = 0.0
         self._position = 0
@@ -164,6 +166,8 @@ class ClientState:
         self.watches.add(watch, now_s)
         self.has_clusters = self.has_clusters or watch.type.is_led_to
         if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
+            if self.has_returned:  # it is back, and never accepted anything of this type
+                watch.refusals = watch.refusals or self.past.refusals(url)
             return
         if not self.has_returned:
             self.has_returned = True

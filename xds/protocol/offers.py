@@ -180,6 +180,8 @@ class Offers:
             watch.forced,
             watch.ack.state is State.NEW,
             watch.placeholders,
+            watch.told_missing,
+            watch.reads_errors,
         )
 
     def _settle(self, watch: Watch, released: ResourceSet, withheld: frozenset[str], events: list[Event]) -> None:

@@ -23,12 +23,16 @@ _Acked = tuple[ResourceSet, str]  # a set, and under which label
 
 
 class Past:
-    """``memories`` are those of the client's node id, the latest first: of itself, or of proxies of the same id."""
+    """``memories`` are those of the client's node id, the latest first: of itself, or of proxies of the same id.
 
-    __slots__ = ("_left", "_left_refusals", "memories")
+    ``refused_before``: what it refused before the server started, as in `Memory`.
+    """
+
+    __slots__ = ("_left", "_left_refusals", "memories", "refused_before")
 
     def __init__(self, memories: Sequence[Memory]) -> None:
         self.memories = memories
+        self.refused_before: Mapping[str, Mapping[str, str]] = NO_REFUSALS
         # What was ACKed and refused of types whose streams ended. Most clients have one stream: no room for nothing.
         self._left: dict[str, _Acked] | None = None
         self._left_refusals: dict[str, Refusals] | None = None
@@ -83,7 +87,8 @@ class Past:
         suspected = next((m.suspected[type_url] for m in self.memories if type_url in m.suspected), None)
         if suspected is not None:
             return suspected.copy()
-        refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), None)
+        before = self.refused_before.get(type_url)
+        refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), before)
         return Refusals(refused) if refused else None
 
     # -- what is kept -----------------------------------------------------------------------------------------------

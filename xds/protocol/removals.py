@@ -30,7 +30,9 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
             left.append((url, names))
     lingerings = client.releases.lingerings
     made = lingerings.with_removed(client.lingering, revision, tuple(left))
-    return lingerings.latest(made, client.rules.linger_max)
+    latest = lingerings.latest(made, client.rules.linger_max)
+    client.cut += made.removals[: len(made.removals) - len(latest.removals)]
+    return latest
 
 
 def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:

@@ -33,6 +33,7 @@ from xds.protocol.events import (
     HoldChanged,
     Identified,
     LingerChanged,
+    LingerCut,
     Moved,
     Nacked,
     NodeMismatch,
@@ -51,6 +52,7 @@ from xds.protocol.status import TypeStatus, status_of
 from xds.protocol.subscription import Shift
 from xds.protocol.watch import Watch
 
+READS_ERRORS = "gRPC"  # user agents that heed resource_errors (A88); Envoy goes by its own timers
 ENCODED_AT_ONCE = 256 * 1024  # bytes of new responses after which the other types wait for the next call
 _ROUNDS_AT_MOST = 256  # each releases something of a type; a client has no more than this to go through at once
 
@@ -329,6 +331,7 @@ class DiscoveryStream:
         client = self._require_client()
         type = resource_type(type_url)
         watch = self._watches[type.type_url] = Watch(type, client.next_position())
+        watch.reads_errors = self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS)
         self._offers.watches = tuple(sorted(self._watches.values(), key=lambda watch: watch.type.rank))
         clusters = client.last_acked(client.url_of("clusters"))
         released = client.release_of(type_url)
@@ -383,6 +386,7 @@ class DiscoveryStream:
         known.forget(shift.dropped)
         if shift.dropped and watch.refusals is not None:
             watch.refusals.forgive(shift.dropped)
+        watch.told_missing -= shift.dropped
         if shift.everything and answer is not Answer.FIRST:
             known.forget_all()
             watch.outlived = watch.ack.state is State.IN_FLIGHT
@@ -427,6 +431,9 @@ class DiscoveryStream:
         self._rest_at_s = now if rest else None
         if moved and client.streams > 1:
             events.append(Moved())
+        if client.cut:
+            events.append(LingerCut(client.cut))
+            client.cut = ()
         if client.lingering is not client.told_lingering:
             client.told_lingering = client.lingering
             events.append(LingerChanged(client.lingering))

@@ -26,6 +26,8 @@ class Watch:
     * ``warmed``: those of them that the response in flight has;
     * ``withheld``: names asked for that the client's transition has yet to release; ``withheld_from`` lacked them;
     * ``placeholders``: the client shows no earlier version, so a missing assignment may be told by an empty one;
+    * ``told_missing``: names that were told not to exist since they were asked for (TP3);
+    * ``reads_errors``: as in `Demand`;
     * ``opened``, ``sent``: positions, among all that the client does, of its first request and of the last send;
       ``is_read``: something sent behind the
       response in flight was answered, so that the client has read it;
@@ -53,11 +55,13 @@ class Watch:
         "opened",
         "outlived",
         "placeholders",
+        "reads_errors",
         "refusals",
         "sent",
         "sent_set",
         "subscription",
         "superseded",
+        "told_missing",
         "type",
         "unknown",
         "warmed",
@@ -75,6 +79,8 @@ class Watch:
         self.withheld: frozenset[str] = NOTHING
         self.withheld_from: ResourceSet | None = None
         self.placeholders = False
+        self.reads_errors = False
+        self.told_missing: frozenset[str] = NOTHING
         self.outlived = False
         self.asked: frozenset[str] = NOTHING
         self.goal: ResourceSet | None = None
@@ -136,6 +142,8 @@ class Watch:
         """A response was made for the wire, on the way to ``goal``: what was owed is answered by it."""
         self.goal = goal
         self.asked, self.warmed = self.known.owed, self.forced
+        if draft.errors or self.told_missing:
+            self.told_missing = self.told_missing.union(draft.errors).difference(response.resource_set.resources)
         self._answered(draft.withheld, response.resource_set)
         self.ack.become_in_flight(response, nonce)
         self.sent = position

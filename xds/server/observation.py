@@ -14,6 +14,7 @@ from xds.protocol.events import (
     Acked,
     Event,
     Identified,
+    LingerCut,
     Nacked,
     NodeMismatch,
     OfferTimedOut,
@@ -149,6 +150,9 @@ class StreamObserver:
         self._metrics.type(event.type_url).waits_ended += 1
         _log.warning("order.wait_ended", type=alias_of(event.type_url), **self._identity())
 
+    def _linger_cut(self, event: LingerCut, now: float) -> None:
+        self._metrics.limit_hits["linger_max"] += 1
+
     # Fields of log lines
 
     def _address(self) -> dict[str, str]:
@@ -174,6 +178,7 @@ _NOTES: Mapping[type, Callable[[StreamObserver, Any, float], None]] = {
     NodeMismatch: StreamObserver._node_mismatch,
     OfferTimedOut: StreamObserver._offer_timed_out,
     WaitEnded: StreamObserver._wait_ended,
+    LingerCut: StreamObserver._linger_cut,
 }
 
 

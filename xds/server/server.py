@@ -63,6 +63,7 @@ class XdsServer:
         book: LoadBook | None = None,
     ) -> None:
         self.registry = StreamRegistry(cache, metrics)
+        self.clients = ClientTable(cache, options.order)
         self.port = 0
         self._cache = cache
         self._fleet = fleet
@@ -98,14 +99,13 @@ class XdsServer:
     async def start(self) -> int:
         """Listen; returns the bound port. Raises ``OSError`` when the address cannot be bound, ``ValueError`` for
         settings that contradict each other."""
-        clients = ClientTable(self._cache, self._options.order)
         self._shared = Discovery(
             self._cache,
             self._fleet,
             self._metrics,
             self.registry,
             self._options,
-            clients,
+            self.clients,
             self._pacer,
             self._ids,
         )

@@ -7,7 +7,7 @@ values beside the revisions. Sources: spec/storage.md 6.1, 9, 10; DESIGN 4.2.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -209,6 +209,16 @@ class Doc:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenNack:
+    """A refusal that stands, by the number of its record. Observed state: it has no revisions and nobody watches it."""
+
+    id: int
+    node: str
+    type_url: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """First item of a watch whose cursor cannot be resumed: the state is what ``groups`` (the live ones) say.
 
@@ -373,6 +383,12 @@ class Store(Protocol):
 
     async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
         """Documents of a kind whose id starts with ``prefix``, by id."""
+
+    async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
+        """Write refusals, each in the place of an earlier one of its id, and forget those ids; all or nothing."""
+
+    async def nacks(self) -> list[OpenNack]:
+        """All refusals that were written and not forgotten, by id."""
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         """Let go of what ``policy`` does not keep: contents, lines of history, blobs nobody names, old push ids.

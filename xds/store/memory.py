@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from xds.model.errors import NotFoundError
@@ -31,6 +31,7 @@ from xds.store.base import (
     Head,
     Manifest,
     Meta,
+    OpenNack,
     Reset,
     RevisionInfo,
     Rollback,
@@ -79,6 +80,7 @@ class MemoryStore:
         self._pushes: dict[tuple[str, str], _Push] = {}  # (group, push id), the oldest first
         self._blobs: dict[str, bytes] = {}
         self._docs: dict[tuple[str, str], tuple[int, bytes | None]] = {}
+        self._nacks: dict[int, OpenNack] = {}
         self._events: deque[ChangeItem] = deque(maxlen=EVENTS_KEPT)
         self._cursor = 0
         self._feed = Feed(reader_buffer)
@@ -211,6 +213,16 @@ class MemoryStore:
     async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
         self._check_open()
         return self._audit.read(cursor, limit, wanted)
+
+    async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
+        self._check_open()
+        for id in gone:
+            self._nacks.pop(id, None)
+        self._nacks.update((nack.id, nack) for nack in put)
+
+    async def nacks(self) -> list[OpenNack]:
+        self._check_open()
+        return [nack for _, nack in sorted(self._nacks.items())]
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         self._check_open()

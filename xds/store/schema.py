@@ -102,6 +102,8 @@ CREATE TABLE event (
 );
 -- Every blob that no row names is in here, kept across a crash amid a collection; some that are named may be, too.
 CREATE TABLE doomed (h BLOB PRIMARY KEY) WITHOUT ROWID;
+-- Refusals that stand, so that what was refused is not sent again after a restart.
+CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL);
 """
 
 _AUDIT = (
@@ -134,6 +136,8 @@ _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
         "UPDATE revision SET kind = 'delete' WHERE NOT live",
         "CREATE INDEX rollbacks ON revision (grp, revision) WHERE content_of > 0",
         *_AUDIT,
+        # Refusals that stand.
+        "CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL)",
     ),
 }
 

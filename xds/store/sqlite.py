@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from xds.store import audit_rows, collection, ledger
+from xds.store import audit_rows, collection, ledger, nacks
 from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
 from xds.store.base import (
     NO_META,
@@ -28,6 +28,7 @@ from xds.store.base import (
     Head,
     Manifest,
     Meta,
+    OpenNack,
     RevisionInfo,
     UnavailableError,
     WatchItem,
@@ -136,6 +137,13 @@ class SqliteStore:
 
     async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
         return await self._read(lambda connection: ledger.docs(connection, kind, prefix))
+
+    async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
+        rows, ids = list(put), list(gone)
+        await self._step(lambda connection: nacks.write(connection, rows, ids))
+
+    async def nacks(self) -> list[OpenNack]:
+        return await self._read(nacks.read)
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         async with self._collecting:

@@ -16,6 +16,9 @@ def check(
     context: typer.Context,
     wait: Annotated[bool, typer.Option("--wait", help="Until the server is ready.")] = False,
     timeout: TimeoutOption = "60s",
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Only whether it is ready (/readyz), which needs no token.")
+    ] = False,
 ) -> None:
     """Check the server's health, point by point; exits 1 when one of them is bad.
 
@@ -23,8 +26,9 @@ def check(
     Examples:
       xds check
       xds check --wait --timeout 2m
+      xds check --ready
     """
-    from xds.cli.health import CHECKS, FAILED, check_all, wait_until_ready
+    from xds.cli.health import CHECKS, FAILED, check_all, check_ready, wait_until_ready
     from xds.cli.table import write_items
     from xds.cli.values import parse_duration
 
@@ -32,7 +36,7 @@ def check(
     client, timeout_s = options.connect(), parse_duration(timeout)
     if wait:
         wait_until_ready(client, timeout_s)
-    found = check_all(client)
+    found = check_ready(client) if ready else check_all(client)
     write_items(found, CHECKS, options.style())
     failed = [item["check"] for item in found if item["state"] == FAILED]
     if failed:
@@ -44,7 +48,9 @@ def watch(
     context: typer.Context,
     kinds: Annotated[
         str,
-        typer.Option(help="push, rollback, group, nack, order, node, stream, assignment, ack; by default all but ack."),
+        typer.Option(
+            help="push, rollback, group, nack, order, watch, node, stream, assignment, ack; by default all but ack."
+        ),
     ] = "",
     group: GroupFilter = "",
     node: Annotated[str, typer.Option(help="Only this node.")] = "",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import IfMatchOption, MessageOption, TimeoutOption, WaitOption
+from xds.cli.commands.options import EmptyFlag, IfMatchOption, MessageOption, NoneFlag, TimeoutOption, WaitOption
 
 rollout = typer.Typer(
     help="Show how far a push has come, the pushes before it, and take one back.",
@@ -20,7 +20,13 @@ GroupArgument = Annotated[str, typer.Argument(help="The group.")]
 
 
 @rollout.command(cls=Command)
-def status(context: typer.Context, group: GroupArgument, wait: WaitOption = "", timeout: TimeoutOption = "60s") -> None:
+def status(
+    context: typer.Context,
+    group: GroupArgument,
+    wait: WaitOption = "",
+    timeout: TimeoutOption = "60s",
+    allow_none: NoneFlag = False,
+) -> None:
     """Show how many nodes have what the group holds; exits 1 when one refuses it.
 
     \b
@@ -36,7 +42,7 @@ def status(context: typer.Context, group: GroupArgument, wait: WaitOption = "", 
     timeout_s = parse_duration(timeout)
     client = options.connect()
     if percent:
-        wait_until_done(client, group, percent, timeout_s)
+        wait_until_done(client, group, percent, timeout_s, allow_none=allow_none)
     show_status(client, group, options.style(), percent or 100.0)
 
 
@@ -73,6 +79,8 @@ def undo(
     if_match: IfMatchOption = "",
     wait: WaitOption = "",
     timeout: TimeoutOption = "60s",
+    allow_none: NoneFlag = False,
+    allow_empty: EmptyFlag = False,
 ) -> None:
     """Make a new revision with the content of an earlier one.
 
@@ -96,7 +104,8 @@ def undo(
     percent = parse_percent(wait) if wait else 0.0
     end = time.monotonic() + parse_duration(timeout)
     client = options.connect()
-    answer = roll_back(client, group, to, endpoints, push_query(message), header(if_match))
+    query = push_query(message, allow_empty=allow_empty)
+    answer = roll_back(client, group, to, endpoints, query, header(if_match))
     show_answer(answer, options.output)
     if percent:
-        wait_for(client, group, answer["revision"], percent, end)
+        wait_for(client, group, answer["revision"], percent, end, allow_none=allow_none)
