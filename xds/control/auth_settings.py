@@ -96,7 +96,7 @@ class ClaimSettings(Section):
 
     id: str | None = None
     cluster: str | None = None
-    metadata: dict[str, str] = Field(default_factory=dict)
+    metadata: dict[str, str] = {}
 
 
 class NodeRuleSettings(Section):
@@ -180,8 +180,8 @@ class AuthSettings(Section):
 
     def has_administrator(self) -> bool:
         """May any holder of a credential do everything?"""
-        entries = (*self.tokens, *self.certificates)
-        return bool(self.token_sha256) or any(ADMIN in entry.scopes for entry in entries)
+        scopes = (*(each.scopes for each in self.tokens), *(each.scopes for each in self.certificates))
+        return bool(self.token_sha256) or any(ADMIN in each for each in scopes)
 
     def accepted(self) -> Tokens:
         """All tokens with their grants."""

@@ -257,6 +257,17 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
     return settings
 
 
+def auth_files(file: Path | None) -> tuple[Path, ...]:
+    """Where settings of ``auth`` are read from: ``file``, and those that the environment names."""
+    begins = f"{ENV_PREFIX}AUTH{ENV_DELIMITER}"
+    named = (Path(value) for name, value in os.environ.items() if _is_file_of(name.upper(), begins))
+    return (*((file,) if file is not None else ()), *named)
+
+
+def _is_file_of(name: str, begins: str) -> bool:
+    return name.startswith(begins) and name.endswith(_FILE_SUFFIX)
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
     """``base`` with the keys of ``over`` put on top, section by section."""
     merged = dict(base)

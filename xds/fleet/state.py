@@ -48,6 +48,7 @@ class StreamState:
     """One gRPC stream. ``variant`` is ``sotw`` or ``delta``; ``service`` is the short name, such as ``ADS``.
 
     ``api`` is the variant of the group's view that the stream follows: ``v2`` for the old transport, else empty.
+    ``principal`` is who its connection has proved to be, empty for nobody.
     """
 
     id: int
@@ -57,6 +58,7 @@ class StreamState:
     opened: float
     types: tuple[TypeState, ...] = ()
     api: str = ""
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
