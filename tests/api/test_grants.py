@@ -116,9 +116,11 @@ async def test_the_token_signs_the_push(api: Api) -> None:
 
 
 async def test_who_am_i(api: Api) -> None:
-    assert (await api.client.get("/api/v1/whoami")).json() == {"name": "", "scopes": ["admin"], "authenticated": False}
+    nobody = {"name": "", "principal": "", "principals": [], "scopes": ["admin"], "authenticated": False}
+    assert (await api.client.get("/api/v1/whoami")).json() == nobody
     answer = await ask(guarded(api), "auditor", "GET", "/api/v1/whoami")
-    assert answer.json() == {"name": "auditor", "scopes": ["read", "secrets:read"], "authenticated": True}
+    who = {"name": "auditor", "principal": "token:auditor", "principals": ["token:auditor"]}
+    assert answer.json() == {**who, "scopes": ["read", "secrets:read"], "authenticated": True}
 
 
 async def test_version_and_config(api: Api) -> None:

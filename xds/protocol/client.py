@@ -13,7 +13,7 @@ from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import Held
-from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Names, on_grid
+from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Names, keep_of, on_grid
 from xds.protocol.memory import NO_LABELS, NO_REFUSALS, Memory
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.refusals import Refusals
@@ -159,7 +159,18 @@ class ClientState:
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
-        self._linger(step.removed, goal.revision)
+        is_move = self.released.group != goal.group
+        self._linger(self._without_unsent(step.removed) if is_move else step.removed, goal.revision)
+
+    def strand(self, now_s: float) -> None:
+        """No group matches any more: it keeps what it has, and is given nothing that it does not have."""
+        sets = dict(self.released.sets)
+        for url, held in self.released.sets.items():
+            names = self._sent_names(url).intersection(held.resources) if held.type.is_guarded else None
+            if names is not None and len(names) < len(held):
+                sets[url] = self.releases.mixed(empty_set(url), held, names)
+        if sets != self.released.sets:
+            self.release(Snapshot(self.released.group, self.released.revision, sets), now_s)
 
     def join(self, watch: Watch, shown: Shown | None, now_s: float) -> None:
         """A stream asked for a type for the first time; ``shown`` is what its client says it holds from before."""
@@ -445,6 +456,16 @@ class ClientState:
         lingerings = self.releases.lingerings
         made = lingerings.with_removed(self.lingering, revision, tuple(left))
         self.lingering = lingerings.latest(made, self.rules.linger_max)
+
+    def _without_unsent(self, removed: Names) -> Names:
+        """ "Secrets and endpoints of a group that a node was moved out of are not updated or sent again"."""
+        guarded = ((url, resource_type(url).is_guarded, names) for url, names in removed)
+        return keep_of(
+            {url: names & self._sent_names(url) if is_guarded else names for url, is_guarded, names in guarded}
+        )
+
+    def _sent_names(self, type_url: str) -> frozenset[str]:
+        return _NOTHING.union(*(watch.sent_names() for watch in self.watches.of(type_url)))
 
     def _start_clock(self, transition: Transition, now_s: float) -> None:
         """All that could refer to what was removed is ACKed: it goes when the last old connection may have ended."""

@@ -155,6 +155,7 @@ class DiscoveryStream:
             # The node vanished from every group: it keeps its last answer and is sent nothing (DESIGN 3.1).
             if self.view is not None and self.view.group:
                 events.append(ViewChanged(""))
+                self._require_client().strand(now)
                 self.view = View("", self.view.snapshot, self.view.variant)
             return events
         before = self.view
@@ -278,7 +279,9 @@ class DiscoveryStream:
             self._client.is_aggregated = True
         self._former = self._cache.former(node.id)
         if self._may_return is not None:
-            self._former = tuple(group for group in self._former if self._may_return(node, group))
+            allowed = tuple(group for group in self._former if self._may_return(node, group))
+            if allowed != self._former:
+                self._former, self._client.memories = allowed, ()  # what it had is of groups that are not for it
         if view is not None:
             self._follow(view, now)
 

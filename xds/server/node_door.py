@@ -42,8 +42,9 @@ class NodeDoor:
         self.check(identity, node, group, service, peer)
 
     def allows(self, identity: Identity, node: Node, group: str) -> bool:
-        """Without telling anybody."""
-        return self.access.refusal(identity, node, group) is None
+        """May it have what a group has? Nobody is told; in audit mode it may."""
+        refusal = self.access.refusal(identity, node, group)
+        return refusal is None or not refusal.enforced
 
     def check(self, identity: Identity, node: Node, group: str, service: str, peer: str) -> None:
         """Raises ``RemoteProtocolError`` (PERMISSION_DENIED). An empty group: none matches the node yet."""
