@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from api import (
     about,
+    access,
     assignments,
     comparison,
     events,
@@ -59,6 +60,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         fleet.router,
         load.router,
         events.router,
+        access.router,
         about.router,
     ):
         app.router.routes.extend(router.routes)

@@ -400,6 +400,21 @@ class Access:
         return Refusal(f"{who} may not be node {_shown(node.id)}: {detail}", self.nodes.mode is Mode.ENFORCE)
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One rule, tried for a node: ``why_not`` is empty where it allows it."""
+
+    number: int
+    principal: str
+    why_not: str
+
+
+def trials(rules: NodeRules, identity: Identity, node: Node, group: str) -> Iterator[Trial]:
+    """Every rule and why it does not let the node in, for people."""
+    for number, rule in enumerate(rules.rules, 1):
+        yield Trial(number, rule.principal.text, rule.why_not(identity.principals, node, group))
+
+
 def scope_refusal(grant: Grant, node_id: str, group: str) -> str:
     """Why the scopes of a token do not cover a node; empty where they do. Each of the two kinds narrows."""
     if XDS in grant.scopes or ADMIN in grant.scopes:

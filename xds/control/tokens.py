@@ -89,6 +89,10 @@ class Tokens:
         found = [grant for digest, grant in self._grants if compare_digest(digest, given)]
         return (given, found[0]) if found and scheme.lower() == "bearer" else None
 
+    def named(self, name: str) -> tuple[bytes, Grant] | None:
+        """The first token of this name, by its hash."""
+        return next((known for known in self._grants if name and known[1].name == name), None)
+
     def of(self, digest: bytes) -> Grant | None:
         """The grant of a token by its hash."""
         return next((grant for known, grant in self._grants if known == digest), None)

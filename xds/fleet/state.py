@@ -114,6 +114,11 @@ class NodeState:
     def connected(self) -> bool:
         return bool(self.streams)
 
+    @property
+    def principals(self) -> tuple[str, ...]:
+        """Who its connections have proved to be."""
+        return tuple(sorted({stream.principal for stream in self.streams if stream.principal}))
+
 
 class NackState(StrEnum):
     OPEN = "open"

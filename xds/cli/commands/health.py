@@ -44,7 +44,9 @@ def watch(
     context: typer.Context,
     kinds: Annotated[
         str,
-        typer.Option(help="push, rollback, group, nack, order, node, stream, assignment, ack; by default all but ack."),
+        typer.Option(
+            help="push, rollback, group, nack, order, node, stream, assignment, auth, ack; by default all but ack."
+        ),
     ] = "",
     group: GroupFilter = "",
     node: Annotated[str, typer.Option(help="Only this node.")] = "",
