@@ -80,6 +80,8 @@ class Reloader:
             except Exception as error:
                 _log.exception("auth.reload_failed")
                 return self._failed(f"unexpected {type(error).__name__}")
+            if _opens(self._settings, found):
+                return self._failed("nothing of auth is left that keeps others out; only a restart takes that")
             ended = await self._apply(found.auth)
             self._settings, waiting = (
                 found.model_copy(update=_but_auth(self._settings)),
@@ -116,6 +118,15 @@ def _stamp_of(file: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _opens(running: Settings, found: Settings) -> bool:
+    """Would everybody be let in who was not before? A file that was emptied by accident must not do that."""
+    asks = (
+        door.tls is not None and door.tls.client_ca is not None for door in (running.server.grpc, running.server.http)
+    )
+    takes_tokens = bool(running.auth.accepted()) and not found.auth.accepted()
+    return (takes_tokens and not all(asks)) or (found.auth == AuthSettings() != running.auth)
 
 
 def _but_auth(settings: Settings) -> dict[str, Any]:
