@@ -227,7 +227,7 @@ def test_a_certificate_without_an_entry_is_an_xds_client_at_most() -> None:
     proxy, ann = doors.admit("", EDGE_1.certificate), doors.admit("", ANN)
     assert proxy is not None
     assert ann is not None
-    assert (proxy.grant.name, proxy.grant.scopes) == ("spiffe://corp/ns/shop/sa/edge-1", {XDS})
+    assert (proxy.grant.name, proxy.grant.scopes) == ("spiffe://corp/ns/shop/sa/edge-1", frozenset({XDS}))
     assert (ann.grant.name, ann.principal) == ("ops", "spiffe://corp/ops/ann")
     assert ann.grant.allows(ADMIN)
     nameless = doors.admit("", Certificate())
@@ -242,7 +242,7 @@ def test_who_is_let_in() -> None:
     assert Access(tokens).admit("") is None
     shown = Access(tokens).admit("Bearer t", ANN)
     assert shown is not None
-    assert (shown.principal, shown.grant.scopes) == ("token:t", {READ})  # a token that is shown decides
+    assert (shown.principal, shown.grant.scopes) == ("token:t", frozenset({READ}))  # a token that is shown decides
     assert Access(tokens).admit("Bearer wrong", ANN) is None  # and a wrong one is not overlooked
     assert Access(tokens).admit("", ANN) is not None
 

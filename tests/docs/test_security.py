@@ -25,7 +25,7 @@ def examples() -> Iterator[Access]:
 def test_the_examples() -> None:
     rights, rules = examples()
     ann = rights.grant_of(Certificate(("spiffe://corp.example/operators/ann",)))
-    assert (ann.name, ann.scopes) == ("operators", {"admin"})
+    assert (ann.name, ann.scopes) == ("operators", frozenset({"admin"}))
     assert rules.nodes.mode is Mode.ENFORCE
     web = Certificate(("spiffe://corp.example/ns/shop/sa/web",))
     fitting = Node("web.shop.7", "web", metadata={"NAMESPACE": "shop"})

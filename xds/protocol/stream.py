@@ -209,6 +209,7 @@ class DiscoveryStream:
             self._client.untell()
             self._clients.exit(self.client_key)
         self._client = None
+        self._authorize = self._may_return = None  # they may refer to who holds the stream
         self._watches, self._offers.watches = {}, ()
         self._waiting = None
         return amid
@@ -265,10 +266,11 @@ class DiscoveryStream:
             return
         node = wire.decode_node(request.node)
         check_node_id(node.id)
+        match = self._cache.match(node)
+        home = match.group if match is not None else ""
         if self._authorize is not None:
-            match = self._cache.match(node)
-            self._authorize(node, match.group if match is not None else "")
-        self.node = node
+            self._authorize(node, home)
+        self.node, self._home, self._home_epoch = node, home, self._cache.epoch
         self._node_prefix = wire.node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
