@@ -105,6 +105,26 @@ def test_nor_while_no_group_matches(server: Server, connect: Connect) -> None:
     assert client.texts(SECRET) == {"had": "@1"}
 
 
+def test_a_group_that_it_is_in_again_is_all_there(server: Server, connect: Connect) -> None:
+    push(server, FORMER, "fleet")
+    server.select(("fleet", "node.id == node"))
+    client = start(connect("node"))
+    client.subscribe(SECRET, "had")
+    client.settle()
+    server.select()
+    client.subscribe(SECRET, "never")
+    client.settle()
+    assert client.texts(SECRET) == {"had": "@1"}
+    server.select(("fleet", "node.id == node"))
+    client.settle()
+    if client.variant is Variant.SOTW:
+        client.repeat(SECRET)
+    else:
+        client.subscribe(SECRET, "never")
+    client.settle()
+    assert client.texts(SECRET) == {"had": "@1", "never": "@1"}
+
+
 # -- authorisation
 
 

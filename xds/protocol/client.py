@@ -164,13 +164,17 @@ class ClientState:
 
     def strand(self, now_s: float) -> None:
         """No group matches any more: it keeps what it has, and is given nothing that it does not have."""
-        sets = dict(self.released.sets)
-        for url, held in self.released.sets.items():
-            names = self._sent_names(url).intersection(held.resources) if held.type.is_guarded else None
-            if names is not None and len(names) < len(held):
-                sets[url] = self.releases.mixed(empty_set(url), held, names)
-        if sets != self.released.sets:
-            self.release(Snapshot(self.released.group, self.released.revision, sets), now_s)
+        self.goal = self._sent_of(self.goal)
+        self.release(self._sent_of(self.released), now_s)
+
+    def _sent_of(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot without what is guarded and was not sent; the very snapshot where that is nothing."""
+        sets = dict(snapshot.sets)
+        for url, held in snapshot.sets.items():
+            names = self._sent_names(url).intersection(held.resources) if held.type.is_guarded else held.resources
+            if len(names) < len(held):
+                sets[url] = self.releases.mixed(empty_set(url), held, frozenset(names))
+        return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
 
     def join(self, watch: Watch, shown: Shown | None, now_s: float) -> None:
         """A stream asked for a type for the first time; ``shown`` is what its client says it holds from before."""
