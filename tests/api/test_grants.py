@@ -103,6 +103,7 @@ async def test_every_write_is_guarded_by_default(api: Api) -> None:
         ("post", "/api/v1/transactions"),
         ("post", "/api/v1/validate"),
         ("post", "/api/v1/explain"),
+        ("post", "/api/v1/auth/test"),
         ("post", "/api/v1/nodes/{id}/release"),  # needs the scope of the node's group
         ("get", "/api/v1/whoami"),
         ("get", "/api/v1/version"),

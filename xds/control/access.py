@@ -35,6 +35,7 @@ _GLOB = re.compile(r"[*?\[]")
 _NO_CAPTURES: Captures = {}
 _REST = "**"
 _SHOWN_LIMIT = 200
+_XDS_ALONE = frozenset({XDS})
 
 
 class Kind(StrEnum):
@@ -377,7 +378,7 @@ class Access:
         for rule in self.certificates:
             if any(rule.pattern.match(principal) is not None for principal in principals):
                 return rule.grant
-        return Grant(str(principals[0]) if principals else "", frozenset({XDS}))
+        return Grant(str(principals[0]) if principals else "", _XDS_ALONE)
 
     def refusal(self, identity: Identity, node: Node, group: str) -> Refusal | None:
         """Why this connection may not be this node of this group; None where it may. An empty group is not known
