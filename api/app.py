@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from api import (
     about,
+    access,
     assignments,
     audit,
     comparison,
@@ -64,6 +65,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         events.router,
         audit.router,
         watch.router,
+        access.router,
         about.router,
     ):
         app.router.routes.extend(router.routes)
@@ -71,7 +73,10 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     app.router.routes.extend(extra_routes)
     describe(app, API_PREFIX)
     app.add_middleware(RawPath)  # innermost: what was added last is reached first
-    app.add_middleware(Door, tokens=services.options.tokens, phase=services.phase)
+    options = services.options
+    app.add_middleware(
+        Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
+    )
     app.add_middleware(Refusals, audit=services.publisher.audit)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)

@@ -6,18 +6,22 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
+from time import time
 from typing import Annotated, Any
 
 from fastapi import Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from api.grants import identity_of
 from api.problem import RETRY_AFTER_S, RequestError
 from api.routing import api_router
 from api.services import Here, Services
 from api.shapes import EventItem, event_item
+from xds.control.access import NOBODY, Identity
 from xds.control.following import follow
 from xds.control.phase import Phase
+from xds.control.tokens import READ
 from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, Kind, Page
 
 KEEP_ALIVE_S = 15.0
@@ -87,7 +91,9 @@ async def get_events(
     start = log.newest if cursor is None else cursor
     head = "" if in_lines else f"id: {start}\n"
     headers = {"X-Accel-Buffering": "no", POSITION_HEADER: str(start)}
-    return EventStream(_feed(here, start, wanted, encode, head), media_type=media_type, headers=headers)
+    return EventStream(
+        _feed(here, start, wanted, encode, head, identity_of(request)), media_type=media_type, headers=headers
+    )
 
 
 class EventStream(StreamingResponse):
@@ -100,16 +106,26 @@ class EventStream(StreamingResponse):
         await super().__call__(scope, receive, send_in_time)
 
 
-async def _feed(here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "") -> AsyncIterator[str]:
+async def _feed(
+    here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "", identity: Identity = NOBODY
+) -> AsyncIterator[str]:
     here.event_readers += 1
     try:
         yield head + encode(None)  # the answer's head goes out at once
         if here.phase() is Phase.DRAINING:
             return
         async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S):
+            if not _may_read(here, identity):
+                return
             yield encode(page)
     finally:
         here.event_readers -= 1
+
+
+def _may_read(here: Services, identity: Identity) -> bool:
+    """Would who began to read be let in now? Tokens are taken back, and certificates end."""
+    renewed = here.options.accepted().renew(identity)
+    return renewed is not None and renewed.grant.allows(READ) and not renewed.is_over(time())
 
 
 def parse_kinds(text: str) -> frozenset[Kind]:

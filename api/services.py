@@ -10,6 +10,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.directory import WatchedDirectory
 from xds.control.load_view import BookView, LoadView
@@ -26,20 +27,27 @@ MIB = 1 << 20
 class ApiOptions:
     """Limits, credentials and addresses; ``config`` is what ``/config`` shows.
 
-    ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what;
-    without any, everybody everything. ``envoy`` is the binary that validates on request. The addresses go into
-    bootstraps; their ports may be known only after the start.
+    ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what; without any,
+    everybody everything. ``access`` says more, and then has the tokens; ``wants_certificates``: the port asks for
+    client certificates, so that nobody comes in without a credential. ``envoy`` is the binary that validates on
+    request. The addresses go into bootstraps; their ports may be known only after the start.
     """
 
     body_bytes: int = 64 * MIB
     bodies_in_flight_bytes: int = 256 * MIB
     resource_bytes: int = 4 * MIB
     tokens: Tokens = field(default_factory=Tokens)
+    access: Access | None = None
+    wants_certificates: bool = False
     require_if_match: bool = False
     envoy: Path | None = None
     config: Mapping[str, object] = field(default_factory=dict)
     grpc_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18000)
     http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
+
+    def accepted(self) -> Access:
+        """Who may do what, now."""
+        return self.access if self.access is not None else Access(self.tokens)
 
 
 async def _nobody(node_ids: Collection[str]) -> None:

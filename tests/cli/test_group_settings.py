@@ -177,7 +177,7 @@ def test_what_is_wrong_with_a_put_is_told_with_its_place(remote: Remote, group: 
 
 
 def test_whoami_without_tokens(remote: Remote) -> None:
-    assert "everybody may do everything" in remote.xds("whoami").out
+    assert "nobody: the server asks for no credentials" in remote.xds("whoami").out
     assert remote.xds("whoami", "-o", "json").json()["authenticated"] is False
 
 
@@ -189,7 +189,10 @@ def test_whoami_and_what_a_write_builds_on(tmp_path: Path, running: ExitStack) -
     remote = Remote(server)
     (tmp_path / "token").write_text("secret")
     credentials = ("--token-file", str(tmp_path / "token"))
-    assert remote.xds("whoami", *credentials).out == "ci: read, write:group/edge*\n"
+    assert (
+        remote.xds("whoami", *credentials).out
+        == "principal: token:ci\nname:      ci\nscopes:    read, write:group/edge*\n"
+    )
     assert remote.xds("whoami").code == 6
     file = tmp_path / "edge.json"
     file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))

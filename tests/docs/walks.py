@@ -210,7 +210,7 @@ COMMAND_LINE: Walk = [
     ("xds watch --kinds push --since 0 --limit 2", says("default")),
     ("xds check", says("ready", "store")),
     ("xds check --ready", says("ready")),
-    ("xds whoami", says("everybody")),
+    ("xds whoami", says("no credentials")),
     ("xds serve --store memory --watch snapshots", watch_directory),
 ]
 

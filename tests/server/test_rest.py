@@ -12,12 +12,15 @@ from starlette.applications import Starlette
 
 from tests.server.conftest import Harness, Start
 from xds.codec import schema
+from xds.control.access import Access
+from xds.fleet.event_log import EventLog
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
 from xds.server.metrics import Metrics
+from xds.server.node_door import NodeDoor
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
 
 
@@ -50,7 +53,8 @@ class Poller:
 @pytest.fixture
 async def poller() -> AsyncIterator[Poller]:
     cache, metrics = SnapshotCache("test", nonce_prefix="t"), Metrics()
-    app = Starlette(routes=rest_routes(cache, metrics, Limits(names_per_request=10)))
+    door = NodeDoor(Access(), EventLog(), metrics)
+    app = Starlette(routes=rest_routes(cache, metrics, door, Limits(names_per_request=10)))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         yield Poller(client, cache, metrics)
@@ -156,7 +160,7 @@ def test_rendered_json_is_kept_and_bounded() -> None:
 async def test_a_poller_sees_what_streams_see(start: Start) -> None:
     server: Harness = await start()
     server.push({"c1": "a"})
-    app = Starlette(routes=rest_routes(server.cache, server.metrics))
+    app = Starlette(routes=rest_routes(server.cache, server.metrics, server.server.door))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         answer = await client.post("/v3/discovery:clusters", json={"node": {"id": "n1"}})
     assert answer.json()["version_info"].startswith("1+")

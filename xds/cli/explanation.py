@@ -52,6 +52,8 @@ def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json
 def explanation_text(found: Json, style: Style) -> str:
     """An explanation for people."""
     head = [f"node:     {found['node'].get('id', '')}"]
+    if found["node"].get("principals"):
+        head.append(f"is:       {', '.join(found['node']['principals'])}")
     if found["group"]:
         head += [f"group:    {found['group']} (by {found['rule']})", f"revision: {found['revision']}"]
         if found["overlay"] is not None:

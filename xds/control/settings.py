@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pydantic
 import pydantic_settings
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from xds.control.tokens import PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
+from xds.control.auth_settings import AuthSettings, Section
 from xds.model.errors import XdsError
 from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
@@ -45,19 +45,19 @@ class SettingsError(XdsError):
     """The settings are wrong; the message names each key and what is expected of it."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class TlsSettings(Section):
+    """PEM files. With ``client_ca`` every client must show a certificate signed by it.
 
-
-class TlsSettings(_Section):
-    """PEM files. With ``client_ca`` every client must show a certificate signed by it."""
+    With ``client_cert: optional`` it may show a token instead.
+    """
 
     certificate: Path
     private_key: Path
     client_ca: Path | None = None
+    client_cert: Literal["required", "optional"] = "required"
 
 
-class GrpcSettings(_Section):
+class GrpcSettings(Section):
     """Where xDS clients connect; port 0 takes a free one. ``transport``: our own gRPC on asyncio, or grpcio's."""
 
     host: str = LOOPBACK
@@ -66,7 +66,7 @@ class GrpcSettings(_Section):
     tls: TlsSettings | None = None
 
 
-class HttpSettings(_Section):
+class HttpSettings(Section):
     """Where the admin API, REST xDS, health and metrics are served; port 0 takes a free one."""
 
     host: str = LOOPBACK
@@ -74,7 +74,7 @@ class HttpSettings(_Section):
     tls: TlsSettings | None = None
 
 
-class ServerSettings(_Section):
+class ServerSettings(Section):
     """The two doors and what is asked of pushes.
 
     ``on_nack`` is the default of all groups (DESIGN 3.2). ``require_if_match`` refuses writes that do not say what they
@@ -90,7 +90,7 @@ class ServerSettings(_Section):
     insecure: bool = False
 
 
-class OrderSettings(_Section):
+class OrderSettings(Section):
     """Make before break: what additions wait for, and how long removals stay (DESIGN 3.2).
 
     ``enabled`` off sends and removes everything at once: requests are lost then, it exists to show that. The two times
@@ -116,7 +116,7 @@ class OrderSettings(_Section):
         )
 
 
-class StoreSettings(_Section):
+class StoreSettings(Section):
     """Where desired state is kept, how large it may grow, and how much of its history stays.
 
     The last ``keep_revisions`` of a group and all that are younger than ``keep_days`` can be read and rolled back to,
@@ -158,7 +158,7 @@ class StoreSettings(_Section):
         )
 
 
-class CodecSettings(_Section):
+class CodecSettings(Section):
     """How pushed configuration is read. ``descriptor_sets`` are files with message types of the user's own.
 
     They are what ``protoc --include_imports --descriptor_set_out`` or ``buf build`` writes, for contrib and private
@@ -176,7 +176,7 @@ class CodecSettings(_Section):
         return value
 
 
-class LimitSettings(_Section):
+class LimitSettings(Section):
     """What one request, stream or resource may cost (DESIGN 5)."""
 
     body_bytes: int = Field(64 * MIB, gt=0)
@@ -190,65 +190,21 @@ class LimitSettings(_Section):
     in_flight_bytes: int = Field(256 * MIB, ge=MIB)
 
 
-def _check_digest(value: str) -> str:
-    if len(value) != 64 or set(value) - set("0123456789abcdef"):
-        raise ValueError("a SHA-256 in lower-case hex is expected, not the token itself")
-    return value
-
-
-Digest = Annotated[str, AfterValidator(_check_digest)]
-
-
-class TokenSettings(_Section):
-    """A token with some scopes: ``read``, ``write:group/GLOB``, ``secrets:read``, ``xds``, ``admin``."""
-
-    name: str = Field(min_length=1, max_length=100)
-    sha256: Digest
-    scopes: frozenset[str] = Field(min_length=1)
-
-    @field_validator("scopes")
-    @classmethod
-    def _known_scopes(cls, value: frozenset[str]) -> frozenset[str]:
-        for scope in sorted(value):
-            if not is_scope(scope):
-                raise ValueError(f"no such scope: {scope!r} (one of {', '.join(PLAIN_SCOPES)}, {WRITE_GROUP}GLOB)")
-        return value
-
-
-class AuthSettings(_Section):
-    """Bearer tokens as SHA-256 in hex: ``printf %s TOKEN | sha256sum``. Those in ``token_sha256`` may do everything."""
-
-    token_sha256: tuple[Digest, ...] = ()
-    tokens: tuple[TokenSettings, ...] = ()
-
-    @field_validator("token_sha256", mode="before")
-    @classmethod
-    def _words(cls, value: object) -> object:
-        return tuple(value.split()) if isinstance(value, str) else value
-
-    def accepted(self) -> Tokens:
-        """All tokens with their grants."""
-        scoped = [(token.sha256, Grant(token.name, token.scopes)) for token in self.tokens]
-        # A token without a name is called by the begin of its hash: whoever writes has to be told apart.
-        nameless = [(digest, Grant(f"token-{digest[:8]}")) for digest in self.token_sha256]
-        return Tokens([*scoped, *nameless])
-
-
-class WatchSettings(_Section):
+class WatchSettings(Section):
     """A directory of snapshot files kept applied; with ``prune`` a group goes when its files go."""
 
     directory: Path | None = None
     prune: bool = False
 
 
-class LoadReportSettings(_Section):
+class LoadReportSettings(Section):
     """What clients are asked to report of their load (LRS): how often, and whether endpoints are told apart."""
 
     interval_s: float = Field(10.0, ge=1, le=600)
     by_endpoint: bool = False
 
 
-class MetricsSettings(_Section):
+class MetricsSettings(Section):
     """``per_node`` serves a series per node and type as well, for the first ``per_node_limit`` nodes.
 
     A rendered text serves further scrapes for ``kept_s`` seconds.
@@ -259,7 +215,7 @@ class MetricsSettings(_Section):
     kept_s: float = Field(1.0, ge=0, le=60)
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """``auto`` writes JSON unless standard error is a terminal."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -310,6 +266,17 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
     return settings
 
 
+def auth_files(file: Path | None) -> tuple[Path, ...]:
+    """Where settings of ``auth`` are read from: ``file``, and those that the environment names."""
+    begins = f"{ENV_PREFIX}AUTH{ENV_DELIMITER}"
+    named = (Path(value) for name, value in os.environ.items() if _is_file_of(name.upper(), begins))
+    return (*((file,) if file is not None else ()), *named)
+
+
+def _is_file_of(name: str, begins: str) -> bool:
+    return name.startswith(begins) and name.endswith(_FILE_SUFFIX)
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
     """``base`` with the keys of ``over`` put on top, section by section."""
     merged = dict(base)
@@ -325,6 +292,7 @@ def shown_settings(settings: Settings) -> Json:
     auth = document["auth"]
     auth["token_sha256"] = [HIDDEN for _ in auth["token_sha256"]]
     auth["tokens"] = [{**token, "sha256": HIDDEN, "scopes": sorted(token["scopes"])} for token in auth["tokens"]]
+    auth["certificates"] = [{**each, "scopes": sorted(each["scopes"])} for each in auth["certificates"]]
     return document
 
 
@@ -442,8 +410,41 @@ def _hint(word: str, choices: list[str]) -> str:
     return f" (one of {', '.join(choices)})" if choices else ""
 
 
+_ADMINISTRATOR = """\
+server.http.tls.client_ca: client certificates are the only credential, and none of them is an administrator's.
+A certificate without an entry may be an xDS client at most. Add one for those who push, by a name it has:
+  auth:
+    certificates:
+      - {uri: "spiffe://corp.example/operators/*", name: operators, scopes: [admin]}
+      - {dns: "admin.corp.example", name: operators, scopes: [admin]}
+      - {cn: "admin", name: operators, scopes: [admin]}
+or a token:
+  auth:
+    tokens:
+      - {name: operators, sha256: "<printf %s TOKEN | sha256sum>", scopes: [admin]}"""
+
+
+def _check_administrator(settings: Settings) -> None:
+    """Certificates authenticate, they do not authorise: a proxy's is not an administrator's."""
+    tls, auth = settings.server.http.tls, settings.auth
+    if tls is not None and tls.client_ca is not None and not auth.accepted() and not auth.has_administrator():
+        raise SettingsError(_ADMINISTRATOR)
+
+
+def _check_optional(settings: Settings, name: str, tls: TlsSettings) -> None:
+    """Who shows no certificate needs a token; grpcio's transport cannot ask without insisting."""
+    if tls.client_ca is None:
+        raise SettingsError(f"server.{name}.tls.client_cert: optional needs server.{name}.tls.client_ca")
+    if name == "grpc" and settings.server.grpc.transport == "grpcio":
+        raise SettingsError("server.grpc.tls.client_cert: grpcio's transport knows only required; use asyncio's")
+
+
 def _check_exposure(settings: Settings) -> None:
-    """Non-loopback binds need TLS and credentials, or ``--insecure`` (DESIGN 5)."""
+    """Non-loopback binds need TLS and credentials, or ``--insecure`` (DESIGN 5); and somebody must be able to push."""
+    _check_administrator(settings)
+    for name, door in (("grpc", settings.server.grpc), ("http", settings.server.http)):
+        if door.tls is not None and door.tls.client_cert == "optional":
+            _check_optional(settings, name, door.tls)
     if settings.server.insecure:
         return
     for name, door in (("grpc", settings.server.grpc), ("http", settings.server.http)):

@@ -83,9 +83,11 @@ class Fleet:
 
     # Writing
 
-    def stream_opened(self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "") -> None:
-        """A stream came; it belongs to no node until its first request. ``api`` as in `StreamState`."""
-        self._streams[stream_id] = StreamTrack(stream_id, peer, service, variant, now, api)
+    def stream_opened(
+        self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "", principal: str = ""
+    ) -> None:
+        """A stream came; it belongs to no node until its first request. ``api``, ``principal``: as in `StreamState`."""
+        self._streams[stream_id] = StreamTrack(stream_id, peer, service, variant, now, api, principal)
         self._forget_disconnected(now)
 
     def fold(self, stream_id: int, events: Iterable[Event], now: float, engine_now_s: float | None = None) -> None:

@@ -48,6 +48,7 @@ class StreamState:
     """One gRPC stream. ``variant`` is ``sotw`` or ``delta``; ``service`` is the short name, such as ``ADS``.
 
     ``api`` is the variant of the group's view that the stream follows: ``v2`` for the old transport, else empty.
+    ``principal`` is who its connection has proved to be, empty for nobody.
     """
 
     id: int
@@ -57,6 +58,7 @@ class StreamState:
     opened: float
     types: tuple[TypeState, ...] = ()
     api: str = ""
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ class NodeState:
     @property
     def connected(self) -> bool:
         return bool(self.streams)
+
+    @property
+    def principals(self) -> tuple[str, ...]:
+        """Who its connections have proved to be."""
+        return tuple(sorted({stream.principal for stream in self.streams if stream.principal}))
 
 
 class NackState(StrEnum):

@@ -17,13 +17,14 @@ WAIT_ENDED = "not ready in time: what waited for it goes out"
 
 def tell_stream(log: EventLog, action: str, stream: StreamTrack, now: float) -> None:
     """A stream of a known node came or went."""
+    who = {"principal": stream.principal} if stream.principal else {}
     log.record(
         Kind.STREAM,
         action,
         now,
         group=stream.group,
         node=node_id(stream),
-        details={"stream": stream.id, "service": stream.service, "variant": stream.variant, "peer": stream.peer},
+        details={"stream": stream.id, "service": stream.service, "variant": stream.variant, "peer": stream.peer, **who},
     )
 
 

@@ -18,7 +18,7 @@ from xds.protocol.memory import Memory
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.past import Past
 from xds.protocol.release import Releases, joined
-from xds.protocol.removals import with_removed
+from xds.protocol.removals import sent_of, with_removed, without_unsent
 from xds.protocol.returning import Shown
 from xds.protocol.transition import Transition
 from xds.protocol.watch import Watch
@@ -157,7 +157,14 @@ class ClientState:
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
-        self.lingering = with_removed(self, step.removed, goal.revision)
+        is_move = self.released.group != goal.group
+        removed = without_unsent(self, step.removed) if is_move else step.removed
+        self.lingering = with_removed(self, removed, goal.revision)
+
+    def strand(self, now_s: float) -> None:
+        """No group matches any more: it keeps what it has, and is given nothing that it does not have."""
+        self.goal = sent_of(self, self.goal)
+        self.release(sent_of(self, self.released), now_s)
 
     def join(self, watch: Watch, shown: Shown | None, now_s: float) -> None:
         """A stream asked for a type for the first time; ``shown`` is what its client says it holds from before."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
-from xds.protocol.linger import Lingering, Names
+from xds.model.snapshot import Snapshot, empty_set
+from xds.protocol.linger import Lingering, Names, keep_of
 from xds.protocol.trees import Part
 
 if TYPE_CHECKING:
@@ -33,6 +34,28 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
     latest = lingerings.latest(made, client.rules.linger_max)
     client.cut += made.removals[: len(made.removals) - len(latest.removals)]
     return latest
+
+
+def without_unsent(client: ClientState, removed: Names) -> Names:
+    """ "Secrets and endpoints of a group that a node was moved out of are not updated or sent again"."""
+    guarded = ((url, resource_type(url).is_guarded, names) for url, names in removed)
+    return keep_of(
+        {url: names & _sent_names(client, url) if is_guarded else names for url, is_guarded, names in guarded}
+    )
+
+
+def sent_of(client: ClientState, snapshot: Snapshot) -> Snapshot:
+    """A snapshot without what is guarded and was not sent; the very snapshot where that is nothing."""
+    sets = dict(snapshot.sets)
+    for url, held in snapshot.sets.items():
+        names = _sent_names(client, url).intersection(held.resources) if held.type.is_guarded else held.resources
+        if len(names) < len(held):
+            sets[url] = client.releases.mixed(empty_set(url), held, frozenset(names))
+    return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
+
+
+def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
+    return _NOTHING.union(*(watch.sent_names() for watch in client.watches.of(type_url)))
 
 
 def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:

@@ -28,6 +28,11 @@ class Origin(NamedTuple):
     has_returned: bool = False  # it showed something of another type already
 
     @property
+    def has_moved(self) -> bool:
+        """Did it follow another group, or is that forgotten?"""
+        return any(group != self.group for group in self.former) or (not self.former and bool(self.memories))
+
+    @property
     def groups(self) -> Sequence[str]:
         """The groups whose history it may have its content from, the likelier ones first."""
         return (*self.former, self.group)
@@ -71,7 +76,11 @@ def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCa
     url = type.type_url
     held = origin.named(url, label) or cache.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
-        held = cache.part(held, request.names, origin.clusters, origin.groups, origin.api)
+        groups = origin.groups
+        if type.is_guarded and origin.has_moved:
+            # A label and names prove nothing: what only another group has stays with the client, and is not sent again.
+            held, groups = empty_set(type.type_url), (origin.group,)
+        held = cache.part(held, request.names, origin.clusters, groups, origin.api)
     return Shown(held)
 
 

@@ -16,6 +16,8 @@ first, so that a refused request has changed no subscription and no ack state.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xds.model.errors import LimitError
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
@@ -53,6 +55,7 @@ from xds.protocol.subscription import Shift
 from xds.protocol.watch import Watch
 
 READS_ERRORS = "gRPC"  # user agents that heed resource_errors (A88); Envoy goes by its own timers
+Authorize = Callable[[Node, str], None]  # raises ``RemoteProtocolError`` where the node may not follow the group
 ENCODED_AT_ONCE = 256 * 1024  # bytes of new responses after which the other types wait for the next call
 _ROUNDS_AT_MOST = 256  # each releases something of a type; a client has no more than this to go through at once
 
@@ -62,9 +65,13 @@ class DiscoveryStream:
 
     ``type_url`` is that of a per-type service; empty on ADS. ``variant`` tells SotW from Delta; ``api`` is the variant
     of the resource API (``v2`` on the v2 transport).
+
+    ``authorize`` is asked when the node is named and before it follows another group, with the group, empty while none
+    matches; ``may_return`` whether it may still have content of a group that it followed before.
     """
 
     __slots__ = (
+        "_authorize",
         "_cache",
         "_client",
         "_clients",
@@ -72,6 +79,7 @@ class DiscoveryStream:
         "_home",
         "_home_epoch",
         "_limits",
+        "_may_return",
         "_node_prefix",
         "_offers",
         "_peer",
@@ -96,6 +104,8 @@ class DiscoveryStream:
         type_url: str = "",
         limits: Limits = Limits(),
         api: str = "",
+        authorize: Authorize | None = None,
+        may_return: Callable[[Node, str], bool] | None = None,
     ) -> None:
         self.api = api
         self.node: Node | None = None
@@ -103,6 +113,8 @@ class DiscoveryStream:
         # Identifies the client, once it named itself: (peer address and what it says of itself, node id). Its streams
         # share a transition.
         self.client_key: tuple[str, str] | None = None
+        self._authorize = authorize
+        self._may_return = may_return
         self._cache = cache
         self._clients = clients
         self._variant = variant
@@ -134,12 +146,18 @@ class DiscoveryStream:
         return events
 
     def offer(self, view: View | None, now: float) -> list[Event]:
-        """A push happened, the groups changed, or another stream of the client moved its transition on."""
+        """A push happened, the groups changed, or another stream of the client moved its transition on.
+
+        Raises ``RemoteProtocolError`` for a group that the node may not follow; nothing changed then.
+        """
         events: list[Event] = []
+        if view is not None and view.group != self.group and self._authorize is not None and self.node is not None:
+            self._authorize(self.node, view.group)
         if view is None:
             # The node vanished from every group: it keeps its last answer and is sent nothing (DESIGN 3.1).
             if self.view is not None and self.view.group:
                 events.append(ViewChanged(""))
+                self._require_client().strand(now)
                 self.view = View("", self.view.snapshot, self.view.variant)
             return events
         before = self.view
@@ -193,6 +211,7 @@ class DiscoveryStream:
             self._client.untell()
             self._clients.exit(self.client_key)
         self._client = None
+        self._authorize = self._may_return = None  # they may refer to who holds the stream
         self._watches, self._offers.watches = {}, ()
         self._waiting = None
         return amid
@@ -249,7 +268,11 @@ class DiscoveryStream:
             return
         node = wire.decode_node(request.node)
         check_node_id(node.id)
-        self.node = node
+        match = self._cache.match(node)
+        home = match.group if match is not None else ""
+        if self._authorize is not None:
+            self._authorize(node, home)
+        self.node, self._home, self._home_epoch = node, home, self._cache.epoch
         self._node_prefix = wire.node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
@@ -259,6 +282,10 @@ class DiscoveryStream:
         if not self._type_url:
             self._client.is_aggregated = True
         self._former = self._cache.former(node.id)
+        if self._may_return is not None:
+            allowed = tuple(group for group in self._former if self._may_return(node, group))
+            if allowed != self._former:
+                self._former, self._client.past.memories = allowed, ()  # what it had is of groups that are not for it
         if view is not None:
             self._follow(view, now)
 

@@ -211,6 +211,14 @@ class Watch:
             names = names.difference(known.doubted)
         return names.difference(offered.names, offered.removed) if offered is not None else names
 
+    def sent_names(self) -> frozenset[str]:
+        """The names that it asks for and was sent, as far as that is known."""
+        interest, offered = self.subscription.interest, self.ack.offered
+        names = self.arrived()
+        if (interest.everything or interest.globs) and self.acked_set is not None:
+            names = names.union(interest.select(self.acked_set)) - self.known.owed
+        return names.union(offered.names) if offered is not None else names
+
     def has(self, name: str) -> bool:
         """Did the client accept this resource, which it asks for?"""
         return self.acked_set is not None and name in self.acked_set.resources and name in self.arrived()

@@ -86,6 +86,8 @@ class Metrics:
         self.limit_hits: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # streams turned away at the door, by reason
         self.node_mismatches = 0
+        self.node_audits = 0  # let in although no rule allows it
+        self.auth_reloads: Counter[str] = Counter()  # result
         self.awaiting_admission = 0
         self.admission_seconds = Distribution(_TIME_BOUNDS)
         self.coalesced = 0
@@ -205,6 +207,9 @@ class _Counters(Collector):
         yield _family(
             CounterMetricFamily, "node_mismatches", "Requests that name another node", {(): m.node_mismatches}
         )
+        audits = {(): m.node_audits}
+        yield _family(CounterMetricFamily, "node_audits", "Nodes let in in audit mode that no rule allows", audits)
+        yield _family(CounterMetricFamily, "auth_reloads", "Settings of auth read again", m.auth_reloads, ("result",))
 
     def _requests(self) -> Iterator[Metric]:
         m = self._metrics

@@ -45,6 +45,7 @@ class StreamObserver:
         "_metrics",
         "_mismatched",
         "_peer",
+        "_principal",
         "_sent_at",
         "_variant",
         "id",
@@ -60,9 +61,11 @@ class StreamObserver:
         engine: DiscoveryStream,
         fleet: Fleet,
         metrics: Metrics,
+        principal: str = "",
     ) -> None:
         self.id = stream_id
         self._peer = peer
+        self._principal = principal
         self._label = label
         self._variant = variant.value
         self._engine = engine
@@ -75,7 +78,9 @@ class StreamObserver:
     # The stream's life
 
     def opened(self) -> None:
-        self._fleet.stream_opened(self.id, self._peer, self._label, self._variant, time(), self._engine.api)
+        self._fleet.stream_opened(
+            self.id, self._peer, self._label, self._variant, time(), self._engine.api, self._principal
+        )
         self._metrics.streams[self._variant, self._label] += 1
 
     def closed(self, lasted_s: float, code: str, message: str) -> bool:
@@ -156,7 +161,8 @@ class StreamObserver:
     # Fields of log lines
 
     def _address(self) -> dict[str, str]:
-        return {"service": self._label, "variant": self._variant, "peer": self._peer}
+        who = {"principal": shorten(self._principal)} if self._principal else {}
+        return {"service": self._label, "variant": self._variant, "peer": self._peer, **who}
 
     def _exchange(self, event: Send | Acked | Nacked | OfferTimedOut) -> dict[str, Any]:
         return {"type": alias_of(event.type_url), "nonce": event.nonce, **self._identity()}

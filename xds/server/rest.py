@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from xds.codec.node import as_object, decode_node, field_of, text_of
 from xds.codec.render import render_resource
+from xds.control.access import NOBODY
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.name import canonical_name
 from xds.model.node import Node
@@ -29,6 +30,7 @@ from xds.protocol.fetch import Fetched
 from xds.protocol.limits import Limits
 from xds.server import limits
 from xds.server.metrics import Metrics
+from xds.server.node_door import Authorize, NodeDoor
 from xds.server.options import MIB
 from xds.server.services import REST_PATHS
 from xds.server.unary import answer
@@ -40,13 +42,16 @@ Json = dict[str, Any]
 _STATUS = {
     StatusCode.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
     StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
     StatusCode.RESOURCE_EXHAUSTED: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 }
 
 
-def rest_routes(cache: SnapshotCache, metrics: Metrics, stream_limits: Limits = Limits()) -> list[Route]:
-    """One route per resource type."""
-    polls = RestDiscovery(cache, metrics, stream_limits)
+def rest_routes(
+    cache: SnapshotCache, metrics: Metrics, door: NodeDoor, stream_limits: Limits = Limits()
+) -> list[Route]:
+    """One route per resource type. ``door`` judges who may be which node."""
+    polls = RestDiscovery(cache, metrics, door, stream_limits)
     return [
         Route(f"/v3/discovery:{word}", polls.endpoint(type_url), methods=["POST"], name=f"discovery_{word}")
         for word, type_url in REST_PATHS.items()
@@ -56,8 +61,9 @@ def rest_routes(cache: SnapshotCache, metrics: Metrics, stream_limits: Limits = 
 class RestDiscovery:
     """Answers polls. The JSON of a resource is made once."""
 
-    def __init__(self, cache: SnapshotCache, metrics: Metrics, stream_limits: Limits) -> None:
+    def __init__(self, cache: SnapshotCache, metrics: Metrics, door: NodeDoor, stream_limits: Limits) -> None:
         self._cache = cache
+        self._door = door
         self._metrics = metrics
         self._limits = stream_limits
         self._rendered = RenderedJson(RENDERED_LIMIT)
@@ -65,18 +71,23 @@ class RestDiscovery:
     def endpoint(self, type_url: str) -> Callable[[Request], Any]:
         async def poll(request: Request) -> Response:
             try:
-                return self._answer(type_url, await _body(request))
+                return self._answer(type_url, await _body(request), self._authorize(request))
             except RemoteProtocolError as error:
                 limits.count(error, self._metrics)
                 return _refusal(error)
 
         return poll
 
-    def _answer(self, type_url: str, body: bytes) -> Response:
+    def _authorize(self, request: Request) -> Authorize:
+        identity = getattr(request.state, "identity", NOBODY)
+        peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
+        return self._door.of(identity, "REST", peer)
+
+    def _answer(self, type_url: str, body: bytes, authorize: Authorize) -> Response:
         node, request = decode_request(body)
         self._metrics.type(type_url).kinds["poll"] += 1
         # The path decides, not the body (rule 74).
-        found = answer(self._cache, self._limits, node, request, type_url)
+        found = answer(self._cache, self._limits, node, request, type_url, authorize)
         if not found.modified:
             return Response(status_code=HTTPStatus.NOT_MODIFIED)
         content = self._encode(found)

@@ -14,7 +14,7 @@ from xds.cli.commands import rollouts as rollouts
 from xds.cli.commands import nodes as nodes
 from xds.cli.commands import load as load
 from xds.cli.commands import assignments as assignments
+from xds.cli.commands import access as access
 from xds.cli.commands import health as health
-from xds.cli.commands import identity as identity
 
 __all__ = ["run"]

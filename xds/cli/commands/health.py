@@ -49,7 +49,8 @@ def watch(
     kinds: Annotated[
         str,
         typer.Option(
-            help="push, rollback, group, nack, order, watch, node, stream, assignment, ack; by default all but ack."
+            help="push, rollback, group, nack, order, watch, node, stream, assignment, auth, ack;"
+            " by default all but ack."
         ),
     ] = "",
     group: GroupFilter = "",
