@@ -120,7 +120,7 @@ CONNECTION_ERRORS = {
         E.ENHANCE_YOUR_CALM,
     ),
     "HEADERS of a stream that was passed over": (opening(9) + opening(5), E.PROTOCOL_ERROR),
-    "HEADERS of the first of the streams that were passed over": (opening(9) + opening(25) + opening(11), E.PROTOCOL_ERROR),
+    "HEADERS of an older one": (opening(9) + opening(25) + opening(7), E.PROTOCOL_ERROR),
     "too large a frame": (data(1, bytes(f.DEFAULT_MAX_FRAME + 1)), E.FRAME_SIZE_ERROR),
     "too large a frame of no known kind": (f.frame(0xF0, 0, 0, bytes(20_000)), E.FRAME_SIZE_ERROR),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from xds.cli.groups import secrets_query, snapshot
 from xds.cli.kinds import known_type, resources_path
 from xds.cli.nodes import NACKS, NODES
 from xds.cli.ordering import LINGERING, held_text
-from xds.cli.output import Format, age, to_yaml
+from xds.cli.output import Format, age, printable, to_yaml
 from xds.cli.rollout import HISTORY, STATUS
 from xds.cli.table import Column, Style, View, rendered
 
@@ -183,7 +183,7 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
         }
     )
     yield rendered(({"type": type, **state} for type, state in node["types"].items()), TYPES, style)
-    yield "".join(f"held: {held_text(each)}\n" for each in node["held"])
+    yield "".join(f"held: {printable(held_text(each))}\n" for each in node["held"])
     yield _titled("lingering:", node["lingering"], LINGERING, style)
     yield _titled("streams:", node["streams"], STREAMS, style)
     yield _titled("NACKs:", document["nacks"], NACKS, style)
@@ -204,7 +204,9 @@ _TEXTS: Mapping[str, Callable[[Json, Style], Iterator[str]]] = {
 
 def _fields(values: Mapping[str, object]) -> str:
     width = max(map(len, values)) + 1
-    return "".join(f"{f'{name}:':{width}} {value}\n" for name, value in values.items() if value not in {None, ""})
+    return "".join(
+        f"{f'{name}:':{width}} {printable(str(value))}\n" for name, value in values.items() if value not in {None, ""}
+    )
 
 
 def _titled(title: str, items: list[Json], view: View, style: Style) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ipaddress import ip_address
 from time import time_ns
 
@@ -36,10 +35,13 @@ from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
 from xds.protocol.load_stream import LoadSettings
 from xds.server.assignment_metrics import AssignmentMetrics
+from xds.server.http_door import HttpBounds
+from xds.server.http_server import HttpServer
 from xds.server.https import follow
 from xds.server.logs import configure_logging
 from xds.server.loop import Loop
 from xds.server.metrics import Metrics
+from xds.server.open_files import OpenFiles
 from xds.server.options import ServerOptions
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
@@ -49,7 +51,6 @@ from xds.server.tuning import collect_young, raise_file_limit, tune_gc, tune_thr
 from xds.store.base import Store
 from xds.store.engines import open_store
 
-HTTP_CONNECTIONS = 20_000
 HTTP_KEEP_ALIVE_S = 75
 HTTP_BACKLOG = 2048
 NONCE_PREFIX_BYTES = 4
@@ -83,14 +84,6 @@ async def _serve(settings: Settings, make: Callable[[Settings], Server]) -> None
         await server.close()
 
 
-class HttpServer(uvicorn.Server):
-    """uvicorn on our loop; signals are ours."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class Server:
     """All parts of one server process."""
 
@@ -119,13 +112,16 @@ class Server:
         self.metrics.registry.register(StoreMetrics(self.collector))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.watched = self._watched()
-        self._http = HttpServer(http_config(settings, self._application()))
+        self._files = OpenFiles(self.metrics)
+        self._http = http_server(settings, self._application(), self.metrics, self._files)
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Open both doors; the gRPC one only once the stored state is loaded: an empty answer wipes a fleet."""
+        raise_file_limit()
+        self._chores.append(asyncio.create_task(self._files.watch()))
         door = self.settings.server.http
         listening = listen(door.host, door.port)
         self._http_port = listening.getsockname()[1]
@@ -141,7 +137,6 @@ class Server:
             await self.watched.start()
         tune_gc()
         tune_threads()
-        raise_file_limit()
         self._chores.append(asyncio.create_task(collect_young()))
         await self.grpc.start()
         await self.grpc.set_ready()
@@ -173,6 +168,7 @@ class Server:
             await asyncio.wait((self._http_task,))
         for chore in self._chores:
             chore.cancel()
+        self._files.close()
         await self.assignments.close()
         await self.publisher.close()
         await self.collector.close()
@@ -259,7 +255,15 @@ def stream_limits(settings: Settings) -> Limits:
         names_per_subscription=limits.names_per_subscription,
         types_per_stream=limits.types_per_stream,
         offer_timeout_s=settings.order.offer_timeout_s,
+        node_bytes=limits.node_bytes,
     )
+
+
+def http_server(settings: Settings, app: FastAPI, metrics: Metrics, files: OpenFiles) -> HttpServer:
+    """The server of the HTTP port, within its limits."""
+    limits = settings.limits
+    bounds = HttpBounds(limits.http_head_bytes, limits.http_head_s, limits.http_body_s, limits.http_body_bytes_per_s)
+    return HttpServer(http_config(settings, app), bounds, metrics.limit_hits, files, limits.http_connections)
 
 
 def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
@@ -272,7 +276,7 @@ def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=HTTP_CONNECTIONS,
+        ws="none",
         timeout_keep_alive=HTTP_KEEP_ALIVE_S,
         timeout_graceful_shutdown=1,
         ssl_certfile=tls.certificate if tls is not None else None,

@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from xds.control.tokens import EVERYTHING, PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
 from xds.model.errors import XdsError
+from xds.protocol.limits import NODE_BYTES
 from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
 
@@ -36,7 +37,7 @@ ENV_PREFIX = "XDS_"
 ENV_DELIMITER = "__"
 _FILE_SUFFIX = "_FILE"
 HIDDEN = "[redacted]"
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 _FILE_LIMIT_BYTES = MIB
 _MOVED = {"server.order": "order.enabled"}  # settings of earlier releases
 
@@ -173,12 +174,18 @@ class LimitSettings(_Section):
     body_bytes: int = Field(64 * MIB, gt=0)
     resource_bytes: int = Field(4 * MIB, gt=0)
     grpc_receive_bytes: int = Field(8 * MIB, gt=0)
+    node_bytes: int = Field(NODE_BYTES, gt=0)
     names_per_request: int = Field(20_000, gt=0)
     names_per_subscription: int = Field(100_000, gt=0)
     types_per_stream: int = Field(64, gt=0)
     requests_per_s: float = Field(100.0, gt=0)
     requests_burst: int = Field(1_000, gt=0)
     in_flight_bytes: int = Field(256 * MIB, ge=MIB)
+    http_head_bytes: int = Field(64 * KIB, ge=KIB)
+    http_head_s: float = Field(10.0, gt=0)
+    http_body_s: float = Field(30.0, gt=0)
+    http_body_bytes_per_s: int = Field(64 * KIB, gt=0)
+    http_connections: int | None = Field(None, gt=0)
 
 
 def _check_digest(value: str) -> str:

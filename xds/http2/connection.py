@@ -69,8 +69,8 @@ class ServerConnection:
     """
 
     __slots__ = (
-        "_block", "_decoder", "_gaps", "_last_id", "_lent", "_limits", "_owed", "_partial", "_seen_id", "_sender", "_settled",
-        "_window", "is_behind", "is_going_away", "noise", "streams",
+        "_block", "_decoder", "_gaps", "_last_id", "_lent", "_limits", "_owed", "_partial", "_seen_id", "_sender",
+        "_settled", "_window", "is_behind", "is_going_away", "noise", "streams",
     )  # fmt: skip
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:

@@ -22,8 +22,8 @@ class Stream:
     """One stream as its connection sees it. ``call`` is the shell's."""
 
     __slots__ = (
-        "announced", "assembler", "call", "half_closed", "head_sent", "id", "is_over", "lent", "owed", "pending", "send_window",
-        "unread", "window",
+        "announced", "assembler", "call", "half_closed", "head_sent", "id", "is_over", "lent", "owed", "pending",
+        "send_window", "unread", "window",
     )  # fmt: skip
 
     def __init__(self, stream_id: int, send_window: int, message_bytes: int, content_length: int | None = None) -> None:
