@@ -25,6 +25,7 @@ from api import (
     revisions,
     transactions,
 )
+from api.browser_safety import BrowserSafety
 from api.description import describe
 from api.queue import Queue
 from api.routing import API_PREFIX, operation_id
@@ -67,6 +68,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     describe(app, API_PREFIX)
     app.add_middleware(RawPath)  # innermost: what was added last is reached first
     app.add_middleware(Door, tokens=services.options.tokens, phase=services.phase)
+    app.add_middleware(BrowserSafety, rules=services.options.browser)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
     return app

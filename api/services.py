@@ -10,6 +10,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from api.browser_rules import BrowserRules
 from xds.control.assignments import Assignments
 from xds.control.load_view import BookView, LoadView
 from xds.control.phase import Phase
@@ -26,14 +27,15 @@ class ApiOptions:
     """Limits, credentials and addresses; ``config`` is what ``/config`` shows.
 
     ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what;
-    without any, everybody everything. ``envoy`` is the binary that validates on request. The addresses go into
-    bootstraps; their ports may be known only after the start.
+    without any, everybody everything. ``browser``: which requests may not come from a page. ``envoy`` is the binary
+    that validates on request. The addresses go into bootstraps; their ports may be known only after the start.
     """
 
     body_bytes: int = 64 * MIB
     bodies_in_flight_bytes: int = 256 * MIB
     resource_bytes: int = 4 * MIB
     tokens: Tokens = field(default_factory=Tokens)
+    browser: BrowserRules = field(default_factory=BrowserRules)
     require_if_match: bool = False
     envoy: Path | None = None
     config: Mapping[str, object] = field(default_factory=dict)

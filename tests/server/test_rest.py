@@ -52,7 +52,8 @@ async def poller() -> AsyncIterator[Poller]:
     cache, metrics = SnapshotCache("test", nonce_prefix="t"), Metrics()
     app = Starlette(routes=rest_routes(cache, metrics, Limits(names_per_request=10)))
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    headers = {"content-type": "application/json; charset=utf-8"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
         yield Poller(client, cache, metrics)
 
 
@@ -179,3 +180,13 @@ async def test_long_lists_of_names_do_not_count_as_node(poller: Poller, spelt: s
     poller.push(real(ENDPOINT, "c1"))
     names = ["c1", *("]" * 40_000 + f'"{number}' for number in range(8))]
     assert (await poller.poll("endpoints", **{spelt: names})).status_code == 200
+
+
+@pytest.mark.parametrize("media", ["", "text/plain", "application/x-www-form-urlencoded", "application/x-protobuf"])
+async def test_only_json_is_read(poller: Poller, media: str) -> None:
+    """What a page can send without asking."""
+    poller.push(real(CLUSTER, "c1"))
+    answer = await poller.client.post(
+        "/v3/discovery:clusters", content=b'{"node": {"id": "n1"}}', headers={"content-type": media}
+    )
+    assert (answer.status_code, answer.json()["detail"]) == (415, "send application/json")

@@ -18,6 +18,7 @@ from fastapi import FastAPI
 
 import xds
 from api.app import create_app
+from api.browser_rules import ANY, BrowserRules, is_address
 from api.services import ApiOptions, Services
 from xds.codec.schema import add_descriptor_sets
 from xds.control.assignments import Assignments
@@ -26,7 +27,7 @@ from xds.control.load_view import BookView
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.retention import Collector
-from xds.control.settings import GRPC_PORT, HTTP_PORT, LOOPBACK, Settings, shown_settings
+from xds.control.settings import GRPC_PORT, HTTP_PORT, LOOPBACK, Settings, is_loopback, shown_settings
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
@@ -74,6 +75,7 @@ async def _serve(settings: Settings, make: Callable[[Settings], Server]) -> None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    tell_of_names(settings)
     server = make(settings)
     try:
         await server.start()
@@ -82,6 +84,18 @@ async def _serve(settings: Settings, make: Callable[[Settings], Server]) -> None
         await server.run_until(stop)
     finally:
         await server.close()
+
+
+def tell_of_names(settings: Settings) -> None:
+    """Say so where requests are not judged by the name they call this server."""
+    rules = browser_rules(settings)
+    if ANY in rules.hosts and not rules.trusts_tokens:
+        _log.warning(
+            "http.names_unchecked",
+            host=settings.server.http.host,
+            error_message="any web page can call this server by a name of its own (DNS rebinding):"
+            " set server.http.hosts to the names that clients use",
+        )
 
 
 class Server:
@@ -196,6 +210,7 @@ class Server:
             body_bytes=settings.limits.body_bytes,
             resource_bytes=settings.limits.resource_bytes,
             tokens=settings.auth.accepted(),
+            browser=browser_rules(settings),
             require_if_match=settings.server.require_if_match,
             envoy=settings.codec.envoy,
             config=shown_settings(settings),
@@ -221,6 +236,18 @@ class Server:
 
     def _http_address(self) -> tuple[str, int]:
         return reachable(self.settings.server.http.host), self._http_port
+
+
+def browser_rules(settings: Settings) -> BrowserRules:
+    """Which requests must show that no page made them, and by which names this server goes.
+
+    On an address that others reach it may have any name: unless the names are set, they are not checked.
+    """
+    door, tokens = settings.server.http, bool(settings.auth.accepted())
+    has_certificates = door.tls is not None and door.tls.client_ca is not None
+    own = () if is_loopback(door.host) or is_address(door.host.strip("[]")) else (door.host.lower(),)
+    hosts = door.hosts or own or (() if is_loopback(door.host) else (ANY,))
+    return BrowserRules(hosts, tokens and not has_certificates, tokens and has_certificates)
 
 
 def grpc_options(settings: Settings) -> ServerOptions:

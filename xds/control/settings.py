@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from ipaddress import ip_address
@@ -36,6 +37,7 @@ LOOPBACK = "127.0.0.1"
 ENV_PREFIX = "XDS_"
 ENV_DELIMITER = "__"
 _FILE_SUFFIX = "_FILE"
+_HOST_NAME = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 HIDDEN = "[redacted]"
 KIB, MIB = 1 << 10, 1 << 20
 _FILE_LIMIT_BYTES = MIB
@@ -48,6 +50,15 @@ class SettingsError(XdsError):
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _check_host(value: str) -> str:
+    if not _HOST_NAME.fullmatch(value):
+        raise ValueError("a name is expected, without scheme and port: 'xds.example.org', '*.example.org' or '*'")
+    return value.lower()
+
+
+HostName = Annotated[str, AfterValidator(_check_host)]
 
 
 class TlsSettings(_Section):
@@ -68,10 +79,14 @@ class GrpcSettings(_Section):
 
 
 class HttpSettings(_Section):
-    """Where the admin API, REST xDS, health and metrics are served; port 0 takes a free one."""
+    """Where the admin API, REST xDS, health and metrics are served; port 0 takes a free one.
+
+    ``hosts`` are the names by which clients may call it where no tokens are set.
+    """
 
     host: str = LOOPBACK
     port: int = Field(HTTP_PORT, ge=0, le=65535)
+    hosts: tuple[HostName, ...] = ()
     tls: TlsSettings | None = None
 
 

@@ -34,6 +34,7 @@ from xds.server.options import MIB
 from xds.server.services import REST_PATHS
 from xds.server.unary import answer
 
+JSON = "application/json"
 BODY_LIMIT = 8 * MIB
 RENDERED_LIMIT = 64 * MIB
 
@@ -67,6 +68,8 @@ class RestDiscovery:
 
     def endpoint(self, type_url: str) -> Callable[[Request], Any]:
         async def poll(request: Request) -> Response:
+            if not _is_json(request):
+                return _problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {JSON}")
             try:
                 return self._answer(type_url, await _body(request))
             except RemoteProtocolError as error:
@@ -87,7 +90,7 @@ class RestDiscovery:
         counters.responses += 1
         counters.resources += len(found.resources)
         self._metrics.response_bytes.observe(len(content))
-        return Response(content, media_type="application/json")
+        return Response(content, media_type=JSON)
 
     def _encode(self, found: Fetched) -> bytes:
         head = {"version_info": found.version_info, "type_url": found.type_url, "nonce": found.version_info}
@@ -172,9 +175,18 @@ async def _body(request: Request) -> bytes:
     return b"".join(pieces)
 
 
+def _is_json(request: Request) -> bool:
+    """Every proxy says so; a page cannot without asking whether it may (CORS)."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == JSON
+
+
 def _refusal(error: RemoteProtocolError) -> Response:
     status = _STATUS.get(error.code, HTTPStatus.BAD_REQUEST)
     if status is HTTPStatus.NOT_FOUND:
         return Response(status_code=status)  # rule 77: "Prefer 404 with no body for no snapshot"
-    problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": error.message}
+    return _problem(status, error.message)
+
+
+def _problem(status: HTTPStatus, detail: str) -> Response:
+    problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
     return JSONResponse(problem, status, media_type="application/problem+json")
