@@ -58,8 +58,8 @@ class TestAsked:
         self, api: Api, rules: BrowserRules, headers: Mapping[str, str], method: str = "POST", path: str = VALIDATE
     ) -> httpx.Response:
         guarded = Api(api.plane, ApiOptions(browser=rules))
-        body = {"json": {"resources": []}} if method == "POST" else {}
-        return await guarded.client.request(method, path, headers={"host": HERE, **headers}, **body)  # type: ignore[arg-type]
+        body = {"resources": list[str]()} if method == "POST" else None
+        return await guarded.client.request(method, path, headers={"host": HERE, **headers}, json=body)
 
     @pytest.mark.parametrize(
         ("headers", "status"),

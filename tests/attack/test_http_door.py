@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 
@@ -41,6 +42,13 @@ def resident(server: ServerProcess) -> int:
 
 def descriptors(server: ServerProcess) -> int:
     return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+
+
+def slowly(data: bytes, pause_s: float) -> Iterator[bytes]:
+    """Byte by byte."""
+    for byte in data:
+        time.sleep(pause_s)
+        yield bytes((byte,))
 
 
 class TestHeads:
@@ -99,7 +107,7 @@ class TestTime:
         server = serve(environment=HURRIED)
         with connect(server.http_port) as connection:
             began = time.monotonic()
-            send_until_closed(connection, (time.sleep(0.05) or bytes((byte,)) for byte in BEGINNING * 10))
+            send_until_closed(connection, slowly(BEGINNING * 10, 0.05))
             assert HEAD_S * 0.8 < time.monotonic() - began < HEAD_S + 3
 
     def test_silence_and_empty_lines_are_let_go(self, serve: Serve) -> None:
@@ -110,7 +118,7 @@ class TestTime:
             late.sendall(b"\r\n")  # the time that it could stay without a request is no longer running
             blank.sendall(b"\r\n")
             for connection in (silent, blank, late):
-                wait_until(lambda open=connection: is_closed(open), "closed", HEAD_S + 5)
+                wait_until(partial(is_closed, connection), "closed", HEAD_S + 5)
 
     def test_a_connection_between_two_requests_may_stay(self, serve: Serve) -> None:
         server = serve(environment=HURRIED)
