@@ -13,8 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.attack.bystander import GROUP
 from tests.attack.conftest import Beside
 from tests.attack.raw_http import ask, connect, is_closed, send_until_closed, status
+from tests.support import resources as r
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
@@ -93,26 +95,36 @@ class TestHeads:
             assert status(connection) == 431
 
 
+@pytest.fixture(scope="module")
+def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server that is as impatient as tests are."""
+    with ServerProcess(tmp_path_factory.mktemp("hurried"), ["--store", "memory"], HURRIED) as server:
+        server.push(GROUP, [r.static_cluster("served")])
+        yield server
+
+
 class TestTime:
-    def test_half_a_head_is_let_go(self, serve: Serve, beside: Beside) -> None:
-        server = serve(environment=HURRIED)
-        with ExitStack() as stack, beside(server):
-            slow = [stack.enter_context(connect(server.http_port)) for _ in range(100)]
+    def test_half_a_head_is_let_go(self, hurried: ServerProcess, beside: Beside) -> None:
+        counted = hits(hurried, "http_head_seconds")
+        with ExitStack() as stack, beside(hurried):
+            slow = [stack.enter_context(connect(hurried.http_port)) for _ in range(100)]
             for connection in slow:
                 connection.sendall(BEGINNING)
             wait_until(lambda: all(map(is_closed, slow)), "all are closed", HEAD_S + 10)
-        assert hits(server, "http_head_seconds") == 100
+        assert hits(hurried, "http_head_seconds") == counted + 100
 
-    def test_a_head_byte_by_byte_has_no_longer(self, serve: Serve) -> None:
-        server = serve(environment=HURRIED)
-        with connect(server.http_port) as connection:
+    def test_a_head_byte_by_byte_has_no_longer(self, hurried: ServerProcess) -> None:
+        with connect(hurried.http_port) as connection:
             began = time.monotonic()
             send_until_closed(connection, slowly(BEGINNING * 10, 0.05))
             assert HEAD_S * 0.8 < time.monotonic() - began < HEAD_S + 3
 
-    def test_silence_and_empty_lines_are_let_go(self, serve: Serve) -> None:
-        server = serve(environment=HURRIED)
-        with connect(server.http_port) as silent, connect(server.http_port) as blank, connect(server.http_port) as late:
+    def test_silence_and_empty_lines_are_let_go(self, hurried: ServerProcess) -> None:
+        with (
+            connect(hurried.http_port) as silent,
+            connect(hurried.http_port) as blank,
+            connect(hurried.http_port) as late,
+        ):
             late.sendall(BEGINNING + b"\r\n")
             assert status(late) == 200
             late.sendall(b"\r\n")  # the time that it could stay without a request is no longer running
@@ -120,37 +132,35 @@ class TestTime:
             for connection in (silent, blank, late):
                 wait_until(partial(is_closed, connection), "closed", HEAD_S + 5)
 
-    def test_a_connection_between_two_requests_may_stay(self, serve: Serve) -> None:
-        server = serve(environment=HURRIED)
-        url = f"http://{LOOPBACK}:{server.http_port}/api/v1/events"
+    def test_a_connection_between_two_requests_may_stay(self, hurried: ServerProcess) -> None:
+        url = f"http://{LOOPBACK}:{hurried.http_port}/api/v1/events"
         with httpx.Client(trust_env=False) as client, client.stream("GET", url) as events:
             assert events.status_code == 200
             time.sleep(max(HEAD_S, BODY_S) + 0.5)
             lines = events.iter_lines()
-            server.push("default", [{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "n"}])
+            hurried.push(GROUP, [r.static_cluster("pushed")])
             assert any("snapshot" in line or "commit" in line for line in lines if line.startswith(("event", "data")))
-        with connect(server.http_port) as connection:
+        with connect(hurried.http_port) as connection:
             for _ in range(2):
                 connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert status(connection) == 200
                 time.sleep(HEAD_S + 0.5)
 
     @pytest.mark.parametrize("body", [b"{", b"10\r\n{"], ids=["announced", "chunked"])
-    def test_half_a_body_is_let_go(self, serve: Serve, beside: Beside, body: bytes) -> None:
-        server = serve(environment=HURRIED)
+    def test_half_a_body_is_let_go(self, hurried: ServerProcess, beside: Beside, body: bytes) -> None:
         length = b"Transfer-Encoding: chunked" if b"\r\n" in body else b"Content-Length: 1000"
-        with ExitStack() as stack, beside(server):
-            slow = [stack.enter_context(connect(server.http_port)) for _ in range(50)]
+        counted = hits(hurried, "http_body_seconds")
+        with ExitStack() as stack, beside(hurried):
+            slow = [stack.enter_context(connect(hurried.http_port)) for _ in range(50)]
             for connection in slow:
                 connection.sendall(POST + length + b"\r\n\r\n" + body)
             assert status(slow[0]) == 408
             wait_until(lambda: all(map(is_closed, slow)), "all are closed", BODY_S + 10)
-        assert hits(server, "http_body_seconds") == 50
+        assert hits(hurried, "http_body_seconds") == counted + 50
 
-    def test_a_body_that_comes_fast_enough_has_longer(self, serve: Serve) -> None:
-        server = serve(environment=HURRIED)
+    def test_a_body_that_comes_fast_enough_has_longer(self, hurried: ServerProcess) -> None:
         body = b'{"resources": []' + b" " * 600 * KIB + b"}"
-        with connect(server.http_port) as connection:
+        with connect(hurried.http_port) as connection:
             connection.sendall(POST + f"Content-Length: {len(body)}\r\n\r\n".encode())
             for at in range(0, len(body), 100 * KIB):
                 connection.sendall(body[at : at + 100 * KIB])
