@@ -13,7 +13,7 @@ from tests.attack.bystander import GROUP, Bystander
 from tests.support import resources as r
 from tests.support.server import ServerProcess
 
-Beside = Callable[[ServerProcess], AbstractContextManager[Bystander]]
+Beside = Callable[..., AbstractContextManager[Bystander]]
 
 
 @pytest.fixture
