@@ -46,7 +46,7 @@ MISTAKES: dict[str, dict[str, Any]] = {
     "no list of keys": secret(session_ticket_keys={"keys": KEY}),
     "no base64": secret(generic_secret={"secret": {"inline_bytes": f"{KEY}!"}}),
     "a list for base64": secret(generic_secret={"secret": {"inline_bytes": [KEY]}}),
-    "a number": secret(generic_secret={"secret": {"inline_string": 4711}}),
+    "a number": secret(generic_secret={"secret": {"inline_string": 4711081547110815}}),
     "the content beside it": secret(generic_secret={"secret": {"filename": [KEY]}}),
     "bytes of something else": {"@type": SECRET, "@value_base64": [KEY]},
     "a certificate of a cluster": within_tls(KEY),
@@ -84,7 +84,7 @@ def test_a_wrong_type(victim: ServerProcess, path: str, resource: dict[str, Any]
     before = len(victim.process.log()) if path.endswith("snapshot") else -1
     method = "PUT" if path.endswith("snapshot") else "POST"
     answer = victim.request(method, path, json={"resources": [resource]})
-    key = "4711" if "4711" in json.dumps(resource) else KEY
+    key = "4711081547110815" if "4711081547110815" in json.dumps(resource) else KEY
     if method == "PUT":
         check_untold(victim, answer, before, key)
     assert key not in answer.text
