@@ -28,6 +28,7 @@ from api import (
     transactions,
     watch,
 )
+from api.browser_safety import BrowserSafety
 from api.description import describe
 from api.queue import Queue
 from api.refusals import Refusals
@@ -78,6 +79,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
     )
     app.add_middleware(Refusals, audit=services.publisher.audit)
+    app.add_middleware(BrowserSafety, rules=services.options.browser)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
     return app

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 
 from api.answers import etag_header
 from api.body import Body
+from api.content_types import ContentType, media_of
 from api.grants import ShowSecrets
 from api.groups import snapshot_response
 from api.paging import Paging
@@ -95,8 +96,9 @@ async def get_rollout(here: Here, group: Segment) -> Response:
 
 
 @router.post("/rollback", response_model=PushAnswer)
-async def rollback(pushing: Pushing, group: Segment, body: Body) -> Response:
+async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
     """Make a new revision with the content of an earlier one."""
+    media_of(content_type)
     try:
         wanted = RollbackRequest.model_validate_json(body)
     except pydantic.ValidationError:

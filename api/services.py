@@ -10,6 +10,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from api.browser_rules import BrowserRules
 from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.directory import WatchedDirectory
@@ -29,8 +30,9 @@ class ApiOptions:
 
     ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what; without any,
     everybody everything. ``access`` says more, and then has the tokens; ``wants_certificates``: the port asks for
-    client certificates, so that nobody comes in without a credential. ``envoy`` is the binary that validates on
-    request. The addresses go into bootstraps; their ports may be known only after the start.
+    client certificates, so that nobody comes in without a credential. ``browser``: which requests may not come from a
+    page. ``envoy`` is the binary that validates on request. The addresses go into bootstraps; their ports may be known
+    only after the start.
     """
 
     body_bytes: int = 64 * MIB
@@ -39,6 +41,7 @@ class ApiOptions:
     tokens: Tokens = field(default_factory=Tokens)
     access: Access | None = None
     wants_certificates: bool = False
+    browser: BrowserRules = field(default_factory=BrowserRules)
     require_if_match: bool = False
     envoy: Path | None = None
     config: Mapping[str, object] = field(default_factory=dict)

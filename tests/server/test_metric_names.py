@@ -53,6 +53,7 @@ SPECIFIED: Mapping[str, tuple[str, frozenset[str]]] = {
         ("rollbacks", "counter", "reason"),
         ("missing_resources", "gauge", "type"),
         ("event_loop_lag_seconds", "gauge", ""),
+        ("files_exhausted", "counter", ""),
         ("streams_awaiting_admission", "gauge", ""),
         ("admission_seconds", "histogram", ""),
         ("in_flight_bytes", "gauge", ""),
@@ -160,7 +161,7 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
     assert {"XdsConfigurationRefused", "XdsNodesStale", "XdsNoNodes"} <= {rule["alert"] for rule in rules}
     for rule in rules:
-        used = re.findall(rf"{PREFIX}\w+", rule["expr"])
+        used = re.findall(rf"(?:{PREFIX}|process_)\w+", rule["expr"])
         assert used, rule["alert"]
         assert set(used) <= set(served), rule["alert"]
         assert {"severity"} <= set(rule["labels"])

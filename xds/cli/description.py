@@ -15,7 +15,7 @@ from xds.cli.health import refused_line
 from xds.cli.kinds import known_type, resources_path
 from xds.cli.nodes import NACKS, NODES
 from xds.cli.ordering import LINGERING, held_text
-from xds.cli.output import Format, age, to_yaml
+from xds.cli.output import Format, age, printable, to_yaml
 from xds.cli.rollout import HISTORY, STATUS
 from xds.cli.table import Column, Style, View, rendered
 from xds.cli.who import who
@@ -199,7 +199,7 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
         }
     )
     yield rendered(({"type": type, **state} for type, state in node["types"].items()), TYPES, style)
-    yield "".join(f"held: {held_text(each)}\n" for each in node["held"])
+    yield "".join(f"held: {printable(held_text(each))}\n" for each in node["held"])
     yield _titled("lingering:", node["lingering"], LINGERING, style)
     yield _titled("streams:", node["streams"], STREAMS, style)
     yield _titled("NACKs:", document["nacks"], NACKS, style)
@@ -221,7 +221,9 @@ _TEXTS: Mapping[str, Callable[[Json, Style], Iterator[str]]] = {
 def fields_text(values: Mapping[str, object]) -> str:
     """Fields that have a value, one per line."""
     width = max(map(len, values)) + 1
-    return "".join(f"{f'{name}:':{width}} {value}\n" for name, value in values.items() if value not in {None, ""})
+    return "".join(
+        f"{f'{name}:':{width}} {printable(str(value))}\n" for name, value in values.items() if value not in {None, ""}
+    )
 
 
 def _titled(title: str, items: list[Json], view: View, style: Style) -> str:

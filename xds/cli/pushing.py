@@ -10,7 +10,7 @@ from typing import Any
 
 from xds.cli.client import finding_line
 from xds.cli.failure import CommandError, Exit
-from xds.cli.output import Format, say, write, write_document
+from xds.cli.output import Format, printable, say, write, write_document
 
 Json = dict[str, Any]
 
@@ -42,7 +42,7 @@ def confirm(question: str, yes: bool) -> None:
     """Ask, on a terminal. Raises ``CommandError`` when the answer is no."""
     if yes or not sys.stdin.isatty():
         return
-    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         raise CommandError(Exit.NEGATIVE, "nothing was changed")

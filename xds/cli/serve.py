@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import signal
 import socket
@@ -20,6 +19,7 @@ from fastapi import FastAPI
 
 import xds
 from api.app import create_app
+from api.browser_rules import ANY, BrowserRules, is_address
 from api.services import ApiOptions, Services
 from xds.cli.reloading import Reloader
 from xds.codec.schema import add_descriptor_sets
@@ -51,10 +51,13 @@ from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
 from xds.protocol.load_stream import LoadSettings
 from xds.server.assignment_metrics import AssignmentMetrics
-from xds.server.https import CertificateProtocol, follow
+from xds.server.http_door import HttpBounds
+from xds.server.http_server import HttpServer
+from xds.server.https import follow
 from xds.server.logs import configure_logging
 from xds.server.loop import Loop
 from xds.server.metrics import Metrics
+from xds.server.open_files import OpenFiles
 from xds.server.options import ServerOptions
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
@@ -65,7 +68,6 @@ from xds.server.watch_metrics import WatchMetrics
 from xds.store.base import Store
 from xds.store.engines import open_store
 
-HTTP_CONNECTIONS = 20_000
 HTTP_KEEP_ALIVE_S = 75
 HTTP_BACKLOG = 2048
 NONCE_PREFIX_BYTES = 4
@@ -99,6 +101,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    tell_of_names(settings)
     server = make(settings)
     reloader = Reloader(settings, read, files, server.apply_auth, server.fleet.events, server.metrics)
     loop.add_signal_handler(signal.SIGHUP, reloader.ask)
@@ -113,12 +116,16 @@ async def _serve(
         await server.close()
 
 
-class HttpServer(uvicorn.Server):
-    """uvicorn on our loop; signals are ours."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+def tell_of_names(settings: Settings) -> None:
+    """Say so where requests are not judged by the name they call this server."""
+    rules = browser_rules(settings)
+    if ANY in rules.hosts and not rules.trusts_tokens:
+        _log.warning(
+            "http.names_unchecked",
+            host=settings.server.http.host,
+            error_message="any web page can call this server by a name of its own (DNS rebinding):"
+            " set server.http.hosts to the names that clients use",
+        )
 
 
 class Server:
@@ -156,13 +163,16 @@ class Server:
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.watched = self._watched()
         self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
-        self._http = HttpServer(http_config(settings, self._application()))
+        self._files = OpenFiles(self.metrics)
+        self._http = http_server(settings, self._application(), self.metrics, self._files)
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Open both doors; the gRPC one only once the stored state is loaded: an empty answer wipes a fleet."""
+        raise_file_limit()
+        self._chores.append(asyncio.create_task(self._files.watch()))
         door = self.settings.server.http
         listening = listen(door.host, door.port)
         self._http_port = listening.getsockname()[1]
@@ -179,7 +189,6 @@ class Server:
             await self.watched.start()
         tune_gc()
         tune_threads()
-        raise_file_limit()
         self._chores.append(asyncio.create_task(collect_young()))
         self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
         await self.grpc.start()
@@ -222,6 +231,7 @@ class Server:
             await asyncio.wait((self._http_task,))
         for chore in self._chores:
             chore.cancel()
+        self._files.close()
         await self.assignments.close()
         await self.publisher.close()
         await self.collector.close()
@@ -252,6 +262,7 @@ class Server:
             tokens=self.access.tokens,
             access=self.access,
             wants_certificates=_asks_certificates(settings.server.http.tls),
+            browser=browser_rules(settings),
             require_if_match=settings.server.require_if_match,
             envoy=settings.codec.envoy,
             config=self._shown,
@@ -278,6 +289,18 @@ class Server:
 
     def _http_address(self) -> tuple[str, int]:
         return reachable(self.settings.server.http.host), self._http_port
+
+
+def browser_rules(settings: Settings) -> BrowserRules:
+    """Which requests must show that no page made them, and by which names this server goes.
+
+    On an address that others reach it may have any name: unless the names are set, they are not checked.
+    """
+    door, tokens = settings.server.http, bool(settings.auth.accepted())
+    has_certificates = door.tls is not None and door.tls.client_ca is not None
+    own = () if is_loopback(door.host) or is_address(door.host.strip("[]")) else (door.host.lower(),)
+    hosts = door.hosts or own or (() if is_loopback(door.host) else (ANY,))
+    return BrowserRules(hosts, tokens and not has_certificates, tokens and has_certificates)
 
 
 def warnings_of(settings: Settings) -> Iterator[str]:
@@ -335,7 +358,15 @@ def stream_limits(settings: Settings) -> Limits:
         names_per_subscription=limits.names_per_subscription,
         types_per_stream=limits.types_per_stream,
         offer_timeout_s=settings.order.offer_timeout_s,
+        node_bytes=limits.node_bytes,
     )
+
+
+def http_server(settings: Settings, app: FastAPI, metrics: Metrics, files: OpenFiles) -> HttpServer:
+    """The server of the HTTP port, within its limits."""
+    limits = settings.limits
+    bounds = HttpBounds(limits.http_head_bytes, limits.http_head_s, limits.http_body_s, limits.http_body_bytes_per_s)
+    return HttpServer(http_config(settings, app), bounds, metrics.limit_hits, files, limits.http_connections)
 
 
 def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
@@ -344,12 +375,11 @@ def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
     client_ca = tls.client_ca if tls is not None else None
     return uvicorn.Config(
         app,
-        http=CertificateProtocol,
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=HTTP_CONNECTIONS,
+        ws="none",
         timeout_keep_alive=HTTP_KEEP_ALIVE_S,
         timeout_graceful_shutdown=1,
         ssl_certfile=tls.certificate if tls is not None else None,

@@ -12,7 +12,7 @@ from typing import Any
 from xds.cli.client import Client, group_path
 from xds.cli.failure import CommandError, Exit
 from xds.cli.ordering import held_text, some
-from xds.cli.output import say
+from xds.cli.output import printable, say
 
 Json = dict[str, Any]
 
@@ -93,7 +93,7 @@ def _holds_told(tell: Callable[[str], object]) -> Callable[[Json], None]:
         for line in held_lines(found):
             if line not in told:
                 told.add(line)
-                tell(line)
+                tell(printable(line))
 
     return show
 

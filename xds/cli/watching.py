@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from xds.cli.output import printable
 from xds.cli.who import who
 
 Json = dict[str, Any]
@@ -19,4 +20,4 @@ def event_line(event: Json) -> str:
     what = " ".join(part for part in (event["kind"], event.get("action", "")) if part)
     where = " ".join(f"{name}={value}" for name, value in told.items())
     message = " ".join(str(event.get("message", "")).split())
-    return "  ".join(part for part in (event.get("time", "-"), what, where, message) if part) + "\n"
+    return printable("  ".join(part for part in (event.get("time", "-"), what, where, message) if part)) + "\n"

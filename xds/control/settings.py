@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 import pydantic_settings
 import yaml
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from xds.control.auth_settings import AuthSettings, Section
 from xds.model.errors import XdsError
+from xds.protocol.limits import NODE_BYTES
 from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
 
@@ -35,8 +37,9 @@ LOOPBACK = "127.0.0.1"
 ENV_PREFIX = "XDS_"
 ENV_DELIMITER = "__"
 _FILE_SUFFIX = "_FILE"
+_HOST_NAME = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 HIDDEN = "[redacted]"
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 _FILE_LIMIT_BYTES = MIB
 _MOVED = {"server.order": "order.enabled"}  # settings of earlier releases
 
@@ -45,8 +48,18 @@ class SettingsError(XdsError):
     """The settings are wrong; the message names each key and what is expected of it."""
 
 
+def _check_host(value: str) -> str:
+    if not _HOST_NAME.fullmatch(value):
+        raise ValueError("a name is expected, without scheme and port: 'xds.example.org', '*.example.org' or '*'")
+    return value.lower()
+
+
+HostName = Annotated[str, AfterValidator(_check_host)]
+
+
 class TlsSettings(Section):
     """PEM files. With ``client_ca`` every client must show a certificate signed by it.
+
 
     With ``client_cert: optional`` it may show a token instead.
     """
@@ -67,10 +80,14 @@ class GrpcSettings(Section):
 
 
 class HttpSettings(Section):
-    """Where the admin API, REST xDS, health and metrics are served; port 0 takes a free one."""
+    """Where the admin API, REST xDS, health and metrics are served; port 0 takes a free one.
+
+    ``hosts`` are the names by which clients may call it where no tokens are set.
+    """
 
     host: str = LOOPBACK
     port: int = Field(HTTP_PORT, ge=0, le=65535)
+    hosts: tuple[HostName, ...] = ()
     tls: TlsSettings | None = None
 
 
@@ -182,12 +199,18 @@ class LimitSettings(Section):
     body_bytes: int = Field(64 * MIB, gt=0)
     resource_bytes: int = Field(4 * MIB, gt=0)
     grpc_receive_bytes: int = Field(8 * MIB, gt=0)
+    node_bytes: int = Field(NODE_BYTES, gt=0)
     names_per_request: int = Field(20_000, gt=0)
     names_per_subscription: int = Field(100_000, gt=0)
     types_per_stream: int = Field(64, gt=0)
     requests_per_s: float = Field(100.0, gt=0)
     requests_burst: int = Field(1_000, gt=0)
     in_flight_bytes: int = Field(256 * MIB, ge=MIB)
+    http_head_bytes: int = Field(64 * KIB, ge=KIB)
+    http_head_s: float = Field(10.0, gt=0)
+    http_body_s: float = Field(30.0, gt=0)
+    http_body_bytes_per_s: int = Field(64 * KIB, gt=0)
+    http_connections: int | None = Field(None, gt=0)
 
 
 class WatchSettings(Section):

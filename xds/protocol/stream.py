@@ -262,11 +262,11 @@ class DiscoveryStream:
         if self.node is not None:
             # Of a node of 61 KB in every ACK, no more is looked at than what it begins with.
             if request.node and request.node[: len(self._node_prefix)] != self._node_prefix:
-                other = wire.decode_node(request.node)
+                other = wire.decode_node(request.node, self._limits.node_bytes)
                 if other.id != self.node.id:
                     events.append(NodeMismatch(other))
             return
-        node = wire.decode_node(request.node)
+        node = wire.decode_node(request.node, self._limits.node_bytes)
         check_node_id(node.id)
         match = self._cache.match(node)
         home = match.group if match is not None else ""

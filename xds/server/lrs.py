@@ -86,7 +86,7 @@ class LoadShell(Shell):
         self._opened = time()
         self._group = ""
         self._is_known = False  # its node is let in
-        self._engine = LoadReportStream(shared.clusters_of, shared.settings)
+        self._engine = LoadReportStream(shared.clusters_of, shared.settings, options.limits.node_bytes)
         self._rate = RateLimit(options.requests_per_s, options.requests_burst)
         self._work = RateLimit(WORK_SHARE, WORK_BURST_S)
         self._work_s = 0.0  # of the message before

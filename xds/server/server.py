@@ -270,7 +270,7 @@ class XdsServer:
         limits.check_size(data, self._options.max_receive_bytes)
         request = decode_sotw(data)
         self._metrics.type(service.type_url).kinds["poll"] += 1
-        node = decode_node(request.node)
+        node = decode_node(request.node, self._options.limits.node_bytes)
         found = answer(self._cache, self._options.limits, node, request, service.type_url, authorize, service.api)
         # There is no "not modified" on this transport: whoever asks gets the answer.
         return found.encode()
