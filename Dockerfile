@@ -26,7 +26,7 @@ USER xds
 WORKDIR /data
 VOLUME /data
 EXPOSE 18000 18080
-# With TLS and tokens on the HTTP port it needs XDS_ADDR=https://..., XDS_CACERT and XDS_TOKEN (scope read).
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["xds", "check"]
+# /readyz needs no token. With TLS on the HTTP port it needs XDS_ADDR=https://... and XDS_CACERT.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["xds", "check", "--ready"]
 ENTRYPOINT ["xds"]
 CMD ["serve"]

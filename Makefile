@@ -13,13 +13,14 @@ SOURCES := xds api tests bench examples
 PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak bench bench-quick bench-envoys check format generate clean
+.PHONY: help setup demo test soak browser bench bench-quick bench-envoys check format generate clean
 
 help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
 	@echo "make test      run the tests"
 	@echo "make check     formatting, lint, types, import contracts, generated code"
 	@echo "make soak      run the long tests, and the property tests with many more examples"
+	@echo "make browser   attack the server from pages in a real Chromium (installs it: Debian, as root)"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make bench-envoys  pushes to fleets of 5, 20 and 50 real Envoys, half an hour (needs go)"
@@ -45,6 +46,12 @@ test: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "soak or hypothesis" --hypothesis-profile soak \
 		--timeout 3600 --durations=15
+
+# What needs more than make, git and Python stands apart. XDS_TEST_CHROMIUM names a browser that is elsewhere.
+browser: $(STAMP)
+	@test -n "$$XDS_TEST_CHROMIUM" || command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+		apt-get update && apt-get install --yes --no-install-recommends chromium; }
+	$(BIN)/python -m pytest -q -m browser tests/browser
 
 bench: $(BENCH_STAMP)
 	$(BIN)/python -m bench.suite --all

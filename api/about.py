@@ -13,11 +13,12 @@ from typing_extensions import TypedDict
 
 import xds
 from api.answers import answer_json
-from api.grants import ANY, grant_of, needs
+from api.grants import ANY, grant_of, identity_of, needs
 from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
+from xds.control.access import NOBODY
 from xds.model.errors import NotFoundError
 from xds.model.resource_type import type_url_of
 
@@ -35,9 +36,15 @@ class VersionItem(TypedDict):
 
 
 class CallerItem(TypedDict):
-    """``name`` is the token's, empty where it has none; ``authenticated`` is false where no tokens are set up."""
+    """``name`` is the token's or that of the certificate's rule, empty where it has none.
+
+    ``principal`` is the first name that the connection has proved, ``principals`` are all. ``authenticated`` is false
+    where the server asks for no credentials.
+    """
 
     name: str
+    principal: str
+    principals: list[str]
     scopes: list[str]
     authenticated: bool
 
@@ -54,13 +61,15 @@ async def get_version() -> Response:
 
 
 @router.get("/whoami", response_model=CallerItem, openapi_extra=needs(ANY))
-async def get_caller(here: Here, request: Request) -> Response:
+async def get_caller(request: Request) -> Response:
     """What this caller may do."""
-    grant = grant_of(request)
+    grant, identity = grant_of(request), identity_of(request)
     found: CallerItem = {
         "name": grant.name,
+        "principal": identity.principal,
+        "principals": list(map(str, identity.principals)),
         "scopes": sorted(grant.scopes),
-        "authenticated": bool(here.options.tokens),
+        "authenticated": identity != NOBODY,
     }
     return JSONResponse(found)
 

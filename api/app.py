@@ -10,7 +10,9 @@ from starlette.routing import BaseRoute
 
 from api import (
     about,
+    access,
     assignments,
+    audit,
     backups,
     comparison,
     events,
@@ -25,9 +27,12 @@ from api import (
     release,
     revisions,
     transactions,
+    watch,
 )
+from api.browser_safety import BrowserSafety
 from api.description import describe
 from api.queue import Queue
+from api.refusals import Refusals
 from api.routing import API_PREFIX, operation_id
 from api.scope import Door, RawPath, RequestId
 from api.services import Services
@@ -60,6 +65,9 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         fleet.router,
         load.router,
         events.router,
+        audit.router,
+        watch.router,
+        access.router,
         about.router,
         backups.router,
     ):
@@ -68,7 +76,12 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     app.router.routes.extend(extra_routes)
     describe(app, API_PREFIX)
     app.add_middleware(RawPath)  # innermost: what was added last is reached first
-    app.add_middleware(Door, tokens=services.options.tokens, phase=services.phase)
+    options = services.options
+    app.add_middleware(
+        Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
+    )
+    app.add_middleware(Refusals, audit=services.publisher.audit)
+    app.add_middleware(BrowserSafety, rules=services.options.browser)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
     return app

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from api.answers import answer_json, etag_header
 from api.assignment_shapes import AssignmentItem, AssignmentPage, PolicyDeleted, assignment_item
 from api.body import Body, parse_one
+from api.caller import Calling
 from api.content_types import ContentType
 from api.paging import Paging
 from api.problem import RequestError
@@ -76,6 +77,7 @@ async def put_assignment(
     cluster: Segment,
     body: Body,
     expected: Expected,
+    by: Calling,
     content_type: ContentType = "",
     dry_run: DryRun = False,
     strict: Strict = False,
@@ -90,14 +92,14 @@ async def put_assignment(
         steering = await here.assignments.preview(key, policy)
         item = assignment_item(steering, here.assignments.warnings(key, policy))
         return JSONResponse({**item, "dry_run": True})
-    await here.assignments.put(key, policy, expected)
+    await here.assignments.put(key, policy, expected, by)
     item = _item(here, key)
     return JSONResponse(item, headers=etag_header(item["etag"]))
 
 
 @router.delete("/groups/{group}/assignments/{cluster}", response_model=PolicyDeleted)
 async def delete_assignment(
-    here: Here, group: Segment, cluster: Segment, expected: Expected, dry_run: DryRun = False
+    here: Here, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
 ) -> Response:
     """Take a policy away: the nodes are served what was pushed, at once."""
     key = (group, cluster)
@@ -105,7 +107,7 @@ async def delete_assignment(
         here.publisher.policies.get(key)
         here.publisher.policies.check(key, expected)
     else:
-        await here.assignments.delete(key, expected)
+        await here.assignments.delete(key, expected, by)
     return JSONResponse({"group": group, "cluster": cluster, **({"dry_run": True} if dry_run else {})})
 
 

@@ -14,7 +14,6 @@ from xds.codec.resources import Media, Pushed, decode_document, decode_single
 
 OFF_LOOP_BYTES = 64 * 1024
 _MEDIA: Mapping[str, Media] = {
-    "": "auto",
     "application/json": "json",
     "text/json": "json",
     "application/yaml": "yaml",
@@ -31,12 +30,16 @@ ContentType = Annotated[str, Header(description="JSON, YAML or a serialized Disc
 
 
 def media_of(content_type: str) -> Media:
-    """What a Content-Type announces; without one the body tells. Raises ``RequestError`` (415)."""
+    """What a Content-Type announces. Raises ``RequestError`` (415).
+
+    One is needed: a page of another origin can send a body without, and no browser asks whether it may.
+    """
     name = content_type.partition(";")[0].strip().lower()
     media = _MEDIA.get(name)
     if media is None:
         accepted = "application/json, application/yaml, application/x-protobuf"
-        detail = f"cannot read {name[:100]!r}; send one of {accepted}"
+        what = f"cannot read {name[:100]!r}" if name else "a Content-Type is needed"
+        detail = f"{what}; send one of {accepted}"
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail, {"Accept": accepted})
     return media
 

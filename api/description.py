@@ -41,6 +41,8 @@ _PROBLEM: Json = {
         "status": {"type": "integer"},
         "errors": {"type": "array", "items": {"$ref": "#/components/schemas/Finding"}},
         "revision": {"type": "integer", "description": "412: where the group stands now"},
+        "override": {"type": "string", "description": "409, 428: the parameter that says that this is meant"},
+        "reason": {"type": "string", "description": "409, 428: the detail without that parameter's name"},
         "missing_scope": {"type": "string", "description": "403: what the token lacks"},
     },
     "required": ["type", "title", "status", "detail", "instance", "request_id", "errors"],
@@ -59,6 +61,22 @@ _PUSH: Json = {
     "required": ["resources"],
 }
 _NODE: Json = {"type": "object", "description": "A node as Envoy names itself", "properties": {"id": _TEXT}}
+_NAMES: Json = {"type": "array", "items": {"type": "string"}, "maxItems": 100}
+_QUESTION: Json = {
+    "type": "object",
+    "properties": {
+        "certificate": {
+            "type": "object",
+            "description": "The names of a certificate",
+            "properties": {"uris": _NAMES, "dns": _NAMES, "cn": {"type": "string"}},
+            "additionalProperties": False,
+        },
+        "token": {"type": "string", "description": "The name of a token; of this and certificate, one is needed"},
+        "node": {**_NODE, "properties": {"id": {"type": "string", "minLength": 1}}, "required": ["id"]},
+    },
+    "required": ["node"],
+    "additionalProperties": False,
+}
 _SECONDS: Json = {"type": ["number", "null"], "minimum": 0, "maximum": 86400}
 _SETTINGS: Json = {
     "type": "object",
@@ -80,6 +98,7 @@ _BODIES: Mapping[str, Json] = {
     "validate": _PUSH,
     "put_resource": _RESOURCE,
     "explain_document": _NODE,
+    "test_access": _QUESTION,
 }
 _WITH_PROTOBUF = frozenset({"put_snapshot", "validate", "put_resource"})
 _JSON_ONLY = frozenset({"rollback"})

@@ -6,18 +6,22 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
+from time import time
 from typing import Annotated, Any
 
 from fastapi import Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from api.grants import identity_of
 from api.problem import RETRY_AFTER_S, RequestError
 from api.routing import api_router
 from api.services import Here, Services
 from api.shapes import EventItem, event_item
+from xds.control.access import NOBODY, Identity
 from xds.control.following import follow
 from xds.control.phase import Phase
+from xds.control.tokens import READ
 from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, Kind, Page
 
 KEEP_ALIVE_S = 15.0
@@ -61,8 +65,8 @@ async def get_events(
     group: Annotated[str, Query()] = "",
     node: Annotated[str, Query()] = "",
     last_event_id: Annotated[
-        int | None, Query(ge=0, le=1 << 53, description="Begin behind this event; 0: with the oldest that is known")
-    ] = None,
+        str, Query(description="Begin behind this event, by its `id`; 0: with the oldest that is known")
+    ] = "",
     last_seen: Annotated[
         str, Header(alias="Last-Event-ID", description="The same, as browsers send it when they come back")
     ] = "",
@@ -79,13 +83,17 @@ async def get_events(
         raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{READERS_LIMIT} readers of events are connected", retry)
     wanted = EventFilter(parse_kinds(kinds), group, node)
     log = here.fleet.events
-    cursor = last_event_id if last_event_id is not None else _number(last_seen)
+    if last_event_id and not _is_ours(last_event_id):
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"not the id of an event: {last_event_id[:100]!r}")
+    cursor = int(last_event_id) if last_event_id else _number(last_seen)
     in_lines = NDJSON_TYPE in request.headers.get("accept", "")
     encode, media_type = (ndjson, NDJSON_TYPE) if in_lines else (server_sent, SSE_TYPE)
     start = log.newest if cursor is None else cursor
     head = "" if in_lines else f"id: {start}\n"
     headers = {"X-Accel-Buffering": "no", POSITION_HEADER: str(start)}
-    return EventStream(_feed(here, start, wanted, encode, head), media_type=media_type, headers=headers)
+    return EventStream(
+        _feed(here, start, wanted, encode, head, identity_of(request)), media_type=media_type, headers=headers
+    )
 
 
 class EventStream(StreamingResponse):
@@ -98,16 +106,26 @@ class EventStream(StreamingResponse):
         await super().__call__(scope, receive, send_in_time)
 
 
-async def _feed(here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "") -> AsyncIterator[str]:
+async def _feed(
+    here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "", identity: Identity = NOBODY
+) -> AsyncIterator[str]:
     here.event_readers += 1
     try:
         yield head + encode(None)  # the answer's head goes out at once
         if here.phase() is Phase.DRAINING:
             return
         async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S):
+            if not _may_read(here, identity):
+                return
             yield encode(page)
     finally:
         here.event_readers -= 1
+
+
+def _may_read(here: Services, identity: Identity) -> bool:
+    """Would who began to read be let in now? Tokens are taken back, and certificates end."""
+    renewed = here.options.accepted().renew(identity)
+    return renewed is not None and renewed.grant.allows(READ) and not renewed.is_over(time())
 
 
 def parse_kinds(text: str) -> frozenset[Kind]:
@@ -146,7 +164,7 @@ def ndjson(page: Page | None) -> str:
 
 def _lagged(page: Page) -> dict[str, Any]:
     first = page.events[0].id if page.events else page.cursor + 1
-    return {"kind": "lagged", "message": "events are missing before the next one", "next": first}
+    return {"kind": "lagged", "message": "events are missing before the next one", "next": str(first)}
 
 
 def _json(item: EventItem | dict[str, Any]) -> str:
@@ -157,4 +175,9 @@ def _number(text: str) -> int | None:
     """``Last-Event-ID``; one that is no number of ours begins with the oldest event, told as a gap."""
     if not text:
         return None
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 17 else 0
+    return int(text) if _is_ours(text) else 0
+
+
+def _is_ours(text: str) -> bool:
+    """Whether an id, which means nothing to a client, can be one that this server gave."""
+    return text.isascii() and text.isdecimal() and len(text) < 17

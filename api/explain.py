@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Annotated, NotRequired
 
@@ -32,11 +33,14 @@ NODE_BYTES = 1 << 20
 
 
 class ExplainedNode(TypedDict):
+    """``principals`` is who its connections have proved to be."""
+
     id: str
     cluster: str
     locality: LocalityItem
     user_agent: str
     connected: bool
+    principals: list[str]
 
 
 class CandidateItem(TypedDict):
@@ -89,7 +93,9 @@ Name = Annotated[str, Query(description="Only this resource; needs `type`")]
 @router.get("/nodes/{id}/explain", response_model=ExplanationItem)
 async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = "") -> Response:
     """A connected node: the groups that were tried, and what it is answered for all that it asks for."""
-    return JSONResponse(explanation_item(await here.publisher.explain(id, _asked(type, name))))
+    found = await here.publisher.explain(id, _asked(type, name))
+    known = here.fleet.node(id)
+    return JSONResponse(explanation_item(found, known.principals if known is not None else ()))
 
 
 @router.post("/explain", response_model=ExplanationItem, openapi_extra=needs(READ))
@@ -101,7 +107,7 @@ async def explain_document(
     return JSONResponse(explanation_item(await here.publisher.explain_node(node, _asked(type, name))))
 
 
-def explanation_item(found: Explanation) -> ExplanationItem:
+def explanation_item(found: Explanation, principals: Iterable[str] = ()) -> ExplanationItem:
     """The JSON of an explanation."""
     node, chosen = found.node, found.chosen
     return {
@@ -111,6 +117,7 @@ def explanation_item(found: Explanation) -> ExplanationItem:
             "locality": locality_item(node.locality),
             "user_agent": node.user_agent,
             "connected": found.connected,
+            "principals": list(principals),
         },
         "group": chosen.match.group if chosen is not None else None,
         "rule": chosen.match.rule if chosen is not None else None,

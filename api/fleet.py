@@ -16,6 +16,7 @@ from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.answers import answer_yaml
+from api.caller import Calling
 from api.content_types import accepts_yaml
 from api.fleet_shapes import DisconnectedItem, NackPage, NodeItem, NodePage, nack_item, node_item
 from api.load_shapes import report_stream_item
@@ -93,12 +94,13 @@ async def get_node(here: Here, id: Segment) -> Response:
 
 
 @router.delete("/nodes/{id:path}", response_model=DisconnectedItem)
-async def disconnect_node(here: Here, id: Segment) -> Response:
+async def disconnect_node(here: Here, id: Segment, by: Calling) -> Response:
     """End the streams of a node; it keeps what it has, and may come back at once."""
     streams = here.disconnect(id)
     if not streams:
         raise NotFoundError(f"no node {id!r} is connected")
-    _log.info("node.disconnected", node_id=id, streams_n=streams)
+    await here.publisher.audit.record(by.note("node.disconnected", subject=id, new={"streams": streams}))
+    _log.info("node.disconnected", node_id=id, streams_n=streams, actor=by.actor, author=by.author)
     return JSONResponse({"node": id, "streams": streams})
 
 

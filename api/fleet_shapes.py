@@ -55,10 +55,14 @@ class ReportsItem(TypedDict):
 
 
 class StreamItem(TypedDict):
-    """``api`` is ``v2`` on the old transport, else ``v3``. A stream of load reports has ``load``, and no types."""
+    """``api`` is ``v2`` on the old transport, else ``v3``. A stream of load reports has ``load``, and no types.
+
+    ``principal`` is who its connection has proved to be, empty where no credentials are asked for.
+    """
 
     id: int
     peer: str
+    principal: str
     service: str
     variant: str
     api: str
@@ -238,6 +242,7 @@ def _stream_item(stream: StreamState) -> StreamItem:
     return {
         "id": stream.id,
         "peer": stream.peer,
+        "principal": stream.principal,
         "service": stream.service,
         "variant": stream.variant,
         "api": stream.api or "v3",

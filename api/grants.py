@@ -1,4 +1,4 @@
-"""Who may do what: each route needs one scope of the caller's token.
+"""Who may do what: each route needs one scope of the caller's token or certificate.
 
 What a route needs follows from its method (reading: ``read``; writing below a group: ``write:group/<group>``; any other
 write: ``admin``) unless it says otherwise with ``openapi_extra=needs(...)``; so a new route is never open by oversight.
@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from fastapi import Depends, Query, Request
 
 from api.problem import RequestError
+from xds.control.access import NOBODY, Identity
 from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 
 SCOPE_KEY = "x-scope"
@@ -30,6 +31,11 @@ def grant_of(request: Request) -> Grant:
     return cast(Grant, getattr(request.state, "grant", EVERYTHING))
 
 
+def identity_of(request: Request) -> Identity:
+    """Who the caller has proved to be; nobody where no credentials are set up."""
+    return cast(Identity, getattr(request.state, "identity", NOBODY))
+
+
 async def authorize(request: Request) -> None:
     """A dependency of all routes of the API. Raises ``RequestError`` (403)."""
     scope = _needed(request)
@@ -41,7 +47,8 @@ def demand(request: Request, scope: str) -> None:
     """Raises ``RequestError`` (403) that names the missing scope."""
     grant = grant_of(request)
     if not grant.allows(scope):
-        bearer = f"the token {grant.name!r}" if grant.name else "the token"
+        kind = "the certificate" if identity_of(request).credential == b"" and grant.name else "the token"
+        bearer = f"{kind} {grant.name!r}" if grant.name else kind
         challenge = f'Bearer error="insufficient_scope", scope="{_printable(scope)}"'
         detail = f"{bearer} lacks the scope {scope}"
         raise RequestError(HTTPStatus.FORBIDDEN, detail, {"WWW-Authenticate": challenge}, {"missing_scope": scope})

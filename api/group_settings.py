@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse, Response
 
 from api.answers import etag_header
 from api.body import Body, parse_one
+from api.caller import Calling
 from api.content_types import ContentType
 from api.grants import needs
 from api.routing import api_router
@@ -30,6 +31,7 @@ async def put_group(
     here: Here,
     group: Segment,
     body: Body,
+    by: Calling,
     content_type: ContentType = "",
     dry_run: Annotated[bool, Query(description="Check the settings, change nothing")] = False,
     allow_empty: Annotated[bool, Query(description="The group may take nodes although it is empty")] = False,
@@ -40,7 +42,7 @@ async def put_group(
     without a snapshot takes no nodes. 422 with the column for a selector that is none.
     """
     settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
-    await here.publisher.configure(group, settings, dry_run=dry_run, allow_empty=allow_empty)
+    await here.publisher.configure(group, settings, dry_run=dry_run, allow_empty=allow_empty, by=by)
     item = item_of(here, group, settings)
     return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
 

@@ -180,6 +180,7 @@ def report_stream_item(stream: ReportStream) -> StreamItem:
     return {
         "id": stream.id,
         "peer": stream.peer,
+        "principal": stream.principal,
         "service": LOAD_SERVICE,
         "variant": "",
         "api": stream.api or "v3",

@@ -69,6 +69,8 @@ def problem(
         "errors": list(errors or ())[:ERRORS_SHOWN],
         **(members or {}),
     }
+    # For the audit list; what was pushed stays out of it, it may be secret.
+    request.state.refusal = ", ".join(str(error["code"]) for error in list(errors or ())[:3]) or detail
     own = {"X-Request-ID": request_id(request), "Cache-Control": "no-store"}
     return JSONResponse(body, status, {**own, **(headers or {})}, MEDIA_TYPE)
 
@@ -110,13 +112,21 @@ async def _ours(request: Request, error: Exception) -> Response:
     status = next(known, HTTPStatus.INTERNAL_SERVER_ERROR)
     retry = {"Retry-After": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
     errors = [_change_item(error)] if isinstance(error, ChangeError) else []
-    return problem(request, status, str(error), errors, headers=retry, members=_members(cause))
+    detail = f"{error}; pass allow_empty=true when that is meant" if isinstance(cause, EmptyingError) else str(error)
+    return problem(request, status, detail, errors, headers=retry, members=_members(error, cause))
 
 
-def _members(error: Exception) -> dict[str, object]:
-    if not isinstance(error, ConflictError):
+def _members(error: Exception, cause: Exception) -> dict[str, object]:
+    if isinstance(cause, EmptyingError):
+        return overridable("allow_empty", str(error))
+    if not isinstance(cause, ConflictError):
         return {}
-    return {"revision": error.revision, **({"group": error.group} if error.group else {})}
+    return {"revision": cause.revision, **({"group": cause.group} if cause.group else {})}
+
+
+def overridable(parameter: str, reason: str) -> dict[str, object]:
+    """Members of a problem that goes away with a parameter: clients name their own way to say it."""
+    return {"override": parameter, "reason": reason}
 
 
 def _change_item(error: ChangeError) -> Json:

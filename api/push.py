@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Header, Query
 from fastapi.responses import JSONResponse, Response
 
-from api.grants import grant_of
-from api.problem import RequestError, finding_item
+from api.caller import Calling
+from api.problem import RequestError, finding_item, overridable
 from api.services import Here, Services
 from api.shapes import PushAnswer, progress_item, push_answer
 from xds.control.off_loop import off_loop
@@ -22,12 +22,10 @@ from xds.control.push import ANY_ETAG, PushOptions, PushResult
 from xds.control.waiting import Verdict, verdict
 from xds.fleet.state import Convergence
 from xds.model.errors import Violation
-from xds.store.base import Meta
 
 WAIT_LIMIT_S = 300.0
 WAIT_POLL_S = 0.05
 PUSH_ID_LIMIT = 200
-AUTHOR_LIMIT = 200
 MESSAGE_LIMIT = 2000
 
 _ETAG = re.compile(r'\s*(?:W/)?"?(r(\d{1,18})(?:-[0-9a-f]+)?)"?\s*')
@@ -59,7 +57,9 @@ def check_stated(here: Services, if_match: str | None, if_none_match: str | None
     """Raises ``RequestError`` (428) for a write that does not say what it builds on, where that is required."""
     if here.options.require_if_match and if_match is None and if_none_match is None:
         detail = "this server takes no write without If-Match or If-None-Match (server.require_if_match)"
-        raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail)
+        reason = "this server takes no write that does not say what it builds on (server.require_if_match)"
+        members = overridable("if_match", reason)
+        raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail, members=members)
 
 
 async def preconditions(
@@ -73,20 +73,17 @@ async def preconditions(
 
 
 async def shared_options(
-    request: Request,
+    by: Calling,
     idempotency_key: Annotated[
         str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
     ] = "",
     dry_run: Annotated[bool, Query(description="Say what would change, change nothing")] = False,
     allow_empty: Annotated[bool, Query(description="The group may become empty while nodes are connected")] = False,
-    author: Annotated[str, Query(max_length=AUTHOR_LIMIT, description="By default the name of the token")] = "",
     message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
     strict: Strict = False,
 ) -> PushOptions:
     """The options of a push to whatever groups, from its headers and query."""
-    return PushOptions(
-        idempotency_key, None, Meta(author or grant_of(request).name, message), dry_run, allow_empty, strict=strict
-    )
+    return PushOptions(idempotency_key, None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
 
 
 SharedOptions = Annotated[PushOptions, Depends(shared_options)]

@@ -9,7 +9,9 @@ import pydantic
 from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from api.answers import etag_header
 from api.body import Body
+from api.content_types import ContentType, media_of
 from api.grants import ShowSecrets
 from api.groups import snapshot_response
 from api.paging import Paging
@@ -24,9 +26,11 @@ from api.shapes import (
     RevisionPage,
     RolloutItem,
     SnapshotItem,
+    UndoItem,
     progress_item,
     revision_item,
     rollout_item,
+    undo_item,
 )
 from xds.model.errors import NotFoundError
 
@@ -37,18 +41,28 @@ router = api_router("revisions", "/groups/{group}")
 
 
 class RollbackRequest(pydantic.BaseModel):
-    """``to`` is the revision whose content comes back."""
+    """``to`` is the revision whose content comes back.
+
+    With ``keep_endpoints``, clusters that are there before and after keep their present assignments.
+    """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
     to: int
+    keep_endpoints: bool = False
 
 
 @router.get("/revisions", response_model=RevisionPage)
-async def list_revisions(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
-    """All revisions, the newest first."""
+async def list_revisions(
+    here: Here,
+    request: Request,
+    paging: Paging,
+    group: Segment,
+    endpoints: Annotated[bool, Query(description="With those that changed endpoints alone")] = True,
+) -> Response:
+    """All revisions, the newest first: what each was, who made it, and whether it was undone since."""
     before = int(paging.after) if paging.after.isdecimal() else None
-    found = await here.publisher.history(group, before, paging.limit + 1)
+    found = await here.publisher.history(group, before, paging.limit + 1, endpoints)
     return await paging.answer(request, found, lambda item: str(item.revision), revision_item)
 
 
@@ -82,10 +96,23 @@ async def get_rollout(here: Here, group: Segment) -> Response:
 
 
 @router.post("/rollback", response_model=PushAnswer)
-async def rollback(pushing: Pushing, group: Segment, body: Body) -> Response:
+async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
     """Make a new revision with the content of an earlier one."""
+    media_of(content_type)
     try:
         wanted = RollbackRequest.model_validate_json(body)
     except pydantic.ValidationError:
         raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be {"to": REVISION}') from None
-    return await answer(pushing, await pushing.here.publisher.rollback(group, wanted.to, pushing.options))
+    keeps, publisher = wanted.keep_endpoints, pushing.here.publisher
+    return await answer(pushing, await publisher.rollback(group, wanted.to, pushing.options, keeps_endpoints=keeps))
+
+
+@router.get("/undo", response_model=UndoItem)
+async def get_undo(here: Here, group: Segment) -> Response:
+    """What taking back the last change of configuration comes to: ask, then roll back to ``to`` with ``If-Match``.
+
+    ``to`` is the last revision before it that was neither undone nor refused; null where there is none: then somebody
+    has to choose among the ``candidates``.
+    """
+    plan = await here.publisher.undo_plan(group)
+    return JSONResponse(undo_item(plan), headers=etag_header(plan.etag))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
+from time import time
 from typing import Annotated
 from urllib.parse import unquote
 from uuid import uuid4
@@ -16,8 +17,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problem import problem
+from xds.control.access import Access, Identity
 from xds.control.phase import Phase
-from xds.control.tokens import HEADER, READ, XDS, Tokens
+from xds.control.tokens import HEADER, READ, XDS
 
 API_PREFIX = "/api/"
 XDS_PREFIX = "/v3/"
@@ -73,15 +75,20 @@ class RawPath:
 
 
 class Door:
-    """Turns away who has no token, and everybody while there is nothing to answer from.
+    """Turns away who has no credential, and everybody while there is nothing to answer from.
 
-    What the bearer may do is put into ``request.state.grant``; ``api.grants`` judges the routes of the API by it.
+    Who asks is put into ``request.state.identity``, and what that may do into ``request.state.grant``; ``api.grants``
+    judges the routes of the API by it. A client certificate is expected in ``request.state.certificate``, where the
+    HTTP server puts it; with ``wants_certificates`` nobody comes in without a credential.
     """
 
-    def __init__(self, app: ASGIApp, tokens: Tokens, phase: Callable[[], Phase]) -> None:
+    def __init__(
+        self, app: ASGIApp, access: Access, phase: Callable[[], Phase], *, wants_certificates: bool = False
+    ) -> None:
         self._app = app
-        self._tokens = tokens
+        self._access = access
         self._phase = phase
+        self._wants_certificates = wants_certificates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
@@ -93,18 +100,28 @@ class Door:
     def _refusal(self, request: Request) -> Response | None:
         """The answer to who may not come in; None opens the door."""
         path = request.scope["path"]
-        grant = self._tokens.admit(request.headers.get(HEADER, ""))
-        if grant is None:
+        identity = self._identity(request)
+        if identity is None or identity.is_over(time()):
             challenge = {"WWW-Authenticate": "Bearer"}
-            return problem(request, HTTPStatus.UNAUTHORIZED, "a valid bearer token is needed", headers=challenge)
+            what = "a valid bearer token is needed" if identity is None else "the client certificate has expired"
+            if identity is not None:
+                challenge["Connection"] = "close"  # another one is shown on another connection only
+            return problem(request, HTTPStatus.UNAUTHORIZED, what, headers=challenge)
+        grant = identity.grant
         needed = XDS if path.startswith(XDS_PREFIX) else READ if path == METRICS_PATH else ""
         if needed and not grant.allows(needed):
             challenge = {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'}
-            detail, members = f"the token lacks the scope {needed}", {"missing_scope": needed}
+            whose = "the token" if identity.credential else "the certificate"
+            detail, members = f"{whose} lacks the scope {needed}", {"missing_scope": needed}
             return problem(request, HTTPStatus.FORBIDDEN, detail, headers=challenge, members=members)
         if self._phase() is Phase.STARTING and path != METRICS_PATH:
             # "The server answers no stream before the stored state is loaded" holds for this door, too.
             retry = {"Retry-After": "1"}
             return problem(request, HTTPStatus.SERVICE_UNAVAILABLE, "the server is starting", headers=retry)
-        request.state.grant = grant
+        request.state.identity, request.state.grant = identity, grant
         return None
+
+    def _identity(self, request: Request) -> Identity | None:
+        certificate = getattr(request.state, "certificate", None)
+        authorization = request.headers.get(HEADER, "")
+        return self._access.admit(authorization, certificate, wants_certificate=self._wants_certificates)

@@ -10,8 +10,11 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from api.browser_rules import BrowserRules
+from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
+from xds.control.directory import WatchedDirectory
 from xds.control.load_view import BookView, LoadView
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
@@ -27,16 +30,21 @@ MIB = 1 << 20
 class ApiOptions:
     """Limits, credentials and addresses; ``config`` is what ``/config`` shows.
 
-    ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what;
-    without any, everybody everything. ``envoy`` is the binary that validates on request. ``archive_bytes`` bounds
-    what is restored; it is kept in ``spool`` meanwhile, or where temporary files are. The addresses go into
-    bootstraps; their ports may be known only after the start.
+    ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what; without any,
+    everybody everything. ``access`` says more, and then has the tokens; ``wants_certificates``: the port asks for
+    client certificates, so that nobody comes in without a credential. ``browser``: which requests may not come from a
+    page. ``envoy`` is the binary that validates on request. ``archive_bytes`` bounds what is restored; it is kept in
+    ``spool`` meanwhile, or where temporary files are. The addresses go into bootstraps; their ports may be known only
+    after the start.
     """
 
     body_bytes: int = 64 * MIB
     bodies_in_flight_bytes: int = 256 * MIB
     resource_bytes: int = 4 * MIB
     tokens: Tokens = field(default_factory=Tokens)
+    access: Access | None = None
+    wants_certificates: bool = False
+    browser: BrowserRules = field(default_factory=BrowserRules)
     require_if_match: bool = False
     envoy: Path | None = None
     archive_bytes: int = 4 << 30
@@ -44,6 +52,10 @@ class ApiOptions:
     config: Mapping[str, object] = field(default_factory=dict)
     grpc_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18000)
     http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
+
+    def accepted(self) -> Access:
+        """Who may do what, now."""
+        return self.access if self.access is not None else Access(self.tokens)
 
 
 async def _nobody(node_ids: Collection[str]) -> None:
@@ -57,7 +69,8 @@ class Services:
     ``metrics`` renders the Prometheus text, in a thread; ``phase`` says where the server is. ``limit_hits`` counts
     requests beyond a limit by the name of its setting. ``disconnect`` ends the streams of a node and says how many
     there were; ``let_go`` ends what lingers for some nodes. ``load`` is what clients report, ``assignments`` is what is
-    made of it. ``condition`` is that of the store.
+    made of it. ``watched`` is the directory that is kept applied, None where there is none. ``condition`` is that of
+    the store.
     """
 
     publisher: Publisher
@@ -70,6 +83,7 @@ class Services:
     disconnect: Callable[[str], int] = lambda node_id: 0
     let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
     load: LoadView = field(default_factory=lambda: BookView(LoadBook()))
+    watched: Callable[[], WatchedDirectory | None] = lambda: None
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0
     backups: Backups = field(kw_only=True)

@@ -12,6 +12,7 @@ from api.timestamps import timestamp
 from xds.control.content import Content, type_label
 from xds.control.publisher import PushResult
 from xds.control.rollout import Rollout
+from xds.control.undo import UndoPlan
 from xds.control.waiting import verdict
 from xds.fleet.event_log import FleetEvent
 from xds.fleet.state import Convergence, Held, Sync
@@ -82,6 +83,8 @@ class RolloutItem(TypedDict):
 
 
 class PushAnswer(TypedDict):
+    """``moves`` is of a deleted group: its connected nodes by the group they go to, empty where none matches."""
+
     group: str
     revision: int
     etag: str
@@ -90,6 +93,7 @@ class PushAnswer(TypedDict):
     changed: bool
     warnings: list[FindingItem]
     dry_run: NotRequired[bool]
+    moves: NotRequired[dict[str, int]]
     progress: NotRequired[ProgressItem]
 
 
@@ -127,15 +131,30 @@ class GroupItem(GroupSettingsItem):
     versions: dict[str, str]
     resources: dict[str, int]
     nodes: int
+    actor: str
     author: str
     message: str
     time: str
 
 
 class RevisionItem(TypedDict):
-    """``deleted`` is true for the revision that deleted the group; ``content`` is false where it is no longer kept."""
+    """``deleted`` is true for the revision that deleted the group; ``content`` is false where it is no longer kept.
+
+    ``kind`` is `push`, `rollback`, `restore` or `delete`; ``content_of`` is the revision that a rollback took the
+    content from, with ``keeps_endpoints`` but for the assignments of the time. ``undone_by`` is the revision that took
+    this one back, 0 while it is in effect. ``refused`` of ``nodes`` refused it, as far as that was noted. ``actor`` was
+    authenticated, ``author`` is what the client said besides.
+    """
 
     revision: int
+    kind: str
+    content_of: int
+    keeps_endpoints: bool
+    undone_by: int
+    endpoints_only: bool
+    nodes: int
+    refused: int
+    actor: str
     author: str
     message: str
     time: str
@@ -143,6 +162,23 @@ class RevisionItem(TypedDict):
     resources: int
     deleted: bool
     content: bool
+
+
+class CandidateItem(RevisionItem):
+    """A revision to go back to; ``reason`` says why it is not chosen, empty for one that can be."""
+
+    reason: str
+
+
+class UndoItem(TypedDict):
+    """``etag`` is the group's: with it in `If-Match` the rollback is of what was looked at."""
+
+    group: str
+    revision: int
+    etag: str
+    takes_back: RevisionItem
+    to: int | None
+    candidates: list[CandidateItem]
 
 
 class ResourceItem(TypedDict):
@@ -163,9 +199,9 @@ class SnapshotItem(TypedDict):
 
 
 class EventItem(TypedDict):
-    """``action`` says what happened; ``details`` holds what only some actions have."""
+    """``action`` says what happened; ``details`` holds what only some actions have. ``id`` is opaque."""
 
-    id: int
+    id: str
     time: str
     kind: str
     action: str
@@ -200,7 +236,7 @@ class ValidationAnswer(TypedDict):
 
 
 def push_answer(result: PushResult) -> PushAnswer:
-    return {
+    answer: PushAnswer = {
         "group": result.group,
         "revision": result.revision,
         "etag": result.etag,
@@ -209,6 +245,9 @@ def push_answer(result: PushResult) -> PushAnswer:
         "changed": result.changed,
         "warnings": [],
     }
+    if result.moves:
+        answer["moves"] = dict(result.moves)
+    return answer
 
 
 def change_items(changes: Mapping[str, Change]) -> dict[str, ChangeItem]:
@@ -259,7 +298,7 @@ def _type_rollout(states: Mapping[Sync, int]) -> TypeRolloutItem:
 
 
 def group_item(group: str, content: Content | None, nodes: int, settings: GroupSettingsItem) -> GroupItem:
-    meta: _MetaItem = _meta(content.meta) if content is not None else {"author": "", "message": "", "time": ""}
+    meta: _MetaItem = _meta(content.meta) if content is not None else _NO_META
     sets = list(content.snapshot) if content is not None else []
     return {
         "group": group,
@@ -280,13 +319,31 @@ def revision_item(info: RevisionInfo) -> RevisionItem:
         "resources": info.resources,
         "deleted": not info.live,
         "content": info.content,
+        "kind": info.kind,
+        "content_of": info.content_of,
+        "keeps_endpoints": info.keeps_endpoints,
+        "undone_by": info.undone_by,
+        "endpoints_only": info.endpoints_only,
+        "nodes": info.nodes,
+        "refused": info.refused,
         **_meta(info.meta),
+    }
+
+
+def undo_item(plan: UndoPlan) -> UndoItem:
+    return {
+        "group": plan.group,
+        "revision": plan.revision,
+        "etag": plan.etag,
+        "takes_back": revision_item(plan.takes_back),
+        "to": plan.to.revision if plan.to is not None else None,
+        "candidates": [{**revision_item(each.line), "reason": each.reason} for each in plan.candidates],
     }
 
 
 def event_item(event: FleetEvent) -> EventItem:
     item: EventItem = {
-        "id": event.id,
+        "id": str(event.id),
         "time": timestamp(event.time),
         "kind": event.kind.value,
         "action": event.action,
@@ -311,10 +368,14 @@ def _by_label(versions: Mapping[str, str]) -> dict[str, str]:
 
 
 class _MetaItem(TypedDict):
+    actor: str
     author: str
     message: str
     time: str
 
 
+_NO_META: _MetaItem = {"actor": "", "author": "", "message": "", "time": ""}
+
+
 def _meta(meta: Meta) -> _MetaItem:
-    return {"author": meta.author, "message": meta.message, "time": timestamp(meta.time_s)}
+    return {"actor": meta.actor, "author": meta.author, "message": meta.message, "time": timestamp(meta.time_s)}

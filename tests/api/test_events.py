@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
 from api import events as feed
 from api.events import ndjson, parse_kinds, server_sent
+from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import static_cluster
 from xds.control.following import follow
+from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.fleet.event_log import EventFilter, EventLog, Kind
 from xds.model.node import Node
 
@@ -143,4 +146,24 @@ async def test_a_reader_that_was_overtaken_is_told() -> None:
     page = await anext(pages)
     assert page is not None and page.lagged
     assert "event: lagged" in server_sent(page)
-    assert items(ndjson(page))[0] == {"kind": "lagged", "message": "events are missing before the next one", "next": 4}
+    assert items(ndjson(page))[0] == {
+        "kind": "lagged",
+        "message": "events are missing before the next one",
+        "next": "4",
+    }
+
+
+async def test_a_reader_whose_token_is_taken_back_hears_no_more(api: Api) -> None:
+    tokens = Tokens([(sha256(b"t").hexdigest(), Grant("t", frozenset({"read"})))])
+    guarded = Api(api.plane, ApiOptions(tokens=tokens))
+    log = api.plane.fleet.events
+    reading = asyncio.create_task(
+        guarded.client.get(EVENTS, headers={**NDJSON, "authorization": "Bearer t"}, params={"last_event_id": "0"})
+    )
+    log.record(Kind.GROUP, "created", 1.0, group="before")
+    while not log._waiting:
+        await asyncio.sleep(0.01)
+    tokens.assign(Tokens([(sha256(b"other").hexdigest(), EVERYTHING)]))
+    log.record(Kind.GROUP, "created", 2.0, group="behind")
+    answer = await asyncio.wait_for(reading, 10)
+    assert [item["group"] for item in items(answer.text)] == ["before"]

@@ -103,22 +103,28 @@ async def test_every_write_is_guarded_by_default(api: Api) -> None:
         ("post", "/api/v1/transactions"),
         ("post", "/api/v1/validate"),
         ("post", "/api/v1/explain"),
+        ("post", "/api/v1/auth/test"),
         ("post", "/api/v1/nodes/{id}/release"),  # needs the scope of the node's group
         ("get", "/api/v1/whoami"),
         ("get", "/api/v1/version"),
     }
 
 
-async def test_the_token_signs_the_push(api: Api) -> None:
+async def test_the_token_signs_the_push_whatever_the_client_says(api: Api) -> None:
     api = guarded(api)
-    await ask(api, "writer", "PUT", SNAPSHOT, json={"resources": [A]})
-    assert api.plane.publisher.content("edge").meta.author == "writer"
+    for author in ("", "the-boss", "all"):
+        body = {"resources": [static_cluster("a", 80 + len(author))]}
+        await ask(api, "writer", "PUT", SNAPSHOT, json=body, params={"author": author})
+        meta = api.plane.publisher.content("edge").meta
+        assert (meta.actor, meta.author) == ("writer", author)
 
 
 async def test_who_am_i(api: Api) -> None:
-    assert (await api.client.get("/api/v1/whoami")).json() == {"name": "", "scopes": ["admin"], "authenticated": False}
+    nobody = {"name": "", "principal": "", "principals": [], "scopes": ["admin"], "authenticated": False}
+    assert (await api.client.get("/api/v1/whoami")).json() == nobody
     answer = await ask(guarded(api), "auditor", "GET", "/api/v1/whoami")
-    assert answer.json() == {"name": "auditor", "scopes": ["read", "secrets:read"], "authenticated": True}
+    who = {"name": "auditor", "principal": "token:auditor", "principals": ["token:auditor"]}
+    assert answer.json() == {**who, "scopes": ["read", "secrets:read"], "authenticated": True}
 
 
 async def test_version_and_config(api: Api) -> None:

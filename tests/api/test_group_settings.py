@@ -72,7 +72,7 @@ async def test_a_selector_that_is_none_is_told_with_its_column(api: Api) -> None
     "body", [b"[]", b'{"selector": 3}', b'{"selektor": "x"}', b'{"removal_delay_s": -1}', b"{} \n---\n{}", b"{", b""]
 )
 async def test_what_is_no_settings(api: Api, body: bytes) -> None:
-    answer = await api.client.put(GROUP, content=body)
+    answer = await api.client.put(GROUP, content=body, headers={"content-type": "application/json"})
     assert answer.status_code in {400, 422}
     assert answer.json()["errors"]
 
@@ -144,5 +144,6 @@ async def test_explain_refuses_what_it_cannot_answer(api: Api) -> None:
     for body in bodies:
         answer = await api.client.post(EXPLAIN, json=body)
         assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "invalid_node")
-    assert (await api.client.post(EXPLAIN, content=b"{")).status_code == 400
+    answer = await api.client.post(EXPLAIN, content=b"{", headers={"content-type": "application/json"})
+    assert answer.status_code == 400
     assert (await api.client.post(EXPLAIN, json={"id": "x" * (1 << 20)})).status_code == 413

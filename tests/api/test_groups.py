@@ -178,10 +178,34 @@ async def test_emptying_needs_consent(api: Api) -> None:
     ):
         assert answer.status_code == 409
         assert "allow_empty" in answer.json()["detail"]
+        assert answer.json()["override"] == "allow_empty"
+        assert "allow_empty" not in answer.json()["reason"]
     consent = {"allow_empty": "true"}
     assert (await api.client.delete(SNAPSHOT, params=consent)).json()["changes"]["clusters"]["removed"] == ["a"]
     assert (await api.client.delete("/api/v1/groups/edge", params=consent)).status_code == 200
     assert (await api.client.get("/api/v1/groups/edge")).status_code == 404
+
+
+async def test_a_deletion_says_where_the_nodes_go(api: Api) -> None:
+    await api.put("edge", A)
+    await api.put("canary", A)
+    Client(api.plane.fleet, Node("canary", "edge"), "canary")
+    dry = await api.client.delete("/api/v1/groups/canary", params={"dry_run": "true"})
+    done = await api.client.delete("/api/v1/groups/canary")
+    assert dry.json()["moves"] == done.json()["moves"] == {"edge": 1}
+    assert "moves" not in (await api.client.delete("/api/v1/groups/edge")).json()
+
+
+async def test_a_new_group_needs_a_plain_name(api: Api) -> None:
+    for path in ("groups/a%20b/snapshot", "groups/a%20b/resources/clusters/a", "groups/a%20b"):
+        body = {"priority": 1} if path.endswith("b") else A if path.endswith("/a") else {"resources": [A]}
+        answer = await api.client.put(f"/api/v1/{path}", json=body)
+        assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "invalid_group"), path
+    transaction = {"changes": [{"group": "fine", "put": [A]}, {"group": "a b", "put": [A]}]}
+    answer = await api.client.post("/api/v1/transactions", json=transaction)
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["code"], error["pointer"][:10]) == (422, "invalid_group", "/changes/1")
+    assert (await api.client.get("/api/v1/groups")).json()["items"] == []
 
 
 async def test_history_and_rollback(api: Api) -> None:
@@ -201,7 +225,10 @@ async def test_history_and_rollback(api: Api) -> None:
     rest = await api.client.get("/api/v1/groups/edge/revisions", params={"page_token": page["next_page_token"]})
     assert [item["revision"] for item in rest.json()["items"]] == [1]
     for body, status in ((b'{"to": 9}', 404), (b'{"to": "x"}', 400), (b"[", 400), (b"[" * 100_000, 400)):
-        assert (await api.client.post("/api/v1/groups/edge/rollback", content=body)).status_code == status
+        answer = await api.client.post(
+            "/api/v1/groups/edge/rollback", content=body, headers={"content-type": "application/json"}
+        )
+        assert answer.status_code == status
 
 
 async def test_validate_pushes_nothing(api: Api) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
 from tests.support.commands import Ran, xds
-from tests.support.resources import CLUSTER_TYPE, cluster_load_assignment, eds_cluster, static_cluster
+from tests.support.resources import CLUSTER_TYPE, TYPE, cluster_load_assignment, eds_cluster, static_cluster
 
 
 def snapshot(path: Path, *resources: object) -> Path:
@@ -89,9 +90,44 @@ def test_findings_are_told_with_their_place(remote: Remote, tmp_path: Path) -> N
 
 
 def test_wait_without_nodes_ends_at_once_and_says_so(remote: Remote, file: Path) -> None:
+    """A mistyped group must not look like success (A16); the push itself is done."""
     waited = remote.xds("apply", "-g", "nobody", "-f", file, "--wait")
-    assert waited.code == 0
+    assert waited.code == 9
     assert "no connected node" in waited.err
+    assert "xds: group nobody: no node of it is connected; pass --allow-none when that is meant" in waited.err
+    assert remote.server.get("/groups/nobody")["revision"] == 1
+    assert remote.xds("apply", "-g", "nobody", "-f", file, "--wait", "--allow-none").code == 0
+    assert remote.xds("rollout", "status", "nobody", "--wait").code == 9
+    assert remote.xds("rollout", "status", "nobody", "--wait", "--allow-none").code == 0
+    assert remote.xds("rollout", "undo", "nobody", "--to", "1", "--wait").code == 9
+    assert remote.xds("rollout", "undo", "nobody", "--to", "1", "--wait", "--allow-none").code == 0
+    assert remote.xds("put", "-g", "nobody", "-f", file, "--wait").code == 9
+    assert remote.xds("put", "-g", "nobody", "-f", file, "--wait", "--allow-none").code == 0
+
+
+def test_wait_goes_on_behind_a_group_without_nodes(remote: Remote, tmp_path: Path) -> None:
+    files = [snapshot(tmp_path / f"{name}.yaml", static_cluster("a", 80)) for name in ("deserted", "followed")]
+    remote.xds("apply", "-f", files[1])
+    with Proxy(remote.server.grpc_port, "followed-1", "followed") as proxy:
+        proxy.answer()
+        remote.server.wait_synced("followed", "followed-1")
+        waited = remote.xds("apply", "-f", files[0], "-f", files[1], "--wait")
+    assert waited.code == 9
+    assert "1 of 1 nodes have revision 1" in waited.err
+    assert "group deserted: no node of it" in waited.err
+
+
+def test_a_node_that_asks_for_none_of_it_is_a_node(remote: Remote, tmp_path: Path) -> None:
+    file = tmp_path / "idle.yaml"
+    file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
+    remote.xds("apply", "-f", file)
+    with Proxy(remote.server.grpc_port, "idle-1", "idle") as proxy:
+        proxy.answer()
+        remote.server.wait_synced("idle", "idle-1")
+        runtime = {"@type": f"{TYPE}envoy.service.runtime.v3.Runtime", "name": "r", "layer": {"a": 1}}
+        (tmp_path / "runtime.json").write_text(json.dumps(runtime))
+        waited = remote.xds("put", "-g", "idle", "-f", tmp_path / "runtime.json", "--wait")
+    assert (waited.code, "no connected node follows this group and asks" in waited.err) == (0, True)
 
 
 @pytest.mark.parametrize("api", ["v3", "v2"])

@@ -98,13 +98,18 @@ def test_history_and_the_way_back(remote: Remote, group: str) -> None:
     assert [line.split(maxsplit=1) for line in history.out.splitlines()] == [
         *(["3", "port 83"], ["2", "port 82"], ["1", "port 81"]),
     ]
-    assert remote.xds("rollout", "undo", group, "-m", "why").out == f"group {group}: revision 4: ~1 endpoints\n"
+    undone = remote.xds("rollout", "undo", group)
+    assert (undone.code, "only endpoints changed since revision 1" in undone.err) == (4, True)
+    undone = remote.xds("rollout", "undo", group, "--to", "2", "--endpoints", "-m", "why")
+    assert undone.out == f"group {group}: revision 4: ~1 endpoints\n"
     assert remote.server.get(f"/groups/{group}/revisions")["items"][0]["message"] == "why"
     assert "port_value: 82" in remote.xds("get", "endpoint", "a", "-g", group).out
-    assert remote.xds("rollout", "undo", group, "--to", "1", "--wait").code == 0
+    kept = remote.xds("rollout", "undo", group, "--to", "1")
+    assert (kept.out, "--endpoints takes them back" in kept.err) == (f"group {group}: revision 4, unchanged\n", True)
+    assert remote.xds("rollout", "undo", group, "--to", "1", "--endpoints", "--wait", "--allow-none").code == 0
     assert "port_value: 81" in remote.xds("get", "endpoint", "a", "-g", group).out
     assert remote.xds("rollout", "undo", group, "--to", "99").code == 4
-    assert remote.xds("rollout", "undo", group, "--if-match", "1").code == 5
+    assert remote.xds("rollout", "undo", group, "--to", "1", "--if-match", "1").code == 5
 
 
 def test_nothing_before_the_first_revision(remote: Remote) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
 
+from xds.cli import output
 from xds.cli.failure import CommandError, Exit
-from xds.cli.output import Color, Format
+from xds.cli.output import Color, Format, paint
 from xds.cli.table import Column, Style, View, rendered
+from xds.cli.watching import event_line
 
 VIEW = View(
     name=lambda item: str(item["name"]),
@@ -80,3 +83,36 @@ def test_colors_when_asked_for_only() -> None:
     assert "\x1b[31m" in rendered(ITEMS, VIEW, Style(color=Color.ALWAYS))
     assert "\x1b" not in rendered(ITEMS, VIEW, Style())  # nobody's terminal
     assert "\x1b" not in rendered(ITEMS, VIEW, Style(color=Color.NEVER))
+
+
+NASTY = "esc\x1b]0;PWN\x07\x1b[31mRED \x9b2J\u202etfel\rback\x7f"
+
+
+def test_what_steers_terminals_is_spelt_out_in_cells() -> None:
+    """Finding 8: a proxy chooses its node id, and the words of its NACKs."""
+    for color in Color:
+        text = rendered([{"name": NASTY, "note": NASTY, "time": ""}], VIEW, Style(color=color))
+        shown = re.sub(r"[0-9a-f]{32}\x1b\[[0-9]+m", "", text)  # ours
+        assert shown.replace("\n", "").isprintable()
+        assert r"esc\x1b]0;PWN\x07\x1b[31mRED \x9b2J\u202etfel back\x7f" in shown
+
+
+@pytest.mark.parametrize("format", [Format.JSON, Format.JSONL])
+def test_json_stays_what_it_was_without_control_characters(format: Format) -> None:
+    text = rendered([{"name": NASTY}], VIEW, Style(format))
+    assert not set(text) & {"\x1b", "\x07", "\x9b", "\x7f", "\r"}
+    document = json.loads(text)
+    assert (document["items"][0] if format is Format.JSON else document)["name"] == NASTY
+
+
+def test_only_sequences_of_our_own_reach_the_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    output.write(f"{paint('red', 'bad')} \x1b[31mnot\x1b[0m\ttab {NASTY}\n")
+    output.complain(f"xds: {NASTY}")
+    written = capsys.readouterr()
+    assert written.out.startswith("\x1b[31mred\x1b[0m \\x1b[31mnot\\x1b[0m\ttab esc\\x1b]0;PWN\\x07\\x1b[31mRED")
+    assert not set(written.out[14:] + written.err) & {"\x1b", "\x07", "\x9b", "\x7f", "\r"}
+
+
+def test_an_event_stays_one_line() -> None:
+    event = {"kind": "nack", "time": "t", "node": "a\nb\x1b[2J", "message": "x\n\x1b]0;y\x07"}
+    assert event_line(event) == "t  nack  node=a\\nb\\x1b[2J  x \\x1b]0;y\\x07\n"

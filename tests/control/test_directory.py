@@ -17,6 +17,7 @@ from tests.control.connected import Client
 from tests.support.process import DEADLINE_S
 from tests.support.resources import static_cluster
 from xds.control.directory import WatchedDirectory, scan
+from xds.fleet.event_log import EventFilter, Kind
 from xds.model.node import Node
 
 Logs = Sequence[MutableMapping[str, Any]]
@@ -113,6 +114,62 @@ async def test_a_broken_file_is_told_with_its_place_and_changes_nothing(watched:
     assert watched.held() == {"edge": ["a"]}
     watched.put("edge.yaml", "b")
     await watched.wait(lambda: watched.held() == {"edge": ["b"]})
+
+
+async def test_what_cannot_be_applied_is_known_until_it_can_be(watched: Watched) -> None:
+    watched.put("edge.yaml", "a")
+    (watched.root / "bad.yaml").write_text("resources:\n- '@type': 5\n")
+    await watched.directory.start()
+    refused = watched.directory.refused
+    (found,) = refused
+    assert (found.group, found.files) == ("bad", ("bad.yaml",))
+    assert found.source.startswith(f"{watched.root}/bad.yaml:2:")
+    since_s = found.since_s
+    (watched.root / "bad.yaml").write_text("[")
+    await watched.wait(lambda: next(iter(refused)).detail != found.detail)
+    assert next(iter(refused)).since_s == since_s
+    watched.put("bad.yaml", "b")
+    await watched.wait(lambda: not len(refused))
+    page = watched.plane.fleet.events.after(0, EventFilter(frozenset({Kind.WATCH})), 10)
+    assert [(event.action, event.group) for event in page.events] == [
+        ("refused", "bad"),
+        ("refused", "bad"),
+        ("applied", "bad"),
+    ]
+    assert page.events[0].details["source"] == found.source
+
+
+async def test_files_that_are_gone_are_refused_no_more(watched: Watched) -> None:
+    watched.put("edge.yaml", "a")
+    (watched.root / "bad.yaml").write_text("[")
+    await watched.directory.start()
+    (watched.root / "bad.yaml").unlink()
+    await watched.wait(lambda: not len(watched.directory.refused))
+
+
+async def test_a_directory_that_vanishes_is_known_and_followed_when_it_is_back(watched: Watched) -> None:
+    watched.root = watched.root / "below"
+    watched.root.mkdir()
+    watched.directory = WatchedDirectory(watched.plane.publisher, watched.root, prune=False, resource_bytes=1 << 20)
+    watched.put("edge.yaml", "a")
+    await watched.directory.start()
+    shutil.rmtree(watched.root)
+    await watched.wait(lambda: bool(len(watched.directory.refused)))
+    assert [each.group for each in watched.directory.refused] == [""]
+    watched.root.mkdir()
+    watched.put("edge.yaml", "b")
+    await watched.wait(lambda: watched.held() == {"edge": ["b"]})
+    assert not len(watched.directory.refused)
+
+
+async def test_a_store_that_is_down_is_known_until_it_is_back(watched: Watched) -> None:
+    watched.put("edge.yaml", "a")
+    await watched.plane.store.close()
+    await watched.directory.start()
+    assert ["not open" in each.detail for each in watched.directory.refused] == [True]
+    await watched.plane.store.open()
+    await watched.wait(lambda: watched.held() == {"edge": ["a"]})
+    assert not len(watched.directory.refused)
 
 
 async def test_a_broken_file_at_the_start_does_not_stop_the_others(watched: Watched) -> None:

@@ -22,6 +22,7 @@ from tests.support.resources import (
     static_cluster,
 )
 from xds.codec.resources import decode_document
+from xds.control.groups import GroupSettings
 from xds.control.publisher import EmptyingError, PushOptions
 from xds.control.push import whole
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
@@ -257,13 +258,11 @@ async def test_emptying_a_group_with_nodes_needs_consent(plane: Plane) -> None:
     await plane.publisher.push(GROUP, clusters("a"))
     client = Client(plane.fleet, Node(GROUP), GROUP)
     consent = PushOptions(allow_empty=True)
-    for refused in (
-        plane.publisher.push(GROUP, []),
-        plane.publisher.delete(GROUP, (CLUSTER, "a")),
-        plane.publisher.delete_group(GROUP),
-    ):
+    for refused in (plane.publisher.push(GROUP, []), plane.publisher.delete(GROUP, (CLUSTER, "a"))):
         with pytest.raises(EmptyingError, match="1 nodes are connected"):
             await refused
+    with pytest.raises(EmptyingError, match="1 node would belong to no group"):
+        await plane.publisher.delete_group(GROUP)
     assert served(plane.cache) == ["a"]
     assert (await plane.publisher.push(GROUP, [], options=consent)).revision == 2
     client.leave()
@@ -271,6 +270,92 @@ async def test_emptying_a_group_with_nodes_needs_consent(plane: Plane) -> None:
     assert plane.cache.get(GROUP) is None
     with pytest.raises(NotFoundError):
         plane.publisher.content(GROUP)
+
+
+async def test_a_deleted_group_says_where_its_nodes_go(plane: Plane) -> None:
+    """The end of a canary: its nodes fall back to the groups of their clusters, and nobody is left with nothing."""
+    for group in ("canary", "edge", "core"):
+        await plane.publisher.push(group, clusters("a"))
+    await plane.publisher.configure("canary", GroupSettings("node.metadata.canary == yes"))
+    for number in range(5):
+        node = Node(f"n{number}", "core" if number == 4 else "edge", metadata={"canary": "yes"})
+        Client(plane.fleet, node, "canary")
+    preview = await plane.publisher.delete_group("canary", PushOptions(dry_run=True))
+    assert (preview.moves, preview.changed) == ({"edge": 4, "core": 1}, True)
+    assert plane.publisher.held("canary") is not None
+    done = await plane.publisher.delete_group("canary")
+    assert done.moves == {"edge": 4, "core": 1}
+
+
+async def test_a_group_is_not_deleted_when_a_node_would_get_nothing(plane: Plane) -> None:
+    await plane.publisher.push("canary", clusters("a"))
+    await plane.publisher.push("edge", clusters("a"))
+    await plane.publisher.push("void", [])
+    Client(plane.fleet, Node("n1", "edge"), "canary")
+    Client(plane.fleet, Node("n2", "void"), "canary")
+    stray = Client(plane.fleet, Node("n3", "nowhere"), "canary")
+    with pytest.raises(EmptyingError) as refused:
+        await plane.publisher.delete_group("canary")
+    assert str(refused.value) == (
+        "deleting group 'canary': 1 node would belong to no group and get nothing any more;"
+        " 1 node would move to 'void', which is empty, and lose everything"
+    )
+    stray.leave()
+    with pytest.raises(EmptyingError, match="'void', which is empty"):
+        await plane.publisher.delete_group("canary")
+    done = await plane.publisher.delete_group("canary", PushOptions(allow_empty=True))
+    assert done.moves == {"edge": 1, "void": 1}
+
+
+async def test_nodes_go_where_a_selector_takes_them(plane: Plane) -> None:
+    """A rule of the group itself counts no more; one of lower priority does."""
+    for group in ("canary", "second", "edge"):
+        await plane.publisher.push(group, clusters("a"))
+    await plane.publisher.configure("canary", GroupSettings("node.id == n1", priority=10))
+    await plane.publisher.configure("second", GroupSettings("node.id matches `n.*`", priority=5))
+    Client(plane.fleet, Node("n1", "edge"), "canary")
+    assert (await plane.publisher.delete_group("canary")).moves == {"second": 1}
+
+
+NEW_NAMES = (
+    "edge",
+    "a.b-c_d",
+    "sidecar~10.0.0.1~web.ns~ns.svc",
+    "projects/1/nodes/2",
+    "x" * 256,
+    "v1.2+rc=1",
+    "u@h:80",
+)
+OLD_NAMES = ("a b", "-edge", ".hidden", "a//b", "a/", "/a", "a/../b", "..", "grün", "a%b", "a*", "edge?", "[x]", "a,b")
+
+
+@pytest.mark.parametrize("name", NEW_NAMES)
+async def test_names_of_new_groups(plane: Plane, name: str) -> None:
+    assert (await plane.publisher.push(name, clusters("a"))).revision == 1
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+async def test_names_that_new_groups_cannot_have(plane: Plane, name: str) -> None:
+    for refused in (
+        plane.publisher.push(name, clusters("a")),
+        plane.publisher.put(name, clusters("a")[0]),
+        plane.publisher.push(name, clusters("a"), options=PushOptions(dry_run=True)),
+        plane.publisher.configure(name, GroupSettings(priority=1)),
+    ):
+        with pytest.raises(ValidationError, match="a new group is named by"):
+            await refused
+    assert plane.publisher.group_names() == []
+
+
+async def test_groups_that_are_there_keep_their_names(plane: Plane) -> None:
+    """They were made by an earlier release; what belongs to them goes on, their return after a deletion as well."""
+    draft = await whole("a b", clusters("a"))
+    await plane.store.commit("a b", draft.change, push_id="earlier")
+    await plane.publisher.load()
+    assert (await plane.publisher.push("a b", clusters("b"))).revision == 2
+    assert await plane.publisher.configure("a b", GroupSettings(priority=1))
+    assert (await plane.publisher.delete_group("a b")).revision == 3
+    assert (await plane.publisher.rollback("a b", 2)).revision == 4
 
 
 async def test_group_made_again_goes_on_counting(plane: Plane) -> None:

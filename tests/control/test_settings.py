@@ -6,8 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
-from xds.control.settings import GRPC_PORT, HTTP_PORT, SettingsError, is_loopback, load_settings
+from xds.control.access import Mode
+from xds.control.settings import (
+    GRPC_PORT,
+    HTTP_PORT,
+    Settings,
+    SettingsError,
+    auth_files,
+    is_loopback,
+    load_settings,
+    shown_settings,
+)
 from xds.protocol.order import OrderRules
 
 TOKEN_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -219,3 +230,81 @@ def test_all_variables_that_cannot_be_read_are_named(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, "[")
     with pytest.raises(SettingsError, match=r"XDS_AUTH__TOKENS: .*\nXDS_SERVER__HTTP: |XDS_SERVER__HTTP: .*\nXDS_AUTH"):
         load_settings()
+
+
+# -- who may do what
+
+
+CA = {"certificate": "s.pem", "private_key": "s.key", "client_ca": "ca.pem"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("insecure", [False, True])
+def test_somebody_must_be_an_administrator(host: str, insecure: bool) -> None:
+    """Finding 2: a certificate alone gives no rights, so that nobody could push; the message has what to add."""
+    server = {"http": {"host": host, "tls": CA}, "insecure": insecure}
+    for auth in ({}, {"certificates": [{"uri": "spiffe://a/*", "name": "x", "scopes": ["read"]}]}):
+        with pytest.raises(SettingsError, match="none of them is an administrator") as told:
+            load_settings(flags={"server": server, "auth": auth})
+    lines = str(told.value).partition("by a name it has:\n")[2].partition("or a token:")[0]
+    added = yaml.safe_load(lines)["auth"]
+    for entry in added["certificates"]:
+        assert load_settings(flags={"server": server, "auth": {"certificates": [entry]}}).auth.has_administrator()
+    assert load_settings(flags={"server": server, "auth": {"token_sha256": ["0" * 64]}}).auth.accepted()
+
+
+def test_rules_of_nodes_are_enforced_unless_it_is_said_otherwise() -> None:
+    rules = [{"principal": "cn:{id}", "node": {"id": "{id}"}, "groups": ["{id}-*"], "where": 'node.cluster == "a"'}]
+    assert Settings().auth.nodes.node_rules().mode is Mode.OFF
+    assert load_settings(flags={"auth": {"nodes": {"rules": rules}}}).auth.nodes.node_rules().mode is Mode.ENFORCE
+    for mode in Mode:
+        found = load_settings(flags={"auth": {"nodes": {"rules": rules, "mode": mode.value}}})
+        assert found.auth.access().nodes.mode is mode
+
+
+def test_off_is_a_word_in_yaml(tmp_path: Path) -> None:
+    (tmp_path / "xds.yaml").write_text("auth: {nodes: {mode: off}}\n")
+    assert load_settings(tmp_path / "xds.yaml").auth.nodes.mode == "off"
+
+
+@pytest.mark.parametrize(
+    ("auth", "says"),
+    [
+        ({"nodes": {"mode": "audit"}}, "auth.nodes: Value error, mode audit needs rules"),
+        ({"nodes": {"rules": [{"principal": "edge"}]}}, r"auth\.nodes\.rules\.0: .*'edge': a URI"),
+        ({"nodes": {"rules": [{"principal": "cn:a", "node": {"id": "{x}"}}]}}, r"binds no \{x\}"),
+        ({"nodes": {"rules": [{"principal": "cn:a", "where": "node.ide == a"}]}}, "where: .*no field 'ide'"),
+        ({"nodes": {"rules": [{"principal": "cn:a", "where": "("}]}}, "where: "),
+        ({"nodes": {"rules": [{"principal": "cn:a", "node": {"ids": "a"}}]}}, "did you mean 'id'|no such setting"),
+        ({"certificates": [{"name": "a", "scopes": ["xds"]}]}, "one of uri, dns and cn is expected"),
+        ({"certificates": [{"uri": "a", "cn": "a", "name": "a", "scopes": ["xds"]}]}, "one of uri, dns and cn"),
+        ({"certificates": [{"cn": "{a}{b}", "name": "a", "scopes": ["xds"]}]}, "one {name} per segment"),
+        ({"certificates": [{"cn": "a", "name": "a", "scopes": ["root"]}]}, "no such scope: 'root'"),
+        ({"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": ["xds:node/"]}]}, "no such scope: 'xds:node/'"),
+    ],
+)
+def test_rules_that_cannot_be_meant(auth: dict[str, object], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        load_settings(flags={"auth": auth})
+
+
+def test_optional_certificates_need_an_authority_and_our_transport() -> None:
+    tls = {**CA, "client_cert": "optional"}
+    assert load_settings(flags={"server": {"grpc": {"tls": tls}}}).server.grpc.tls
+    with pytest.raises(SettingsError, match=r"server\.grpc\.tls\.client_cert: optional needs"):
+        load_settings(flags={"server": {"grpc": {"tls": {**tls, "client_ca": None}}}})
+    with pytest.raises(SettingsError, match="grpcio's transport knows only required"):
+        load_settings(flags={"server": {"grpc": {"tls": tls, "transport": "grpcio"}}})
+
+
+def test_entries_are_shown_without_secrets() -> None:
+    entry = {"uri": "spiffe://a/*", "name": "ops", "scopes": ["read", "admin"]}
+    shown = shown_settings(load_settings(flags={"auth": {"certificates": [entry]}}))["auth"]["certificates"]
+    assert shown == [{**entry, "dns": "", "cn": "", "scopes": ["admin", "read"]}]
+
+
+def test_files_that_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDS_AUTH__TOKENS_FILE", "/run/tokens")
+    monkeypatch.setenv("XDS_TOKEN_FILE", "/run/mine")
+    assert auth_files(tmp_path) == (tmp_path, Path("/run/tokens"))
+    assert auth_files(None) == (Path("/run/tokens"),)

@@ -125,10 +125,10 @@ def test_the_server_runs_from_what_the_build_installs(wheel: Path, tmp_path: Pat
     environment = {"PYTHONPATH": "", "XDS_STORE__DATA": str(tmp_path / "data")}
     server = running.enter_context(ChildProcess("xds", argv, tmp_path, environment))
     check = FINAL.last("HEALTHCHECK").rest.partition("CMD ")[2]
-    assert check == '["xds", "check"]'
+    assert check == '["xds", "check", "--ready"]'
 
     def healthy() -> bool:
-        argv = [str(venv / "bin/xds"), "check"]
+        argv = [str(venv / "bin/xds"), "check", "--ready"]
         done = subprocess.run(argv, env=child_environment({"XDS_ADDR": address, "PYTHONPATH": ""}), check=False)
         return done.returncode == 0
 

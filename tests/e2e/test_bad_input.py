@@ -389,7 +389,7 @@ def test_http_body_refused(site: Site, body: Callable[[], bytes], media: str, st
     for method, path in (("PUT", SNAPSHOT), ("POST", "/api/v1/validate")):
         _check_problem(site.http(method, path, body(), media), status)
     if media == JSON and len(body()) <= MIB:
-        _check_problem(site.http("POST", POLL, body(), media), 400)
+        _check_problem(site.http("POST", POLL, body(), media), 413 if len(body()) > Limits().node_bytes else 400)
 
 
 @pytest.mark.usefixtures("bystanders")

@@ -84,3 +84,22 @@ def test_token_is_demanded(tmp_path: Path, running: ExitStack, upstream: StartUp
     wait_body(envoy.wait_listener("web"), "a")
     wait_until(lambda: stranger.stat("cluster_manager.cds.update_failure"), "the stranger is refused")
     assert set(server.nodes()) == {NODE}
+
+
+def test_an_envoy_is_the_node_that_its_certificate_says(
+    tmp_path: Path, running: ExitStack, upstream: StartUpstream
+) -> None:
+    ca = CertificateAuthority(tmp_path)
+    own, other = (ca.issue(name, [f"spiffe://corp.example/{name}"]) for name in (NODE, STRANGER))
+    rule = {"principal": "spiffe://corp.example/{id}", "node": {"id": "{id}"}, "groups": [GROUP]}
+    environment = {**tls_environment("GRPC", ca, True), "XDS_AUTH__NODES": json.dumps({"rules": [rule]})}
+    server = running.enter_context(ServerProcess(tmp_path, environment=environment))
+    server.push(GROUP, r.web_resources("c1", upstream("a").port))
+    honest = EnvoyBootstrap(server.grpc_port, tls=XdsTls(ca.path, own.path, own.key_path))
+    liar = EnvoyBootstrap(server.grpc_port, tls=XdsTls(ca.path, other.path, other.key_path))
+    stranger = running.enter_context(EnvoyProcess(tmp_path, liar, name=STRANGER))
+    envoy = running.enter_context(EnvoyProcess(tmp_path, honest)).wait_live()
+    wait_body(envoy.wait_listener("web"), "a")
+    wait_until(lambda: stranger.stat("cluster_manager.cds.update_failure"), "the stranger is refused")
+    assert not stranger.stat("cluster_manager.cds.update_success")
+    assert {stream["principal"] for stream in server.nodes()[NODE]["streams"]} == {f"spiffe://corp.example/{NODE}"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,19 @@ def test_xds_enabled_server_serves_when_its_listener_comes(
     client.wait_body(target, "served", fresh=True)
     server.push(server.group, [OTHER])
     client.wait_status(target, "UNAVAILABLE", fresh=True)
+
+
+def test_a_call_to_what_does_not_exist_fails_at_once(tmp_path: Path, server: ServerProcess, running: ExitStack) -> None:
+    """Rule 39, A88: told by resource_errors, a client that reads them does not wait out its timer of 15 s."""
+    bootstrap = grpc_bootstrap(server.grpc_port, node_id=server.node, node_cluster=server.group)
+    reads = {"GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING": "true"}
+    client = running.enter_context(GrpcClient(tmp_path, bootstrap, environment=reads))
+    web = service("c1", backend(running, tmp_path, "a").port)
+    listener, _, *rest = web
+    server.push(server.group, [listener, *rest])
+    begun = time.monotonic()
+    outcome = client.call(TARGET, deadline_s=14.0)
+    assert (outcome.status, "routes" in outcome.details) == ("UNAVAILABLE", True), outcome
+    assert time.monotonic() - begun < 5
+    server.push(server.group, web)
+    client.wait_body(TARGET, "a")

@@ -66,9 +66,9 @@ class Client:
         self.send(sent)
         self.fold(Acked(sent.resource_set.type.type_url, sent.nonce, sent))
 
-    def nack(self, sent: Response, message: str = "no good") -> None:
+    def nack(self, sent: Response, message: str = "no good", guilty: Sequence[str] = ()) -> None:
         self.send(sent)
-        self.fold(Nacked(sent.resource_set.type.type_url, sent.nonce, sent, ErrorDetail(13, message)))
+        self.fold(Nacked(sent.resource_set.type.type_url, sent.nonce, sent, ErrorDetail(13, message), tuple(guilty)))
 
     def in_step(self, served: ResourceSet) -> None:
         self.fold(InStep(served.type.type_url, served))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from tests.fleet.conftest import Client, resource_set, response
 from tests.fleet.test_fleet import node, type_of
+from xds.fleet.event_log import EventFilter, Kind
 from xds.fleet.fleet import Fleet
 from xds.fleet.ordering import NAMES_SHOWN, lingering_until
 from xds.fleet.state import Held, Linger, Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, V2_URLS
 from xds.protocol.events import Held as HeldBack
-from xds.protocol.events import HoldChanged, LingerChanged
+from xds.protocol.events import HoldChanged, LingerChanged, LingerCut
 from xds.protocol.linger import NOTHING_LINGERS, Lingering, Removal
 
 PEER, OTHER = "ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"
@@ -45,6 +46,22 @@ def test_what_lingers_is_told_push_by_push(fleet: Fleet) -> None:
     assert fleet.census(0).lingering == {"default": 1}
     lingers(client)
     assert (node(fleet).lingering, fleet.census(0).lingering) == ((), {"default": 0})
+
+
+def test_what_goes_early_is_told_once_for_a_group(fleet: Fleet) -> None:
+    """A fleet of thousands is cut at the same push: one event, or the history of changes would be pushed out."""
+    for number in range(3):
+        client = Client(fleet, f"n{number}", "edge")
+        client.fold(LingerCut((removal(7, None, clusters="a b", endpoints="a"),)))
+    Client(fleet, "other", "core").fold(LingerCut((removal(7, None, clusters="a"),)))
+    Client(fleet, "n1", "edge").fold(LingerCut((removal(7, None, clusters="a"), removal(8, None, clusters="c"))))
+    page = fleet.events.after(0, EventFilter(frozenset({Kind.ORDER})), 10)
+    assert [(event.action, event.group, event.node, event.revision) for event in page.events] == [
+        ("linger_cut", "edge", "n0", 7),
+        ("linger_cut", "core", "other", 7),
+        ("linger_cut", "edge", "n1", 8),
+    ]
+    assert page.events[0].details == {"resources": 3, "types": "clusters, endpoints"}
 
 
 def test_ends_are_told_in_epoch_seconds(fleet: Fleet) -> None:

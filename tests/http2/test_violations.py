@@ -27,7 +27,9 @@ from tests.http2.talk import (
 from xds.http2 import frames as f
 from xds.http2.blocks import HEADER_BLOCK_LIMIT
 from xds.http2.connection import ServerConnection
+from xds.http2.events import Opened
 from xds.http2.frames import ErrorCode, Http2Error
+from xds.http2.gaps import GAPS
 from xds.http2.headers import encode
 
 E = ErrorCode
@@ -37,6 +39,11 @@ WHOLE = f.END_HEADERS | f.END_STREAM
 def head(*changes: tuple[str, str], without: str = "") -> bytes:
     """A request's head with fields more, or one less."""
     return encode([field for field in REQUEST if field[0] != without] + list(changes))
+
+
+def announced(content_length: int, *, ends: bool = False) -> bytes:
+    """The head of a request on stream 5 that says how long it is."""
+    return opening(5, ends=ends, head=head(("content-length", str(content_length))))
 
 
 CONNECTION_ERRORS = {
@@ -112,6 +119,8 @@ CONNECTION_ERRORS = {
         f.frame(f.HEADERS, f.END_HEADERS, 5, hpack.Encoder().encode([("x", "v" * 4_000)]) + b"\xbe" * 8_000),
         E.ENHANCE_YOUR_CALM,
     ),
+    "HEADERS of a stream that was passed over": (opening(9) + opening(5), E.PROTOCOL_ERROR),
+    "HEADERS of an older one": (opening(9) + opening(25) + opening(7), E.PROTOCOL_ERROR),
     "too large a frame": (data(1, bytes(f.DEFAULT_MAX_FRAME + 1)), E.FRAME_SIZE_ERROR),
     "too large a frame of no known kind": (f.frame(0xF0, 0, 0, bytes(20_000)), E.FRAME_SIZE_ERROR),
 }  # fmt: skip
@@ -161,6 +170,21 @@ STREAM_ERRORS = {
     "a timeout that is none": (5, opening(5, head=head(("grpc-timeout", "5"))), E.PROTOCOL_ERROR),
     "a timeout without a number": (5, opening(5, head=head(("grpc-timeout", "S"))), E.PROTOCOL_ERROR),
     "a timeout of too many digits": (5, opening(5, head=head(("grpc-timeout", "123456789S"))), E.PROTOCOL_ERROR),
+    "a content-length that is none": (5, opening(5, head=head(("content-length", "1x"))), E.PROTOCOL_ERROR),
+    "an endless content-length": (5, opening(5, head=head(("content-length", "1" * 40))), E.PROTOCOL_ERROR),
+    "two content-lengths": (
+        5,
+        opening(5, head=head(("content-length", "1"), ("content-length", "2"))),
+        E.PROTOCOL_ERROR,
+    ),
+    "less data than announced": (5, announced(9) + data(5, message(b"x"), ends=True), E.PROTOCOL_ERROR),
+    "more data than announced": (5, announced(5) + data(5, message(b"x")), E.PROTOCOL_ERROR),
+    "no data although it was announced": (5, announced(6, ends=True), E.PROTOCOL_ERROR),
+    "trailers before all that was announced": (
+        5,
+        announced(7) + data(5, message(b"x")) + f.frame(f.HEADERS, WHOLE, 5, encode([("x", "y")])),
+        E.PROTOCOL_ERROR,
+    ),
     "a negative timeout": (5, opening(5, head=head(("grpc-timeout", "-1S"))), E.PROTOCOL_ERROR),
 }  # fmt: skip
 
@@ -170,7 +194,8 @@ def test_one_stream_ends_and_the_others_go_on(stream_id: int, said: bytes, code:
     server = greeted()
     opened(server, 1, 3)
     events = server.receive(said)
-    assert closed(events) == ([(1, code)] if stream_id == 1 else [])
+    was_open = stream_id == 1 or any(isinstance(event, Opened) for event in events)
+    assert closed(events) == ([(stream_id, code)] if was_open else [])
     resets = [(each.stream_id, each.number) for each in written(server) if each.kind == f.RST_STREAM]
     assert resets == [(stream_id, code)]
     assert server.noise > 0
@@ -210,6 +235,25 @@ def test_what_only_looks_wrong_is_allowed() -> None:
     assert written(server) == []
     server.receive(f.frame(f.HEADERS, WHOLE, 1, encode([("x", "late trailers")])))
     assert [(each.kind, each.number) for each in written(server)] == [(f.RST_STREAM, E.STREAM_CLOSED)]
+
+
+def test_a_content_length_that_is_true_is_allowed() -> None:
+    """Padding counts for the windows, not for the content."""
+    server = greeted()
+    padded = f.frame(f.DATA, f.PADDED, 5, bytes((3,)) + message(b"x") + bytes(3))
+    events = server.receive(announced(18) + data(5, message(b"x")) + padded + data(5, message(b"z"), ends=True))
+    assert [type(event).__name__ for event in events] == ["Opened", "Message", "Message", "Message", "HalfClosed"]
+    assert not [each for each in written(server) if each.kind == f.RST_STREAM]
+
+
+def test_only_so_many_gaps_between_streams_are_remembered() -> None:
+    server = greeted()
+    numbers = range(1, 4 * GAPS + 9, 4)
+    opened(server, *numbers)
+    server.receive(opening(3))  # forgotten: it counts as one that has ended
+    assert [each.number for each in written(server) if each.kind == f.RST_STREAM] == [E.STREAM_CLOSED]
+    with pytest.raises(Http2Error):
+        server.receive(opening(numbers[-1] - 2))
 
 
 def test_greetings_go_out_before_anything_comes_in() -> None:

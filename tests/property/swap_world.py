@@ -31,6 +31,7 @@ class World:
         self.split = split
         self.features = _fair(features, variant)
         self.server = Server()
+        self.server.history = []
         self.guarded = False
         self.overlaid = ""
         self.pushed: dict[str, Site] = {}
@@ -66,6 +67,7 @@ class World:
         """Nobody is further behind than the server remembers."""
         if self.behind + pushes > BEHIND:
             self.wait(CAUGHT_UP_S)
+            self.check()
 
     def guard(self) -> None:
         """From the next push on there is a path that only listeners with a filter should have."""
@@ -213,7 +215,7 @@ class Watch:
     """What a client refused, and whether it is sent again."""
 
     def __init__(self) -> None:
-        self._seen: dict[Link, int] = {}  # how many of its events were looked at
+        self._seen = 0  # how much of the server's history was looked at
         self._sent: dict[tuple[Link, str], tuple[str, dict[str, str]]] = {}  # by link and nonce
         self.forget()
 
@@ -227,13 +229,16 @@ class Watch:
         # Content that was pushed differently since is worth another try.
         self._guilty = {each for each in self._guilty if pushed.get(each[0], {}).get(each[1]) == each[2]}
         self._whole = {key: then for key, then in self._whole.items() if pushed.get(key[0]) == then}
+        history = client.server.history or []
+        for link, event in history[self._seen :]:
+            if link not in client.links:
+                continue
+            if isinstance(event, Send) and not event.response.heartbeat:
+                self._judge(link, event)
+            elif isinstance(event, Nacked):
+                self._blame(link, event, pushed)
+        self._seen = len(history)
         for link in client.links:
-            for event in link.events[self._seen.get(link, 0) :]:
-                if isinstance(event, Send) and not event.response.heartbeat:
-                    self._judge(link, event)
-                elif isinstance(event, Nacked):
-                    self._blame(link, event, pushed)
-            self._seen[link] = len(link.events)
             # What is asked for anew is answered, whatever was refused (rule 53).
             self._guilty = {each for each in self._guilty if each[:2] not in link.asked}
             link.asked.clear()
@@ -249,6 +254,8 @@ class Watch:
         url, texts = self._sent.get((link, event.nonce), ("", {}))
         bad = [name for name, text in texts.items() if {BAD, MALFORMED} & parse(text).flags]
         named = [name for name in bad if f" {name}: wrong" in event.error.message]
-        self._guilty.update((url, name, texts[name]) for name in (bad if len(texts) == 1 else named))
+        guilty = ((url, name, texts[name]) for name in (bad if len(texts) == 1 else named))
+        # What was taken out before the refusal came is worth another try, should it be pushed again.
+        self._guilty.update(each for each in guilty if pushed.get(url, {}).get(each[1]) == each[2])
         if bad and url in (CLUSTER, LISTENER):
             self._whole[url, frozenset(texts.items())] = dict(pushed.get(url, {}))

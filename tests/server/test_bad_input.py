@@ -13,10 +13,12 @@ import pytest
 from tests.server.conftest import DELTA, Harness, RawStream, Start, sotw, until, within
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.proto import wire_pb2
-from xds.protocol.limits import Limits
+from xds.protocol.limits import NODE_BYTES, Limits
 from xds.server.options import ASYNCIO, GRPCIO
 
 ADS_V2 = "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources"
+LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
+FETCH = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters"
 CDS = "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters"
 
 
@@ -66,6 +68,28 @@ class TestRefused:
     async def test_a_node_that_is_none(self, server: Harness) -> None:
         data = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=b"\xff\xff").SerializeToString()
         assert (await refusal(server, data))[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+    async def test_a_node_too_large_to_be_kept(self, server: Harness) -> None:
+        """Finding 5: it would take seconds to read, and memory for as long as the stream lives."""
+        node = wire_pb2.Node(id="n1")
+        node.metadata["k"] = "v" * NODE_BYTES
+        data = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=node.SerializeToString()).SerializeToString()
+        for method, request in (
+            ("", data),
+            (
+                DELTA,
+                wire_pb2.DeltaDiscoveryRequest(node=node.SerializeToString(), type_url=CLUSTER).SerializeToString(),
+            ),
+            (LRS, wire_pb2.LoadStatsRequest(node=node.SerializeToString()).SerializeToString()),
+        ):
+            code, message = await refusal(server, request, method)
+            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert f"a node of {node.ByteSize()} bytes; at most {NODE_BYTES} are accepted" in message
+        assert server.metrics.limit_hits["node_bytes"] == 3
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await (await server.channel()).unary_unary(FETCH)(data)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert server.metrics.limit_hits["node_bytes"] == 4
 
     async def test_no_type_on_an_aggregated_stream(self, server: Harness) -> None:
         assert (await refusal(server, sotw("")))[0] is grpc.StatusCode.INVALID_ARGUMENT

@@ -121,9 +121,9 @@ async def test_pushes_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     configure_logging("info", stream=out)
     monkeypatch.setattr(journal_module, "_log", get_logger("xds.control.publisher"))
     journal = Journal(EventLog())
-    journal.committed("edge", 2, Rollback(1), Meta("ann"), {}, 3, new=False)
+    journal.committed("edge", 2, Rollback(1), Meta("root", actor="ann"), {}, 3, new=False)
     with pytest.raises(ConflictError):
-        journal.refused("edge", ConflictError("moved on", 2), Meta("ann"))
+        journal.refused("edge", ConflictError("moved on", 2), Meta("root", actor="ann"))
     committed, rollback, rejected = lines(out)
     assert [line["event"] for line in (committed, rollback, rejected)] == [
         "snapshot.committed",

@@ -15,11 +15,17 @@ from tests.control.assigned import Steered
 from tests.control.conftest import Plane
 from tests.server.conftest import Harness, Start, until
 from xds.control.journal import Journal
+from xds.control.retention import Collector
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.protocol.cache import SnapshotCache
 from xds.server.assignment_metrics import AssignmentMetrics
+from xds.server.store_metrics import StoreMetrics
+from xds.server.watch_metrics import WatchMetrics
 from xds.store.base import NO_META, FullSet, Meta, Rollback
+from xds.store.memory import MemoryStore
+from xds.store.retention import Retention
 
 PREFIX = "xds_server_"
 ALERTS = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yaml"
@@ -52,6 +58,7 @@ SPECIFIED: Mapping[str, tuple[str, frozenset[str]]] = {
         ("rollbacks", "counter", "reason"),
         ("missing_resources", "gauge", "type"),
         ("event_loop_lag_seconds", "gauge", ""),
+        ("files_exhausted", "counter", ""),
         ("streams_awaiting_admission", "gauge", ""),
         ("admission_seconds", "histogram", ""),
         ("in_flight_bytes", "gauge", ""),
@@ -150,6 +157,9 @@ async def test_the_text_is_made_once_a_second(server: Harness) -> None:
 async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     await lived_through(server)
     server.metrics.registry.register(AssignmentMetrics(Steered(Plane()).assignments))
+    server.metrics.registry.register(WatchMetrics(()))
+    store = MemoryStore()
+    server.metrics.registry.register(StoreMetrics(Collector(store, SnapshotCache(), Retention(), 1.0), store.condition))
     served = {
         name: {frozenset(sample.labels) for sample in family.samples}
         for family in families(server).values()
@@ -158,7 +168,7 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
     assert {"XdsConfigurationRefused", "XdsNodesStale", "XdsNoNodes"} <= {rule["alert"] for rule in rules}
     for rule in rules:
-        used = re.findall(rf"{PREFIX}\w+", rule["expr"])
+        used = re.findall(rf"(?:{PREFIX}|process_)\w+", rule["expr"])
         assert used, rule["alert"]
         assert set(used) <= set(served), rule["alert"]
         assert {"severity"} <= set(rule["labels"])

@@ -12,12 +12,15 @@ from starlette.applications import Starlette
 
 from tests.server.conftest import Harness, Start
 from xds.codec import schema
+from xds.control.access import Access
+from xds.fleet.event_log import EventLog
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.limits import Limits
+from xds.protocol.limits import NODE_BYTES, Limits
 from xds.server.metrics import Metrics
+from xds.server.node_door import NodeDoor
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
 
 
@@ -50,9 +53,11 @@ class Poller:
 @pytest.fixture
 async def poller() -> AsyncIterator[Poller]:
     cache, metrics = SnapshotCache("test", nonce_prefix="t"), Metrics()
-    app = Starlette(routes=rest_routes(cache, metrics, Limits(names_per_request=10)))
+    door = NodeDoor(Access(), EventLog(), metrics)
+    app = Starlette(routes=rest_routes(cache, metrics, door, Limits(names_per_request=10)))
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    headers = {"content-type": "application/json; charset=utf-8"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
         yield Poller(client, cache, metrics)
 
 
@@ -156,7 +161,36 @@ def test_rendered_json_is_kept_and_bounded() -> None:
 async def test_a_poller_sees_what_streams_see(start: Start) -> None:
     server: Harness = await start()
     server.push({"c1": "a"})
-    app = Starlette(routes=rest_routes(server.cache, server.metrics))
+    app = Starlette(routes=rest_routes(server.cache, server.metrics, server.server.door))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         answer = await client.post("/v3/discovery:clusters", json={"node": {"id": "n1"}})
     assert answer.json()["version_info"].startswith("1+")
+
+
+async def test_a_large_node_is_refused_before_it_is_read_and_counted(poller: Poller) -> None:
+    poller.push(real(CLUSTER, "c1"))
+    answer = await poller.poll(node={"id": "n1", "metadata": {"x": "y" * 2 * NODE_BYTES}})
+    assert answer.status_code == 413
+    assert (
+        f"a node of {len(answer.request.content)} bytes; at most {NODE_BYTES} are accepted" in answer.json()["detail"]
+    )
+    assert poller.metrics.limit_hits["node_bytes"] == 1
+    endless = b'{"node":{"id":"n1"},"resource_names":[' + b'"n",' * 100_000
+    assert (await poller.client.post("/v3/discovery:clusters", content=endless)).status_code == 413
+
+
+@pytest.mark.parametrize("spelt", ["resource_names", "resourceNames"])
+async def test_long_lists_of_names_do_not_count_as_node(poller: Poller, spelt: str) -> None:
+    poller.push(real(ENDPOINT, "c1"))
+    names = ["c1", *("]" * 40_000 + f'"{number}' for number in range(8))]
+    assert (await poller.poll("endpoints", **{spelt: names})).status_code == 200
+
+
+@pytest.mark.parametrize("media", ["", "text/plain", "application/x-www-form-urlencoded", "application/x-protobuf"])
+async def test_only_json_is_read(poller: Poller, media: str) -> None:
+    """What a page can send without asking."""
+    poller.push(real(CLUSTER, "c1"))
+    answer = await poller.client.post(
+        "/v3/discovery:clusters", content=b'{"node": {"id": "n1"}}', headers={"content-type": media}
+    )
+    assert (answer.status_code, answer.json()["detail"]) == (415, "send application/json")

@@ -66,6 +66,9 @@ class Silent(Shell):
     def address(self) -> str:
         return self._peer
 
+    def recheck(self) -> None:
+        self.life.append("rechecked")
+
     def hear(self, data: bytes) -> bool:
         self.life.append(f"heard {data.decode()}")
         return True

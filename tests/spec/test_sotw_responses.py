@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.spec.by_hand import REMOVED_S, wait
+from tests.spec.by_hand import REMOVED_S, start, wait
 from tests.support.sansio import Client, Server, make_resource
+from tests.support.texts import push, site
 from xds.model.resource_type import (
     CLUSTER,
     ENDPOINT,
@@ -16,6 +17,7 @@ from xds.model.resource_type import (
     SCOPED_ROUTE,
     SECRET,
 )
+from xds.protocol.draft import Variant
 
 CUSTOM = "type.googleapis.com/example.Custom"
 FULL = (CLUSTER, LISTENER)
@@ -175,6 +177,113 @@ def test_rule_39_missing_names_are_told_as_resource_errors(server: Server, sotw:
     errors = [(e.resource_name.name, e.error_detail.code) for e in message.resource_errors]
     assert errors == [("missing", 5)]
     assert len(message.resources) == 1
+
+
+def told_missing(client: Client, url: str) -> list[str]:
+    """The names in the next response's resource_errors."""
+    message = client.ack_sotw(url)
+    assert {error.error_detail.code for error in message.resource_errors} <= {5}
+    sent = set(client.types[url].resources)
+    names = [error.resource_name.name for error in message.resource_errors]
+    assert sent.isdisjoint(names), "a name must not be in both lists"
+    return names
+
+
+@pytest.mark.parametrize("url", FULL)
+def test_rule_39_a_missing_name_is_told_once(server: Server, sotw: Client, url: str) -> None:
+    """Rule 39: "send once", for each time that it is asked for or goes."""
+    server.push({url: {"a": "1"}})
+    sotw.subscribe(url, "a", "missing")
+    assert told_missing(sotw, url) == ["missing"]
+    server.push({url: {"a": "2"}})
+    assert told_missing(sotw, url) == []
+    sotw.subscribe(url, "also")
+    assert told_missing(sotw, url) == ["also"]
+    server.push({url: {"a": "2", "missing": "1"}})
+    assert told_missing(sotw, url) == []
+    server.push({url: {"a": "3"}})
+    wait(server, REMOVED_S, sotw)
+    server.push({url: {"a": "4", "also": "1"}})
+    sotw.settle()
+    sotw.unsubscribe(url, "missing")
+    sotw.settle()
+    sotw.subscribe(url, "missing")
+    assert told_missing(sotw, url) == ["missing"]
+
+
+def test_rule_39_a_deletion_is_told(server: Server, sotw: Client) -> None:
+    """Listeners go at once: the response that lacks one says that it does not exist, the next one no more."""
+    server.push({LISTENER: {"a": "1", "b": "1"}})
+    sotw.subscribe(LISTENER, "a", "b")
+    sotw.settle()
+    server.push({LISTENER: {"a": "1"}})
+    assert told_missing(sotw, LISTENER) == ["b"]
+    server.push({LISTENER: {"a": "2"}})
+    assert told_missing(sotw, LISTENER) == []
+
+
+@pytest.mark.parametrize("url", [ROUTE, SECRET, CUSTOM])
+def test_rule_39_partial_types_tell_those_who_read_it(server: Server, url: str) -> None:
+    """A88: gRPC fails a call at once whose route configuration does not exist, instead of after its timer of 15 s."""
+    server.push({url: {"a": "1"}})
+    grpc = Client(server, Variant.SOTW, user_agent="gRPC C-core linux Python")
+    grpc.subscribe(url, "missing")
+    assert told_missing(grpc, url) == ["missing"]
+    grpc.subscribe(url, "a", "other")
+    assert told_missing(grpc, url) == ["other"]
+    assert grpc.texts(url) == {"a": "1"}
+    server.push({url: {"a": "2"}})
+    assert told_missing(grpc, url) == []
+    server.push({url: {"a": "2", "missing": "1"}})
+    assert told_missing(grpc, url) == []
+    assert grpc.texts(url) == {"a": "2", "missing": "1"}
+    grpc.unsubscribe(url, "other")
+    grpc.subscribe(url, "other")
+    assert told_missing(grpc, url) == ["other"]
+    assert not grpc.pending()
+
+
+def test_rule_39_others_are_told_beside_what_they_are_sent(server: Server, sotw: Client) -> None:
+    """Rule 22: to a client that goes by its timer no response is sent for that alone."""
+    server.push({ROUTE: {"a": "1"}})
+    sotw.subscribe(ROUTE, "missing")
+    assert not sotw.pending()
+    sotw.subscribe(ROUTE, "a", "other")
+    assert told_missing(sotw, ROUTE) == ["other"]
+
+
+def test_rule_39_assignments(server: Server) -> None:
+    """An empty assignment says it for a name that is new; for one of a client that is back only this does."""
+    server.push({ENDPOINT: {"a": "1"}})
+    new = Client(server, Variant.SOTW, "new", user_agent="gRPC Go")
+    new.subscribe(ENDPOINT, "missing")
+    message = new.ack_sotw(ENDPOINT)
+    assert (len(message.resources), len(message.resource_errors)) == (1, 0)
+    back = Client(server, Variant.SOTW, "back", user_agent="gRPC Go")
+    back.request(type_url=ENDPOINT, version_info="of another time", resource_names=["missing"])
+    message = back.ack_sotw(ENDPOINT)
+    assert (len(message.resources), [error.resource_name.name for error in message.resource_errors]) == (0, ["missing"])
+
+
+def test_rule_39_what_is_held_back_is_not_missing(server: Server) -> None:
+    """A route that waits for a cluster exists: it is told when it goes out."""
+    grpc = Client(server, Variant.SOTW, user_agent="gRPC Go")
+    push(server, site("a"))
+    start(grpc)
+    push(server, site("b", route="r2"))
+    grpc.subscribe(ROUTE, "r2")
+    assert not grpc.pending(ROUTE)
+    grpc.settle()
+    assert grpc.texts(ROUTE)["r2"] == "b"
+
+
+def test_rule_39_delta_has_removals_instead(server: Server) -> None:
+    """Rule 57; "a name must not be in both lists"."""
+    server.push({ROUTE: {"a": "1"}})
+    delta = Client(server, Variant.DELTA, user_agent="gRPC Go")
+    delta.subscribe(ROUTE, "missing")
+    message = delta.ack_delta(ROUTE)
+    assert (list(message.removed_resources), len(message.resource_errors)) == (["missing"], 0)
 
 
 def test_rule_39_a_wildcard_has_no_resource_errors(server: Server, sotw: Client) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.personas import DRAIN_S, DRAINED_S, REMOVED_S, EnvoyLike, assert_in_step, live, push, spend
 from tests.support.sansio import Server
 from tests.support.texts import ADMIN, TARGET, Site, joined, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
+from xds.protocol.clients import ClientTable
 from xds.protocol.draft import Variant
-from xds.protocol.events import Send
+from xds.protocol.events import LingerCut, Send
 
 OFFER_TIMEOUT_S, ORDER_TIMEOUT_S = 5.0, 30.0
 WAITED_S = ORDER_TIMEOUT_S + OFFER_TIMEOUT_S + 1  # nothing unproved waits longer
@@ -440,6 +443,24 @@ def test_trap_10_what_lingers_is_bounded(server: Server, variant: Variant) -> No
         spend(1, client)
     assert 90 <= len(client.active) <= 102
     assert f"c{129 - 80}" in client.active
+
+
+def test_trap_10_who_looks_on_is_told_what_goes_early(server: Server, variant: Variant) -> None:
+    """ "Beyond it the oldest go, with an event"."""
+    server.rules = replace(server.rules, linger_max=2)
+    server.clients = ClientTable(server.cache, server.rules)
+    client = live(server, variant, inline("c0"))
+    for index in range(1, 6):
+        push(server, inline(f"c{index}"))
+        spend(1, client)
+    cuts = [event for link in client.links for event in link.events if isinstance(event, LingerCut)]
+    removals = [removal for cut in cuts for removal in cut.removals]
+    assert [(removal.revision, list(removal.names[CLUSTER])) for removal in removals] == [
+        (2, ["c0"]),
+        (3, ["c1"]),
+        (4, ["c2"]),
+    ]
+    assert set(client.active) == {"c3", "c4", "c5"}
 
 
 def test_trap_11_what_lingers_ends_for_all_at_once(server: Server, variant: Variant) -> None:

@@ -30,6 +30,7 @@ from xds.store.base import (
     Known,
     Manifest,
     Meta,
+    OpenNack,
     Reset,
     ReusedPushIdError,
     Rollback,
@@ -513,6 +514,24 @@ class StoreContract:
             with pytest.raises(ConflictError) as conflict:
                 await store.put_doc("token", "a", b"3", expect=expect)
             assert conflict.value.revision == 2
+
+    async def test_open_nacks_are_replaced_and_forgotten_by_their_id(self, store: Store) -> None:
+        one, two, three = (OpenNack(id, f"node-{id}", CDS, b"%d" % id) for id in (1, 2, 3))
+        await store.put_nacks([three, one, two])
+        assert await store.nacks() == [one, two, three]
+        other = OpenNack(2, "node-2", EDS, b"other")
+        await store.put_nacks([other], [1, 99])
+        assert await store.nacks() == [other, three]
+        await store.put_nacks([], [2, 3])
+        assert await store.nacks() == []
+
+    async def test_nobody_watches_open_nacks(self, store: Store) -> None:
+        watch = store.watch()
+        await start(watch)
+        await store.put_nacks([OpenNack(1, "n", CDS, b"x")])
+        await push(store, full(cluster("a")))
+        (item,) = await take(watch, 1)
+        assert isinstance(item, Changed)
 
     async def test_documents_are_found_by_prefix(self, store: Store) -> None:
         for id in ("a", "a%", "a/1", "a/2", "b", "a_", "á"):

@@ -55,6 +55,7 @@ class Line:
 
     resources: Resources | None
     time_s: float
+    endpoints_only: bool
     held: bool = True
 
 
@@ -147,6 +148,7 @@ class Walk:
             revisions_limit=self._random.randint(4, 8),
             history_s=self._random.choice((30.0, 1e9)),
             pinned={group: [self._random.randint(0, latest)]} if self._random.random() < 0.5 else {},
+            endpoint_revisions=self._random.randint(1, 4),
         )
 
     async def _commit(self, pushes: list[GroupPush]) -> None:
@@ -161,7 +163,7 @@ class Walk:
             after = self._after(one)
             assert commit == Commit(one.group, len(lines) + commit.changed, commit.changed)
             if commit.changed:
-                lines.append(Line(after, self._now_s))
+                lines.append(Line(after, self._now_s, _endpoints_only(lines[-1].resources if lines else None, after)))
             else:
                 assert after == lines[-1].resources
 
@@ -190,18 +192,20 @@ class Walk:
         for group, lines in self.lines.items():
             kept = self._kept(group, policy)
             first = min((at for at, line in enumerate(lines) if line.held and at in kept), default=len(lines))
-            for line in lines[:first]:
-                line.held = False
+            moves = [at for at, line in enumerate(lines) if line.endpoints_only]
+            spared = {*moves[-policy.endpoint_revisions :], *_pinned(policy, group), len(lines) - 1}
+            for at, line in enumerate(lines):
+                line.held &= at >= first and (not line.endpoints_only or at in spared)
 
     def _kept(self, group: str, policy: Retention) -> set[int]:
         """The positions of the lines that the policy names; what comes after one of them is kept, too."""
         lines = self.lines[group]
-        every = range(len(lines))
+        every = [at for at, line in enumerate(lines) if not line.endpoints_only]
         young = {at for at in every if lines[at].time_s >= self._now_s - policy.age_s}
         if not lines or (lines[-1].resources is None and not any(lines[at].held for at in young)):
             return set()
         last = {*every[-policy.revisions :], *(young & {*every[-policy.revisions_limit :]})}
-        return last | {revision - 1 for revision in policy.pinned.get(group, ())}
+        return last | _pinned(policy, group) | {len(lines) - 1}
 
     async def _check(self) -> None:
         """What is held is whole, the rest is said to be gone, and no blob is there that nobody names."""
@@ -229,6 +233,19 @@ class Walk:
             with pytest.raises(GoneError if kept is not None and kept.live else NotFoundError):
                 await store.manifest(group, revision)
         return set()
+
+
+def _pinned(policy: Retention, group: str) -> set[int]:
+    return {revision - 1 for revision in policy.pinned.get(group, ())}
+
+
+def _endpoints_only(before: Resources | None, after: Resources | None) -> bool:
+    """Whether a group that was there holds other endpoints and nothing else that is new."""
+    if before is None or after is None:
+        return False
+    return {key: body for key, body in before.items() if key[0] != EDS} == {
+        key: body for key, body in after.items() if key[0] != EDS
+    }
 
 
 async def _outcome(store: Store, pushes: list[GroupPush], push_id: str, meta: Meta) -> list[Commit]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.store.contract import CDS, EDS, dumped, known_of, take
 from tests.support.examples import examples
 from xds.model.errors import ConflictError, NotFoundError
+from xds.store.audit import AuditFilter, Lane, Note
 from xds.store.base import (
     CorruptError,
     Delta,
@@ -50,6 +51,7 @@ class Push:
     expect: int | None
     meta: Meta
     lag: Lag
+    note: Note | None
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,19 @@ class Document:
     expect: int | None
 
 
+@dataclass(frozen=True)
+class Tally:
+    group: str
+    revision: int
+    nodes: int
+    refused: int
+
+
+@dataclass(frozen=True)
+class Notes:
+    notes: list[Note]
+
+
 class Restart:
     """Close SQLite and open it again."""
 
@@ -80,8 +95,21 @@ class Exchange:
     """Each is given what the other one holds."""
 
 
-Step = Push | Transaction | Collect | Document | Restart | Exchange
+Step = Push | Transaction | Collect | Document | Tally | Notes | Restart | Exchange
 
+notes = st.builds(
+    Note,
+    st.sampled_from(["push", "release"]),
+    st.sampled_from(["", "team"]),
+    peer=st.sampled_from(["", "127.0.0.1:1"]),
+    group=st.sampled_from(GROUPS),
+    old=st.sampled_from(["", '"ü"']),
+    time_s=st.sampled_from([0.0, 1.0, 5000.0]),
+    lane=st.sampled_from(Lane),
+    key=st.sampled_from(["", "k"]),
+    count=st.integers(1, 3),
+    first_s=st.none() | st.just(0.5),
+)
 label = st.sampled_from(["", "", "v1", "v2"])
 labels = st.dictionaries(st.sampled_from([CDS, EDS]), label, max_size=1)
 bodies = st.sampled_from(BODIES)
@@ -109,7 +137,14 @@ def deltas(draw: st.DrawFn) -> Delta:
     return Delta(as_entries(content), draw(keys), {blob_id(b): b for _, _, b in content}, draw(label), draw(labels))
 
 
-changes = full_sets() | full_sets() | deltas() | deltas() | st.builds(Rollback, st.integers(0, 12)) | st.just(Drop())
+changes = (
+    full_sets()
+    | full_sets()
+    | deltas()
+    | deltas()
+    | st.builds(Rollback, st.integers(0, 12), st.booleans(), keys)
+    | st.just(Drop())
+)
 expect = st.none() | st.none() | st.integers(0, 12)
 lag = st.sampled_from([None, 0, 0, 1])
 steps = st.lists(
@@ -119,9 +154,19 @@ steps = st.lists(
         changes,
         st.integers(0, 30).map(str),
         expect,
-        st.builds(Meta, st.sampled_from(["", "ann"]), st.sampled_from(["", "why"]), st.sampled_from([0.0, 1.5])),
+        st.builds(
+            Meta,
+            st.sampled_from(["", "ann"]),
+            st.sampled_from(["", "why"]),
+            st.sampled_from([0.0, 1.5]),
+            st.sampled_from(["", "team"]),
+            st.sampled_from(["", "restore"]),
+        ),
         lag,
+        st.none() | notes,
     )
+    | st.builds(Tally, st.sampled_from(GROUPS), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
+    | st.builds(Notes, st.lists(notes, max_size=4))
     | st.builds(Document, st.sampled_from("ab"), st.none() | bodies, expect)
     | st.builds(
         Transaction,
@@ -139,6 +184,10 @@ steps = st.lists(
             st.sampled_from([0.0, 1.0]),
             st.integers(1, 6),
             st.dictionaries(st.sampled_from(GROUPS), st.sets(st.integers(1, 12), max_size=1)),
+            st.integers(1, 3),
+            st.integers(1, 4),
+            st.sampled_from([1.0, 100.0]),
+            st.sampled_from([300, 10_000]),
         ),
         st.sampled_from([0.5, 1.5, 9.0]),
     )
@@ -148,16 +197,22 @@ steps = st.lists(
 )
 
 
-async def outcome(store: Store, step: Push | Transaction | Collect | Document) -> object:
+async def outcome(store: Store, step: Push | Transaction | Collect | Document | Tally | Notes) -> object:
     """What a step came to, errors included, in comparable form."""
     try:
         if isinstance(step, Document):
             return await store.put_doc("kind", step.id, step.body, expect=step.expect)
+        if isinstance(step, Tally):
+            await store.tally(step.group, step.revision, step.nodes, step.refused)
+            return None
+        if isinstance(step, Notes):
+            await store.note(step.notes)
+            return None
         if isinstance(step, Collect):
             return await store.collect(step.policy, step.now_s)
         if isinstance(step, Transaction):
             return await store.commit_all(await knowing(store, step.pushes, step.lag), push_id=step.push_id)
-        pushes = await knowing(store, (GroupPush(step.group, step.change, step.expect),), step.lag)
+        pushes = await knowing(store, (GroupPush(step.group, step.change, step.expect, note=step.note),), step.lag)
         return await store.commit_all(pushes, push_id=step.push_id, meta=step.meta)
     except (ConflictError, NotFoundError, CorruptError, ReusedPushIdError, ValueError) as error:
         return type(error), getattr(error, "revision", None)
@@ -186,7 +241,10 @@ async def picture(store: Store) -> list[object]:
     for group in GROUPS:
         history = await store.history(group, limit=100)
         live = [line.revision for line in history if line.content]
+        seen.append(await store.history(group, before=9, limit=3, endpoints=False))
         seen += [await store.head(group), history, [await store.manifest(group, revision) for revision in live]]
+    page = await store.audit()
+    seen += [page.entries, page.lagged, (await store.audit("", 2, AuditFilter(group="g", since_s=1.0))).entries]
     await store.put_doc("mark", "end", b"")
     (head, *_) = await take(store.watch(), 1)
     (first,) = await take(store.watch(0), 1)

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.store.audit_contract import AuditContract
 from tests.store.contract import READER_BUFFER, StoreContract
 from xds.store.base import Store
 from xds.store.memory import MemoryStore
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(AuditContract, StoreContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[Store]:
         store = MemoryStore(reader_buffer=READER_BUFFER)

@@ -16,6 +16,7 @@ from stat import S_IMODE
 
 import pytest
 
+from tests.store.audit_contract import AuditContract
 from tests.store.contract import (
     CDS,
     EDS,
@@ -34,17 +35,22 @@ from tests.store.contract import (
 )
 from tests.store.process import GROUP, content_at
 from xds.store import base, schema
+from xds.store.audit import Note
 from xds.store.base import (
     Changed,
     Commit,
     CorruptError,
     Delta,
     Drop,
+    GroupPush,
     Head,
     Known,
+    Meta,
+    OpenNack,
     OutOfSpaceError,
     Reset,
     ReusedPushIdError,
+    Rollback,
     Store,
     UnavailableError,
     blob_id,
@@ -102,7 +108,7 @@ async def line(child: Process) -> str:
         return (await child.stdout.readline()).decode().strip()
 
 
-class TestSqliteStore(StoreContract):
+class TestSqliteStore(AuditContract, StoreContract):
     @pytest.fixture
     async def store(self, opened: Open) -> Store:
         return await opened()
@@ -379,6 +385,80 @@ async def test_a_newer_schema_is_refused(opened: Open, path: Path) -> None:
     assert await (await opened()).groups() == []
 
 
+# Makes a file of schema 3 one of schema 2.
+TO_SCHEMA_2 = (
+    "DROP INDEX rollbacks",
+    *(
+        f"ALTER TABLE revision DROP COLUMN {column}"
+        for column in (
+            "actor",
+            "kind",
+            "content_of",
+            "keeps_endpoints",
+            "endpoints_only",
+            "content",
+            "nodes",
+            "refused",
+        )
+    ),
+    "DROP TABLE audit",
+    "DROP TABLE nack",
+    "DELETE FROM meta WHERE k IN ('audit_epoch', 'audit_trimmed')",
+    "UPDATE meta SET v = '2' WHERE k = 'schema'",
+)
+
+
+async def test_a_file_of_schema_2_keeps_its_versions_and_its_history(opened: Open, path: Path) -> None:
+    store = await opened()
+    await store.commit("g", full(cluster("a"), label="v1"), push_id="p", meta=Meta("ann", "first", 1.0))
+    await store.commit("g", delta(endpoints("a")), push_id="q", meta=Meta("bob", "second", 2.0))
+    await store.commit("g", Drop(), push_id="r", meta=Meta("cat", "gone", 3.0))
+    await push(store, full(cluster("h")), group="h")
+    manifests = [await store.manifest("g", revision) for revision in (1, 2)]
+    await store.close()
+    for statement in TO_SCHEMA_2:
+        alter(path, statement)
+
+    store = await opened()
+    assert [await store.manifest("g", revision) for revision in (1, 2)] == manifests
+    assert manifests[1].versions[CDS] == "v1"
+    lines = await store.history("g")
+    # What a push was is not known of before: it counts as one of configuration, and is kept as such.
+    assert [(line.kind, line.meta.author, line.endpoints_only, line.undone_by) for line in lines] == [
+        ("delete", "cat", False, 0),
+        ("push", "bob", False, 0),
+        ("push", "ann", False, 0),
+    ]
+    page = await store.audit()
+    assert (page.entries, page.lagged) == ((), False)
+    assert (await push(store, full(cluster("a"), label="v1"), push_id="p")).replayed
+    back = GroupPush("g", Rollback(1), note=Note("restore", "team", group="g"))
+    assert await store.commit_all([back], push_id="s") == [Commit("g", 4)]
+    assert (await store.history("g"))[0].kind == "restore"
+    (entry,) = (await store.audit(page.cursor)).entries
+    assert (entry.note.actor, entry.note.revision) == ("team", 4)
+
+
+async def test_the_audit_list_survives_a_restart_and_its_cursors_do(opened: Open) -> None:
+    store = await opened()
+    await store.note([Note("released", "ann", time_s=1.0)])
+    page = await store.audit()
+    await store.note([Note("released", "bob", time_s=2.0)])
+    await store.close()
+    later = await (await opened()).audit(page.cursor)
+    assert ([entry.note.actor for entry in later.entries], later.lagged) == (["bob"], False)
+
+
+async def test_a_write_that_fails_leaves_no_note(opened: Open) -> None:
+    store = await opened(max_bytes=1 << 20)
+    with pytest.raises(OutOfSpaceError):
+        note = Note("push", "ann")
+        await store.commit_all([GroupPush("g", full(cluster("a", bytes(2 << 20))), note=note)], push_id="p")
+    with pytest.raises(OutOfSpaceError):
+        await store.put_doc("token", "t", bytes(2 << 20), note=Note("token", "ann"))
+    assert (await store.audit()).entries == ()
+
+
 async def test_a_file_of_schema_1_is_brought_up_to_date(opened: Open, path: Path) -> None:
     store = await opened()
     await push(store, full(cluster("a")), push_id="p")
@@ -388,6 +468,7 @@ async def test_a_file_of_schema_1_is_brought_up_to_date(opened: Open, path: Path
         "ALTER TABLE grp DROP COLUMN floor",
         "ALTER TABLE push DROP COLUMN digest",
         "DROP TABLE doomed",
+        *TO_SCHEMA_2,
         "UPDATE meta SET v = '1' WHERE k = 'schema'",
     ):
         alter(path, statement)
@@ -398,6 +479,20 @@ async def test_a_file_of_schema_1_is_brought_up_to_date(opened: Open, path: Path
     assert (await store.collect(Retention(revisions=1), 1e10)).blobs == 1
     await store.close()
     assert await (await opened()).groups() == [Head("g", 2)]
+
+
+async def test_a_file_of_schema_2_is_brought_up_to_date(opened: Open, path: Path) -> None:
+    store = await opened()
+    await push(store, full(cluster("a")))
+    await store.close()
+    for statement in TO_SCHEMA_2:
+        alter(path, statement)
+    store = await opened()
+    nack = OpenNack(7, "n", CDS, b"why")
+    await store.put_nacks([nack])
+    await store.close()
+    store = await opened()
+    assert (await store.nacks(), await store.groups()) == ([nack], [Head("g", 1)])
 
 
 async def test_a_database_of_another_program_is_refused(opened: Open, path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,15 @@ class GrpcClient(CommandChild):
     """Calls targets such as ``xds:///svc``; ``python`` may be another interpreter (see `old_grpc_python`)."""
 
     def __init__(
-        self, directory: Path, bootstrap: Json | None = None, name: str = "grpc-client", python: Path | None = None
+        self,
+        directory: Path,
+        bootstrap: Json | None = None,
+        name: str = "grpc-client",
+        python: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         argv = [str(python or sys.executable), str(PEER), "client"]
-        super().__init__(name, argv, directory, _environment(directory, name, bootstrap))
+        super().__init__(name, argv, directory, {**_environment(directory, name, bootstrap), **(environment or {})})
 
     def call(self, target: str, deadline_s: float = CALL_DEADLINE_S, fresh: bool = False) -> Outcome:
         """One call over the target's channel, or over a ``fresh`` one that is in no back-off."""

@@ -51,12 +51,17 @@ class CertificateAuthority:
         self.path = directory / f"{name}.pem"
         self.path.write_text(self.pem)
 
-    def issue(self, name: str, subject_alt_names: Sequence[str] = DEFAULT_NAMES) -> Certificate:
+    def issue(
+        self,
+        name: str,
+        subject_alt_names: Sequence[str] = DEFAULT_NAMES,
+        valid_for: datetime.timedelta = VALID_FOR,
+    ) -> Certificate:
         """A certificate for servers and clients; addresses, URIs (``spiffe://``) and DNS names are told apart."""
         key = ec.generate_private_key(ec.SECP256R1())
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
-            _builder(_subject(name), self._name, key.public_key())
+            _builder(_subject(name), self._name, key.public_key(), valid_for)
             .add_extension(x509.SubjectAlternativeName([_general_name(text) for text in subject_alt_names]), False)
             .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
             .sign(self._key, hashes.SHA256())
@@ -86,7 +91,12 @@ def _subject(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    valid_for: datetime.timedelta = VALID_FOR,
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -95,7 +105,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + VALID_FOR)
+        .not_valid_after(now + valid_for)
     )
 
 

@@ -59,6 +59,7 @@ class Server:
         self.limits = limits
         self.now = 0.0
         self.streams: list[Client] = []
+        self.history: list[tuple[Client, Event]] | None = None  # what happened on all streams, if a test wants it
         self.pushed: dict[str, list[tuple[Snapshot, str]]] = {}  # by group, with what was said of NACKs
         self._starts = 0
         self._start()
@@ -197,10 +198,11 @@ class Client:
         type_url: str = "",
         metadata: Mapping[str, Any] | None = None,
         zone: str = "",
+        user_agent: str = "",
     ) -> None:
         self.server = server
         self.variant = variant
-        node = wire_pb2.Node(id=node_id, cluster=cluster)
+        node = wire_pb2.Node(id=node_id, cluster=cluster, user_agent_name=user_agent)
         node.locality.zone, node.locality.sub_zone = zone.partition("/")[::2]
         node.metadata.update(dict(metadata or {}))
         self.node = node.SerializeToString()
@@ -430,6 +432,8 @@ class Client:
     def take(self, events: list[Event]) -> list[Event]:
         """What the shell does with events."""
         self.events += events
+        if self.server.history is not None:
+            self.server.history += ((self, event) for event in events)
         for event in events:
             if isinstance(event, Send):
                 message = self.parse(event.body)

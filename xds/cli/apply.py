@@ -11,7 +11,7 @@ from typing import Any
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.failure import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.pushing import confirm, if_match, push_query, summary, tell_warnings
+from xds.cli.pushing import confirm, if_match, push_query, summary, tell_more
 from xds.cli.sources import Source, placed, refused
 from xds.cli.waiting import wait_for
 
@@ -30,7 +30,8 @@ class DryRun(StrEnum):
 class ApplyOptions:
     """``wait_percent`` of the connected nodes are waited for, 0 for none, ``timeout_s`` seconds at most.
 
-    ``prune`` deletes the groups of the server that are not among the sources.
+    Without ``allow_none`` a group that has no node is an error then. ``prune`` deletes the groups of the server that
+    are not among the sources.
     """
 
     message: str = ""
@@ -41,6 +42,7 @@ class ApplyOptions:
     prune: bool = False
     yes: bool = False
     wait_percent: float = 0.0
+    allow_none: bool = False
     timeout_s: float = 60.0
     format: Format = Format.TABLE
 
@@ -54,11 +56,31 @@ def apply(client: Client, sources: list[Source], options: ApplyOptions) -> None:
     answers += [_delete(client, group, options) for group in doomed]
     _show(answers, options.format)
     for answer in answers:
-        tell_warnings(answer.get("warnings", []))
+        tell_more(answer)
     if options.wait_percent and not options.dry_run:
-        end = time.monotonic() + options.timeout_s
-        for answer in answers[: len(sources)]:
-            wait_for(client, answer["group"], answer["revision"], options.wait_percent, end)
+        _wait(client, answers[: len(sources)], options)
+
+
+def _wait(client: Client, answers: Sequence[Json], options: ApplyOptions) -> None:
+    """Wait for all groups, also behind one that has no node. Raises ``CommandError``."""
+    end = time.monotonic() + options.timeout_s
+    deserted: list[CommandError] = []
+    for answer in answers:
+        try:
+            wait_for(
+                client,
+                answer["group"],
+                answer["revision"],
+                options.wait_percent,
+                end,
+                allow_none=options.allow_none,
+            )
+        except CommandError as error:
+            if error.code is not Exit.NOBODY:
+                raise
+            deserted.append(error)
+    if deserted:
+        raise CommandError(Exit.NOBODY, "\n".join(map(str, deserted)))
 
 
 def _show(answers: Sequence[Json], format: Format) -> None:

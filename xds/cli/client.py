@@ -48,6 +48,11 @@ _EXITS = {
     422: Exit.INVALID,
     428: Exit.CONFLICT,
 }
+# How the command line says what the API calls these parameters.
+_WAYS = {
+    "allow_empty": "pass --allow-empty when that is meant",
+    "if_match": "pass --if-match with the revision that you know",
+}
 
 
 class RefusedError(CommandError):
@@ -359,8 +364,15 @@ def _refused(status: int, reason: str, content: bytes) -> RefusedError:
         problem = None
     if not isinstance(problem, dict):
         return RefusedError(status, f"{status} {reason}", {})
+    return RefusedError(status, problem_text(problem) or reason, problem)
+
+
+def problem_text(problem: Json) -> str:
+    """What a problem says, and with which option of ours it goes away."""
     lines = [finding_line(error) for error in problem.get("errors", [])]
-    return RefusedError(status, "\n".join(lines) or str(problem.get("detail") or reason), problem)
+    way = _WAYS.get(str(problem.get("override")))
+    text = "\n".join(lines) or str((way and problem.get("reason")) or problem.get("detail") or "")
+    return f"{text}; {way}" if way else text
 
 
 def finding_line(found: Mapping[str, Any]) -> str:

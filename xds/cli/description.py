@@ -9,13 +9,16 @@ from typing import Any
 from urllib.parse import quote
 
 from xds.cli.client import Client, group_path
+from xds.cli.failure import CommandError, Exit
 from xds.cli.groups import secrets_query, snapshot
+from xds.cli.health import refused_line
 from xds.cli.kinds import known_type, resources_path
 from xds.cli.nodes import NACKS, NODES
 from xds.cli.ordering import LINGERING, held_text
-from xds.cli.output import Format, age, to_yaml
+from xds.cli.output import Format, age, printable, to_yaml
 from xds.cli.rollout import HISTORY, STATUS
 from xds.cli.table import Column, Style, View, rendered
+from xds.cli.who import who
 
 Json = dict[str, Any]
 Key = tuple[str, str]  # (type_url, name)
@@ -81,7 +84,19 @@ def _group(client: Client, group: str) -> Json:
         "rollout": client.call("GET", group_path(group, "/rollout")),
         "revisions": list(islice(client.items(group_path(group, "/revisions"), {"limit": str(SHOWN)}), SHOWN)),
         "nacks": list(islice(client.items("/nacks", {"group": group, "state": "open"}), SHOWN)),
+        "watch_refused": _watch_refused(client, group),
     }
+
+
+def _watch_refused(client: Client, group: str) -> list[Json]:
+    """What of the group's watched files cannot be applied. Raises ``CommandError``."""
+    try:
+        refused: list[Json] = client.call("GET", "/watch", {"group": group})["refused"]
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:  # an earlier release does not tell
+            raise
+        return []
+    return refused
 
 
 def _node(client: Client, node: str) -> Json:
@@ -143,16 +158,17 @@ def _link(how: str, key: Key, exists: bool) -> Json:
 
 def _group_text(document: Json, style: Style) -> Iterator[str]:
     group, rollout = document["group"], document["rollout"]
-    yield _fields(
+    yield fields_text(
         {
             "group": group["group"],
             "revision": f"{group['revision']} ({group['etag']})",
-            "pushed": f"{_when(group['time'], style)} by {group['author'] or '-'}",
+            "pushed": f"{_when(group['time'], style)} by {who(group) or '-'}",
             "message": group["message"],
             "selector": group.get("selector"),
             "priority": group.get("priority"),
             "on NACK": group.get("on_nack"),
             "removals": _removals(group),
+            "watch": "; ".join(map(refused_line, document["watch_refused"])),
             "resources": ", ".join(f"{count} {type}" for type, count in group["resources"].items()),
             "nodes": f"{group['nodes']} connected; {rollout['synced']} synced, {rollout['pending']} pending,"
             f" {rollout['nacked']} nacked",
@@ -171,7 +187,7 @@ def _removals(group: Json) -> str:
 
 def _node_text(document: Json, style: Style) -> Iterator[str]:
     node = document["node"]
-    yield _fields(
+    yield fields_text(
         {
             "node": node["id"],
             "cluster": node["cluster"],
@@ -183,14 +199,14 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
         }
     )
     yield rendered(({"type": type, **state} for type, state in node["types"].items()), TYPES, style)
-    yield "".join(f"held: {held_text(each)}\n" for each in node["held"])
+    yield "".join(f"held: {printable(held_text(each))}\n" for each in node["held"])
     yield _titled("lingering:", node["lingering"], LINGERING, style)
     yield _titled("streams:", node["streams"], STREAMS, style)
     yield _titled("NACKs:", document["nacks"], NACKS, style)
 
 
 def _resource_text(document: Json, style: Style) -> Iterator[str]:
-    yield _fields({"group": document["group"], "version": document["version"], "etag": document["etag"]})
+    yield fields_text({"group": document["group"], "version": document["version"], "etag": document["etag"]})
     yield _titled("references:", document["references"], LINKS, style)
     yield to_yaml(document["resource"])
 
@@ -202,9 +218,12 @@ _TEXTS: Mapping[str, Callable[[Json, Style], Iterator[str]]] = {
 }
 
 
-def _fields(values: Mapping[str, object]) -> str:
+def fields_text(values: Mapping[str, object]) -> str:
+    """Fields that have a value, one per line."""
     width = max(map(len, values)) + 1
-    return "".join(f"{f'{name}:':{width}} {value}\n" for name, value in values.items() if value not in {None, ""})
+    return "".join(
+        f"{f'{name}:':{width}} {printable(str(value))}\n" for name, value in values.items() if value not in {None, ""}
+    )
 
 
 def _titled(title: str, items: list[Json], view: View, style: Style) -> str:

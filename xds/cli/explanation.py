@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from xds.cli.client import Client
 from xds.cli.kinds import known_type
+from xds.cli.output import printable
 from xds.cli.paths import read_object
 from xds.cli.table import Column, Style, View, rendered
 from xds.cli.values import given
@@ -52,6 +53,8 @@ def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json
 def explanation_text(found: Json, style: Style) -> str:
     """An explanation for people."""
     head = [f"node:     {found['node'].get('id', '')}"]
+    if found["node"].get("principals"):
+        head.append(f"is:       {', '.join(found['node']['principals'])}")
     if found["group"]:
         head += [f"group:    {found['group']} (by {found['rule']})", f"revision: {found['revision']}"]
         if found["overlay"] is not None:
@@ -59,7 +62,7 @@ def explanation_text(found: Json, style: Style) -> str:
             head += [f"overlay:  the assignment of traffic for {place}"]
     else:
         head += ["group:    none; the node keeps its stream and is answered when one appears"]
-    parts = ["".join(f"{line}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
+    parts = ["".join(f"{printable(line)}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
     if found["resources"]:
         parts.append(rendered(found["resources"], ANSWERS, style))
     return "\n".join(parts)

@@ -12,7 +12,7 @@ from typing import Any
 
 from xds.cli.client import Client
 from xds.cli.failure import CommandError, Exit
-from xds.cli.output import say, write
+from xds.cli.output import say, sequence, write
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ REFRESH_S = 10.0  # ages change without any event
 OLDEST = "0"
 _FEED = {"Accept": "application/x-ndjson"}
 _POSITION = "last-event-id"
-_CLEAR = "\x1b[H\x1b[2J"
+_CLEAR = sequence("[H") + sequence("[2J")
 
 
 def read_events(client: Client, query: Mapping[str, str], since: str = "") -> Iterator[Json]:

@@ -12,6 +12,7 @@ from xds.cli.failure import CommandError, Exit
 from xds.cli.kinds import known_type, resources_path
 from xds.cli.output import Format
 from xds.cli.table import Column, Style, View, rendered
+from xds.cli.who import who
 from xds.model.group import DEFAULT_GROUP
 
 Json = dict[str, Any]
@@ -19,10 +20,10 @@ Json = dict[str, Any]
 _LISTED = frozenset((Format.TABLE, Format.WIDE, Format.NAME))
 
 
-def _seconds(setting: str, item: Json) -> str:
+def seconds(setting: str, item: Json) -> str:
     """A time that the group sets itself."""
-    seconds = item.get(setting)
-    return "" if seconds is None else f"{seconds:g}s"
+    found = item.get(setting)
+    return "" if found is None else f"{found:g}s"
 
 
 GROUPS = View(
@@ -33,12 +34,12 @@ GROUPS = View(
         Column("RESOURCES", lambda item: str(sum(item["resources"].values()))),
         Column("NODES", lambda item: str(item["nodes"])),
         Column("AGE", lambda item: item["time"], is_time=True),
-        Column("AUTHOR", lambda item: item["author"]),
+        Column("AUTHOR", who),
         Column("MESSAGE", lambda item: item["message"]),
         Column("SELECTOR", lambda item: item.get("selector") or "", is_wide=True),
         Column("PRIORITY", lambda item: str(item.get("priority", "")), is_wide=True),
-        Column("DELAY", partial(_seconds, "removal_delay_s"), is_wide=True),
-        Column("DRAIN", partial(_seconds, "listener_drain_s"), is_wide=True),
+        Column("DELAY", partial(seconds, "removal_delay_s"), is_wide=True),
+        Column("DRAIN", partial(seconds, "listener_drain_s"), is_wide=True),
         Column("ETAG", lambda item: item["etag"], is_wide=True),
     ),
 )

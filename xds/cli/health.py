@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import xds
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.failure import CommandError, Exit
-from xds.cli.output import say
+from xds.cli.output import age, say
 from xds.cli.table import Column, View
 
 Json = dict[str, Any]
@@ -48,6 +48,11 @@ def versions(client: Client) -> dict[str, str]:
     except CommandError:
         server = ""
     return {"client": xds.__version__, "server": server}
+
+
+def check_ready(client: Client) -> list[Json]:
+    """Only what ``/readyz`` says, which needs no token. Raises ``CommandError`` when the server cannot be reached."""
+    return [_item("ready", _ready(client))]
 
 
 def check_all(client: Client) -> list[Json]:
@@ -124,6 +129,28 @@ def _nacks(client: Client) -> Found:
     return WARNING, f"{len(records)} open, by {', '.join(nodes[:3])}{more}: xds nacks --state open"
 
 
+def _watch(client: Client) -> Found:
+    try:
+        found = client.call("GET", "/watch")
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return OK, "this server does not tell"  # an earlier release
+    if found["directory"] is None:
+        return OK, "no directory is watched"
+    if not found["refused_total"]:
+        return OK, f"{found['directory']} is applied"
+    more = f" (and {found['refused_total'] - 1} more)" if found["refused_total"] > 1 else ""
+    return WARNING, f"{refused_line(found['refused'][0])}{more}"
+
+
+def refused_line(refused: Json) -> str:
+    """Which files of a watched directory cannot be applied, since when, and why."""
+    at = refused["source"] or ", ".join(refused["files"])
+    others = f" (and {refused['findings'] - 1} more)" if refused["findings"] > 1 else ""
+    return f"{at} refused {age(refused['since'])} ago: {refused['detail']}{others}"
+
+
 def _tls(client: Client) -> Found:
     parts = urlsplit(client.server)
     if parts.scheme == "https":
@@ -142,5 +169,6 @@ _CHECKS: dict[str, Callable[[Client], Found]] = {
     "store": _store,
     "version": _version,
     "nacks": _nacks,
+    "watch": _watch,
     "tls": _tls,
 }

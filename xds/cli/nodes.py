@@ -119,6 +119,7 @@ NODES = View(
         Column("VARIANT", partial(_streams, "variant"), is_wide=True),
         Column("API", partial(_streams, "api"), is_wide=True),
         Column("PEER", partial(_streams, "peer"), is_wide=True),
+        Column("PRINCIPAL", partial(_streams, "principal"), is_wide=True),
         Column("SEEN", lambda node: node["last_seen"], is_time=True, is_wide=True),
         Column("NOTE", note),
     ),

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
+from secrets import token_hex
 from typing import TextIO
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+# Sets sequences of our own apart from those that a proxy has put into its node id or a NACK: it cannot know this.
+_OURS = token_hex(16)
+_OUR_SEQUENCE = re.compile(rf"{_OURS}(\x1b\[[0-9;]*[A-Za-z])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but the tab and the line's end
+_NOT_IN_JSON = re.compile(r"[\x7f-\x9f]")  # what JSON allows as it is
 _CODES = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "head": "1"}
 
 
@@ -43,7 +50,21 @@ def is_colored(color: Color, stream: TextIO) -> bool:
 def paint(text: str, style: str) -> str:
     """``text`` in the color of ``good``, ``bad``, ``warn``, ``dim`` or ``head``."""
     code = _CODES.get(style)
-    return f"\x1b[{code}m{text}\x1b[0m" if code else text
+    return f"{sequence(f'[{code}m')}{text}{sequence('[0m')}" if code else text
+
+
+def sequence(code: str) -> str:
+    """A control sequence that reaches the terminal, ``code`` without its ESC; no other one does."""
+    return f"{_OURS}\x1b{code}"
+
+
+def printable(text: str) -> str:
+    """``text`` of somebody else for a person, on one line: what moves a cursor or turns letters round is spelt out."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else _spelt(each) for each in text)
+
+
+def _spelt(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 _hushed = False
@@ -84,7 +105,8 @@ def write_document(document: object, format: Format) -> None:
 
 def to_json(document: object, format: Format = Format.JSON) -> str:
     """A value as JSON, on one line for ``JSONL``."""
-    return json.dumps(document, indent=2 if format is Format.JSON else None, ensure_ascii=False) + "\n"
+    text = json.dumps(document, indent=2 if format is Format.JSON else None, ensure_ascii=False)
+    return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def to_yaml(document: object) -> str:
@@ -108,6 +130,11 @@ def age(timestamp: str | None) -> str:
 
 
 def _safe(text: str, stream: TextIO) -> str:
-    """``text`` with what the stream's encoding cannot hold replaced: a locale must not end a command."""
+    """``text`` as the stream may get it: whole, but for what its encoding cannot hold and what steers terminals.
+
+    A locale must not end a command. Documents hold no control characters: JSON and YAML spell them out.
+    """
     encoding = stream.encoding or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)
+    parts = _OUR_SEQUENCE.split(text)
+    parts[::2] = (_CONTROL.sub(lambda found: _spelt(found[0]), part) for part in parts[::2])
+    return "".join(parts).encode(encoding, "replace").decode(encoding)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from xds.cli.client import finding_line
 from xds.cli.failure import CommandError, Exit
-from xds.cli.output import Format, say, write, write_document
+from xds.cli.output import Format, printable, say, write, write_document
 
 Json = dict[str, Any]
 
@@ -24,7 +24,7 @@ def push_query(message: str = "", **flags: bool) -> dict[str, str]:
 
 
 def author() -> str:
-    """Who runs this command; in a container the user may have no name."""
+    """Who runs this command: the server keeps it beside whom it has authenticated. In a container it may be no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -42,7 +42,7 @@ def confirm(question: str, yes: bool) -> None:
     """Ask, on a terminal. Raises ``CommandError`` when the answer is no."""
     if yes or not sys.stdin.isatty():
         return
-    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         raise CommandError(Exit.NEGATIVE, "nothing was changed")
@@ -68,6 +68,25 @@ def _outcome(answer: Json) -> str:
     return "would change" if answer.get("dry_run") else f"revision {answer['revision']}"
 
 
+def moves(answer: Json) -> Iterator[str]:
+    """Where the nodes of a deleted group go, a line for each group."""
+    would = "would " if answer.get("dry_run") else ""
+    for group, number in answer.get("moves", {}).items():
+        nodes = "1 node" if number == 1 else f"{number} nodes"
+        verb = "move" if would or number != 1 else "moves"
+        if group:
+            yield f"{nodes} {would}{verb} to {group}"
+        else:
+            yield f"{nodes} {would}belong to no group any more, and keep what they have"
+
+
+def tell_more(answer: Json) -> None:
+    """What else the answer to a push says, as messages."""
+    for line in moves(answer):
+        say(line)
+    tell_warnings(answer.get("warnings", []))
+
+
 def tell_warnings(warnings: Iterable[Json]) -> None:
     """The warnings of an answer as messages."""
     for warning in warnings:
@@ -80,4 +99,4 @@ def show_answer(answer: Json, format: Format | None) -> None:
         write_document(answer, format)
     else:
         write(f"{answer['group'] if format is Format.NAME else summary(answer)}\n")
-    tell_warnings(answer.get("warnings", []))
+    tell_more(answer)

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
-from xds.cli.client import Client, group_path
+from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.failure import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.table import Column, Style, View, rendered
-from xds.cli.waiting import POLL_S, held_lines, late, progress, refusals
+from xds.cli.waiting import POLL_S, check_somebody, held_lines, late, progress, refusals
+from xds.cli.who import who
 
 Json = dict[str, Any]
+
+PRECONDITION_FAILED = HTTPStatus.PRECONDITION_FAILED
+
+
+def what(item: Json) -> str:
+    """What a revision is, and what became of it."""
+    kinds = {"rollback": f"rollback to {item['content_of']}", "restore": "restore"}
+    made = "endpoints" if item["kind"] == "push" and item["endpoints_only"] else kinds.get(item["kind"], item["kind"])
+    became = [
+        f"refused by {item['refused']} of {item['nodes']}" if item["refused"] else "",
+        f"undone by {item['undone_by']}" if item["undone_by"] else "",
+    ]
+    notes = ", ".join(filter(None, became))
+    return f"{made} ({notes})" if notes else str(made)
+
 
 HISTORY = View(
     name=lambda item: str(item["revision"]),
     columns=(
         Column("REVISION", lambda item: str(item["revision"])),
         Column("AGE", lambda item: item["time"], is_time=True),
-        Column("AUTHOR", lambda item: item["author"]),
+        Column("AUTHOR", who),
+        Column("WHAT", what, lambda item: "dim" if item["undone_by"] else ""),
         Column("RESOURCES", lambda item: "deleted" if item["deleted"] else str(item["resources"])),
         Column("MESSAGE", lambda item: item["message"]),
     ),
@@ -52,10 +71,10 @@ def show_status(client: Client, group: str, style: Style, percent: float) -> Non
         raise CommandError(Exit.NEGATIVE, refusals(found))
 
 
-def wait_until_done(client: Client, group: str, percent: float, timeout_s: float) -> None:
+def wait_until_done(client: Client, group: str, percent: float, timeout_s: float, *, allow_none: bool = False) -> None:
     """Wait until ``percent`` of the nodes are in step, or refusals rule that out.
 
-    Raises ``CommandError`` when the time is over.
+    Raises ``CommandError`` when the time is over; unless ``allow_none``, also when the group has no node.
     """
     end = time.monotonic() + timeout_s
     with progress(group) as show:
@@ -63,24 +82,66 @@ def wait_until_done(client: Client, group: str, percent: float, timeout_s: float
             found = client.call("GET", group_path(group, "/rollout"))
             show(found)
             if _is_done(found, percent) or _is_refused(found, percent):
-                return
+                break
             left = end - time.monotonic()
             if left <= 0:
                 raise CommandError(Exit.TIMED_OUT, late(found))
             time.sleep(min(POLL_S, left))
+    if not allow_none:
+        check_somebody(client, group, found)
 
 
-def roll_back(client: Client, group: str, to: int, query: Mapping[str, str], headers: Mapping[str, str]) -> Json:
-    """Bring back ``to``, or the newest revision before the present one. Raises ``CommandError``."""
-    return client.call("POST", group_path(group, "/rollback"), query, headers, {"to": to or _before(client, group)})
+def roll_back(
+    client: Client, group: str, to: int, with_endpoints: bool, query: Mapping[str, str], headers: Mapping[str, str]
+) -> Json:
+    """Bring back ``to``, or what the last change of configuration was made to. Raises ``CommandError``.
+
+    Clusters keep their present assignments unless ``with_endpoints``.
+    """
+    if not to:
+        plan = client.call("GET", group_path(group, "/undo"))
+        to = plan["to"] or _chosen(plan)
+        headers = {"If-Match": plan["etag"], **headers}  # of two who undo at once, one does
+        say(_told(plan, to, with_endpoints))
+    body = {"to": to, "keep_endpoints": not with_endpoints}
+    try:
+        answer = client.call("POST", group_path(group, "/rollback"), query, headers, body)
+    except RefusedError as error:
+        if error.status != PRECONDITION_FAILED:
+            raise
+        hint = f"somebody else changed it meanwhile, see `xds rollout history {group}`"
+        raise CommandError(Exit.CONFLICT, f"{error}; {hint}") from None
+    if not answer["changed"] and not with_endpoints:
+        say(f"nothing but endpoints can differ from revision {to}; --endpoints takes them back as well")
+    return answer
 
 
-def _before(client: Client, group: str) -> int:
-    present = client.call("GET", group_path(group))["revision"]
-    for item in client.items(group_path(group, "/revisions")):
-        if item["revision"] < present and not item["deleted"]:
-            return int(item["revision"])
-    raise CommandError(Exit.NOT_FOUND, f"group {group}: there is no revision before {present}")
+def _told(plan: Json, to: int, with_endpoints: bool) -> str:
+    """What undo is about to do."""
+    back = plan["takes_back"]
+    why = f" ({back['message']})" if back["message"] else ""
+    by = f" by {who(back)}" if who(back) else ""
+    kept = "" if with_endpoints else ", with the endpoints of now"
+    return f"group {plan['group']}: takes back revision {back['revision']}{by}{why}: revision {to} again{kept}"
+
+
+def _chosen(plan: Json) -> int:
+    """The revision that a person chooses where none can be chosen for them. Raises ``CommandError``."""
+    lines = [
+        f"  {item['revision']}  {item['time']}  {who(item)}  {item['message'] or '-'}"
+        + (f"  ({item['reason']})" if item["reason"] else "")
+        for item in plan["candidates"]
+    ]
+    known = {str(item["revision"]) for item in plan["candidates"] if item["content"]}
+    listed = "\n".join((f"group {plan['group']}: every revision before was undone or refused:", *lines))
+    if not sys.stdin.isatty():
+        raise CommandError(Exit.CONFLICT, f"{listed}\nchoose one with --to")
+    sys.stderr.write(f"{listed}\ngo back to which revision? [none] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline().strip()
+    if answer not in known:
+        raise CommandError(Exit.NEGATIVE, "nothing was changed")
+    return int(answer)
 
 
 def _is_done(found: Json, percent: float) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import ip_address
+from pathlib import Path
 from time import time_ns
 
 import structlog
@@ -19,16 +19,31 @@ from fastapi import FastAPI
 
 import xds
 from api.app import create_app
+from api.browser_rules import ANY, BrowserRules, is_address
 from api.services import ApiOptions, Services
+from xds.cli.reloading import Reloader
 from xds.codec.schema import add_descriptor_sets
+from xds.control.access import Access, Mode
 from xds.control.assignments import Assignments
+from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
 from xds.control.directory import WatchedDirectory
+from xds.control.kept_nacks import KeptNacks
 from xds.control.load_view import BookView
 from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.retention import Collector
-from xds.control.settings import GRPC_PORT, HTTP_PORT, LOOPBACK, Settings, shown_settings
+from xds.control.settings import (
+    GRPC_PORT,
+    HTTP_PORT,
+    LOOPBACK,
+    Settings,
+    TlsSettings,
+    auth_files,
+    is_loopback,
+    load_settings,
+    shown_settings,
+)
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
@@ -37,20 +52,23 @@ from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
 from xds.protocol.load_stream import LoadSettings
 from xds.server.assignment_metrics import AssignmentMetrics
+from xds.server.http_door import HttpBounds
+from xds.server.http_server import HttpServer
 from xds.server.https import follow
 from xds.server.logs import configure_logging
 from xds.server.loop import Loop
 from xds.server.metrics import Metrics
+from xds.server.open_files import OpenFiles
 from xds.server.options import ServerOptions
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.store_metrics import StoreMetrics
 from xds.server.tls import PemFiles
 from xds.server.tuning import collect_young, raise_file_limit, tune_gc, tune_threads
+from xds.server.watch_metrics import WatchMetrics
 from xds.store.base import Store
 from xds.store.engines import open_store
 
-HTTP_CONNECTIONS = 20_000
 HTTP_KEEP_ALIVE_S = 75
 HTTP_BACKLOG = 2048
 NONCE_PREFIX_BYTES = 4
@@ -58,38 +76,57 @@ NONCE_PREFIX_BYTES = 4
 _log = structlog.get_logger(logger_name="xds.serve")
 
 
-def serve(settings: Settings, make: Callable[[Settings], Server] | None = None) -> None:
+def serve(
+    settings: Settings,
+    make: Callable[[Settings], Server] | None = None,
+    read: Callable[[], Settings] | None = None,
+    files: Sequence[Path] = (),
+) -> None:
     """Serve until SIGTERM or SIGINT. ``make`` builds the server where it is not an ordinary one.
+
+    On SIGHUP and when one of ``files`` has changed, ``read`` reads the settings anew; those of ``auth`` are put into
+    force. Without it they are read from the environment.
 
     Raises ``StoreError``, ``DescriptorSetError``, ``OSError`` or ``ValueError`` when it cannot start.
     """
     add_descriptor_sets(settings.codec.descriptor_sets)
     configure_logging(settings.logs.level, {"auto": None, "json": True, "console": False}[settings.logs.format])
     with asyncio.Runner(loop_factory=Loop) as runner:
-        runner.run(_serve(settings, make or Server))
+        runner.run(_serve(settings, make or Server, read or load_settings, files or auth_files(None)))
 
 
-async def _serve(settings: Settings, make: Callable[[Settings], Server]) -> None:
+async def _serve(
+    settings: Settings, make: Callable[[Settings], Server], read: Callable[[], Settings], files: Sequence[Path]
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    tell_of_names(settings)
     server = make(settings)
+    reloader = Reloader(settings, read, files, server.apply_auth, server.fleet.events, server.metrics)
+    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+    following = asyncio.create_task(reloader.follow())
     try:
         await server.start()
         sys.stderr.write(welcome(*server.addresses()))
         sys.stderr.flush()
         await server.run_until(stop)
     finally:
+        following.cancel()
         await server.close()
 
 
-class HttpServer(uvicorn.Server):
-    """uvicorn on our loop; signals are ours."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+def tell_of_names(settings: Settings) -> None:
+    """Say so where requests are not judged by the name they call this server."""
+    rules = browser_rules(settings)
+    if ANY in rules.hosts and not rules.trusts_tokens:
+        _log.warning(
+            "http.names_unchecked",
+            host=settings.server.http.host,
+            error_message="any web page can call this server by a name of its own (DNS rebinding):"
+            " set server.http.hosts to the names that clients use",
+        )
 
 
 class Server:
@@ -97,6 +134,8 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.access: Access = settings.auth.access()
+        self._shown = shown_settings(settings)
         self.phase = Phase.STARTING
         kept = settings.store
         self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
@@ -109,25 +148,33 @@ class Server:
             variants={V2: translate_to_v2},
         )
         self.book = LoadBook(settings.load.interval_s)
-        self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings), self.metrics, self.book)
-        self.publisher = Publisher(self.store, self.cache, self.fleet, self.grpc.wake, settings.server.on_nack)
+        self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.book)
+        own = settings.server
+        self.publisher = Publisher(
+            self.store, self.cache, self.fleet, self.grpc.wake, own.on_nack, own.undo_refused_share
+        )
         self.assignments = Assignments(
             self.store, self.publisher.policies, self.cache, self.fleet, self.book, self.grpc.registry.wake
         )
         journal = self.publisher.journal
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
+        self.nacks = KeptNacks(self.store, self.fleet, self.grpc.clients.refused)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.backups = Backups(self.store, self.publisher, self.assignments)
         self.watched = self._watched()
-        self._http = HttpServer(http_config(settings, self._application()))
+        self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
+        self._files = OpenFiles(self.metrics)
+        self._http = http_server(settings, self._application(), self.metrics, self._files)
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Open both doors; the gRPC one only once the stored state is loaded: an empty answer wipes a fleet."""
+        raise_file_limit()
+        self._chores.append(asyncio.create_task(self._files.watch()))
         door = self.settings.server.http
         listening = listen(door.host, door.port)
         self._http_port = listening.getsockname()[1]
@@ -139,23 +186,34 @@ class Server:
         await self.store.open()
         await self.publisher.load()
         await self.assignments.load()
+        await self.nacks.load()
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
         tune_threads()
-        raise_file_limit()
         self._chores.append(asyncio.create_task(collect_young()))
+        self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
         await self.grpc.start()
         await self.grpc.set_ready()
         self.collector.start()
+        self.nacks.start()
         self.assignments.start()
         self.phase = Phase.READY
+        for warning in warnings_of(self.settings):
+            _log.warning("auth.exposed", error_message=warning)
         groups_n = len(self.cache.groups())
         _log.info("server.ready", groups_n=groups_n, grpc_port=self.grpc.port, http_port=self._http_port)
 
     def addresses(self) -> tuple[tuple[str, int], tuple[str, int]]:
         """Host and port of the gRPC and the HTTP door, as they are bound."""
         return self._grpc_address(), self._http_address()
+
+    async def apply_auth(self, auth: AuthSettings) -> int:
+        """Other rules of who may do what; streams that would not be let in now are ended: how many."""
+        self.access.assign(auth.access())
+        self.settings = self.settings.model_copy(update={"auth": auth})
+        self._shown.update(shown_settings(self.settings))
+        return await self.grpc.reauthorize()
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Serve until ``stop``; then drain. Raises when the HTTP server ends by itself."""
@@ -175,9 +233,11 @@ class Server:
             await asyncio.wait((self._http_task,))
         for chore in self._chores:
             chore.cancel()
+        self._files.close()
         await self.assignments.close()
         await self.publisher.close()
         await self.collector.close()
+        await self.nacks.close()
         await self.store.close()
 
     async def _drain(self) -> None:
@@ -201,12 +261,15 @@ class Server:
         options = ApiOptions(
             body_bytes=settings.limits.body_bytes,
             resource_bytes=settings.limits.resource_bytes,
-            tokens=settings.auth.accepted(),
+            tokens=self.access.tokens,
+            access=self.access,
+            wants_certificates=_asks_certificates(settings.server.http.tls),
+            browser=browser_rules(settings),
             require_if_match=settings.server.require_if_match,
             envoy=settings.codec.envoy,
             archive_bytes=settings.limits.archive_bytes,
             spool=settings.store.data if settings.store.kind == "sqlite" else None,
-            config=shown_settings(settings),
+            config=self._shown,
             grpc_address=self._grpc_address,
             http_address=self._http_address,
         )
@@ -221,10 +284,11 @@ class Server:
             self.grpc.disconnect,
             self.grpc.let_go,
             BookView(self.book, self.grpc.load.of),
+            lambda: self.watched,
             backups=self.backups,
             condition=self.store.condition,
         )
-        return create_app(services, rest_routes(self.cache, self.metrics, stream_limits(settings)))
+        return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.door, stream_limits(settings)))
 
     def _grpc_address(self) -> tuple[str, int]:
         return reachable(self.settings.server.grpc.host), self.grpc.port
@@ -233,7 +297,41 @@ class Server:
         return reachable(self.settings.server.http.host), self._http_port
 
 
-def grpc_options(settings: Settings) -> ServerOptions:
+def browser_rules(settings: Settings) -> BrowserRules:
+    """Which requests must show that no page made them, and by which names this server goes.
+
+    On an address that others reach it may have any name: unless the names are set, they are not checked.
+    """
+    door, tokens = settings.server.http, bool(settings.auth.accepted())
+    has_certificates = door.tls is not None and door.tls.client_ca is not None
+    own = () if is_loopback(door.host) or is_address(door.host.strip("[]")) else (door.host.lower(),)
+    hosts = door.hosts or own or (() if is_loopback(door.host) else (ANY,))
+    return BrowserRules(hosts, tokens and not has_certificates, tokens and has_certificates)
+
+
+def warnings_of(settings: Settings) -> Iterator[str]:
+    """What who runs the server should know of who may do what."""
+    door, auth = settings.server, settings.auth
+    exposed = [name for name, host in (("grpc", door.grpc.host), ("http", door.http.host)) if not is_loopback(host)]
+    if exposed and auth.nodes.node_rules().mode is Mode.OFF:
+        where = " and ".join(f"server.{name}.host" for name in exposed)
+        yield (
+            f"auth.nodes: {where} is reached by others, and no rule says who may be which node: every client that is"
+            " let in can read every group's secrets"
+        )
+    asks = _asks_certificates(door.grpc.tls) or _asks_certificates(door.http.tls)
+    if asks and not _asks_certificates(door.http.tls) and not auth.accepted():
+        yield (
+            "server.http: the gRPC port asks for certificates, but every process that reaches"
+            f" {door.http.host}:{door.http.port} may read and push everything; set auth.tokens"
+        )
+
+
+def _asks_certificates(tls: TlsSettings | None) -> bool:
+    return tls is not None and tls.client_ca is not None
+
+
+def grpc_options(settings: Settings, access: Access) -> ServerOptions:
     """The gRPC server's options from the settings."""
     door, limits = settings.server.grpc, settings.limits
     tls = door.tls
@@ -244,7 +342,8 @@ def grpc_options(settings: Settings) -> ServerOptions:
         tls_certificate=tls.certificate if tls is not None else None,
         tls_key=tls.private_key if tls is not None else None,
         client_ca=tls.client_ca if tls is not None else None,
-        tokens=settings.auth.accepted(),
+        client_cert_optional=tls is not None and tls.client_cert == "optional",
+        access=access,
         limits=stream_limits(settings),
         order=settings.order.rules(),
         max_receive_bytes=limits.grpc_receive_bytes,
@@ -265,7 +364,15 @@ def stream_limits(settings: Settings) -> Limits:
         names_per_subscription=limits.names_per_subscription,
         types_per_stream=limits.types_per_stream,
         offer_timeout_s=settings.order.offer_timeout_s,
+        node_bytes=limits.node_bytes,
     )
+
+
+def http_server(settings: Settings, app: FastAPI, metrics: Metrics, files: OpenFiles) -> HttpServer:
+    """The server of the HTTP port, within its limits."""
+    limits = settings.limits
+    bounds = HttpBounds(limits.http_head_bytes, limits.http_head_s, limits.http_body_s, limits.http_body_bytes_per_s)
+    return HttpServer(http_config(settings, app), bounds, metrics.limit_hits, files, limits.http_connections)
 
 
 def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
@@ -278,14 +385,20 @@ def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=HTTP_CONNECTIONS,
+        ws="none",
         timeout_keep_alive=HTTP_KEEP_ALIVE_S,
         timeout_graceful_shutdown=1,
         ssl_certfile=tls.certificate if tls is not None else None,
         ssl_keyfile=tls.private_key if tls is not None else None,
         ssl_ca_certs=str(client_ca) if client_ca is not None else None,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if client_ca is not None else ssl.CERT_NONE,
+        ssl_cert_reqs=_demand(tls),
     )
+
+
+def _demand(tls: TlsSettings | None) -> ssl.VerifyMode:
+    if tls is None or tls.client_ca is None:
+        return ssl.CERT_NONE
+    return ssl.CERT_OPTIONAL if tls.client_cert == "optional" else ssl.CERT_REQUIRED
 
 
 def listen(host: str, port: int) -> socket.socket:

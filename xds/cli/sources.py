@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from xds.cli.client import RefusedError, finding_line
+from xds.cli.client import RefusedError, finding_line, problem_text
 from xds.cli.failure import CommandError, Exit
 from xds.cli.paths import files_of, group_of, read_bytes, shown_name
 from xds.codec.document import Document, parse_document
@@ -19,7 +19,7 @@ from xds.model.resource_type import alias_of
 Json = dict[str, Any]
 
 
-_CHANGE = re.compile(r"/changes/(\d+)(?:/snapshot(?:/resources/\d+)?)?")
+_CHANGE = re.compile(r"/changes/(\d+)(?:/snapshot(?:/resources/\d+)?|/put(?:/\d+)?)?")
 
 
 @dataclass(slots=True)
@@ -63,8 +63,8 @@ class Source:
 def refused(error: RefusedError, sources: Sequence[Source]) -> RefusedError:
     """A refusal of the server that names the places in our files."""
     found = placed(error.problem.get("errors", []), sources)
-    lines = [finding_line(finding) for finding in found]
-    return RefusedError(error.status, "\n".join(lines) or str(error), {**error.problem, "errors": found})
+    problem = {**error.problem, "errors": found}
+    return RefusedError(error.status, problem_text(problem) or str(error), problem)
 
 
 def placed(findings: Sequence[Json], sources: Sequence[Source]) -> list[Json]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from xds.cli.failure import CommandError, Exit
-from xds.cli.output import Color, Format, age, is_colored, paint, to_yaml, write
+from xds.cli.output import Color, Format, age, is_colored, paint, printable, to_json, to_yaml, write
 
 Json = dict[str, Any]
 
@@ -65,7 +64,7 @@ def write_items(items: Iterable[Json], view: View, style: Style) -> None:
     """Write a list. Raises ``CommandError`` for a column that there is not."""
     if style.format is Format.JSONL:
         for item in chosen(items, view, style):
-            write(json.dumps(item, ensure_ascii=False) + "\n")
+            write(to_json(item, Format.JSONL))
     else:
         write(rendered(items, view, style))
 
@@ -77,11 +76,11 @@ def rendered(items: Iterable[Json], view: View, style: Style) -> str:
         case Format.NAME:
             return "".join(f"{view.name(item)}\n" for item in found)
         case Format.JSON:
-            return json.dumps({"items": list(found)}, indent=2, ensure_ascii=False) + "\n"
+            return to_json({"items": list(found)})
         case Format.YAML:
             return to_yaml({"items": list(found)})
         case Format.JSONL:
-            return "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in found)
+            return "".join(to_json(item, Format.JSONL) for item in found)
         case _:
             return _table(list(found), _columns(view, style), style)
 
@@ -131,7 +130,7 @@ def _text(column: Column, item: Json, style: Style) -> str:
     cell = column.cell(item)
     if column.is_time and not style.timestamps:
         return age(cell)
-    return " ".join(cell.split()) if cell else "-"
+    return printable(" ".join(cell.split())) if cell else "-"
 
 
 def _natural(text: str) -> list[tuple[bool, int, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 from xds.cli.client import Client, group_path
 from xds.cli.failure import CommandError, Exit
 from xds.cli.ordering import held_text, some
-from xds.cli.output import say
+from xds.cli.output import printable, say
 
 Json = dict[str, Any]
 
@@ -20,10 +20,12 @@ POLL_S = 1.0
 SHOWN = 10
 
 
-def wait_for(client: Client, group: str, revision: int, percent: float, end: float) -> None:
+def wait_for(
+    client: Client, group: str, revision: int, percent: float, end: float, *, allow_none: bool = False
+) -> None:
     """Wait until ``percent`` of the nodes have the revision, until ``end`` (monotonic) at the latest.
 
-    Raises ``CommandError`` with who refused it, or who is late.
+    Raises ``CommandError`` with who refused it, or who is late; unless ``allow_none``, also when the group has no node.
     """
     from xds.control.waiting import Verdict, verdict
     from xds.fleet.state import Convergence
@@ -42,6 +44,15 @@ def wait_for(client: Client, group: str, revision: int, percent: float, end: flo
         raise CommandError(Exit.NEGATIVE, refusals(found))
     if decision is Verdict.PENDING:
         raise CommandError(Exit.TIMED_OUT, late(found))
+    if not allow_none:
+        check_somebody(client, group, found)
+
+
+def check_somebody(client: Client, group: str, found: Json) -> None:
+    """Raises ``CommandError`` when no node of a group is connected: a wrong name must not look like success."""
+    if found["synced"] + found["pending"] + found["nacked"] or client.call("GET", group_path(group))["nodes"]:
+        return
+    raise CommandError(Exit.NOBODY, f"group {group}: no node of it is connected; pass --allow-none when that is meant")
 
 
 def report(group: str, revision: int, found: Json) -> None:
@@ -82,7 +93,7 @@ def _holds_told(tell: Callable[[str], object]) -> Callable[[Json], None]:
         for line in held_lines(found):
             if line not in told:
                 told.add(line)
-                tell(line)
+                tell(printable(line))
 
     return show
 

@@ -20,9 +20,11 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from xds.codec import schema
 from xds.codec.findings import Findings, shown
 from xds.codec.hints import duration_hint, field_hint, type_hint
+from xds.codec.redaction import hides
 from xds.codec.scalar import Converter, Lax, ScalarError, converter, number, octets, text, wrong_type
 from xds.codec.straight import TYPE_KEY, VALUE_KEY, read_straight
 from xds.model.resource_type import TYPE_PREFIX
+from xds.proto import options
 
 LAX = "lax_input"
 
@@ -45,6 +47,7 @@ class _Field:
     key: Converter | None
     takes_null: bool
     empty: object
+    is_sensitive: bool
 
 
 _EMPTY: Mapping[int, object] = {
@@ -54,7 +57,7 @@ _EMPTY: Mapping[int, object] = {
 
 
 def _field(descriptor: FieldDescriptor) -> _Field:
-    value, key = descriptor, None
+    value, key, owner = descriptor, None, descriptor.containing_type
     if descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
         value = descriptor.message_type.fields_by_name["value"]
         key = converter(descriptor.message_type.fields_by_name["key"])
@@ -69,6 +72,7 @@ def _field(descriptor: FieldDescriptor) -> _Field:
         key=key,
         takes_null=target is not None and target.full_name in (_VALUE, "google.protobuf.NullValue"),
         empty=_EMPTY.get(value.cpp_type, 0),
+        is_sensitive=owner is not None and descriptor.name in options.sensitive_fields(owner.full_name),
     )
 
 
@@ -87,6 +91,7 @@ class MessageReader:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._path: list[str | int] = []
+        self._secrets = 0  # that we are within: what is wrong there is told without its value
 
     def read(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
         """Fill ``message``, an empty one, from ``value``; keys in ``ignored`` are those of the envelope."""
@@ -101,6 +106,7 @@ class MessageReader:
         except RecursionError:
             self._note("too_deep", "nested too deeply")
             self._path.clear()
+            self._secrets = 0
 
     def pack(self, message: Message) -> bytes:
         """Canonical bytes of a message; empty after a finding, such as a message too deep for any parser."""
@@ -116,12 +122,23 @@ class MessageReader:
         self._findings.add(code, detail, self._path, hint=hint)
 
     def _refuse(self, error: ScalarError) -> None:
-        self._note(error.code, error.detail, error.hint)
+        if self._secrets:
+            self._note(error.code, error.discreet)
+        else:
+            self._note(error.code, error.detail, error.hint)
 
     def _lax(self, detail: str, hint: str) -> None:
+        if self._secrets:
+            detail, hint = "a value of another kind is read as one of this field's", ""
         self._findings.warn(LAX, detail, self._path, hint=hint)
 
     def _message(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
+        is_secret = hides(message.DESCRIPTOR.full_name, value)
+        self._secrets += is_secret
+        self._any_message(message, value, ignored)
+        self._secrets -= is_secret
+
+    def _any_message(self, message: Message, value: object, ignored: frozenset[str]) -> None:
         special = _SPECIAL.get(message.DESCRIPTOR.full_name)
         if special is not None:
             special(self, message, value)
@@ -143,7 +160,9 @@ class MessageReader:
             if field is None:
                 self._unknown_field(key, message.DESCRIPTOR)
             elif (item is not None or field.takes_null) and self._is_settable(field, seen):
+                self._secrets += field.is_sensitive
                 self._value(message, field, item)
+                self._secrets -= field.is_sensitive
             self._path.pop()
 
     def _unknown_field(self, key: str, descriptor: Any) -> None:
@@ -272,19 +291,21 @@ class MessageReader:
         try:
             message.FromJsonString(value)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            self._note("wrong_type", f"not a {message.DESCRIPTOR.name}: {error}")
+            self._refuse(ScalarError("wrong_type", f"not a {message.DESCRIPTOR.name}: {error}"))
 
     def _duration(self, message: Any, value: object) -> None:
         if self._in_full(message, value):
             return
         if not isinstance(value, str) or not _DURATION.fullmatch(value):
-            detail = wrong_type("a duration in seconds", value).detail
-            self._note("bad_duration", detail, duration_hint(value) or 'such as "1.5s"')
+            wrong = wrong_type("a duration in seconds", value)
+            self._refuse(
+                ScalarError("bad_duration", wrong.detail, duration_hint(value) or 'such as "1.5s"', wrong.discreet)
+            )
             return
         try:
             message.FromJsonString(value)
         except ValueError as error:
-            self._note("bad_duration", str(error))
+            self._refuse(ScalarError("bad_duration", str(error)))
 
     def _struct(self, message: Any, value: object) -> None:
         if not isinstance(value, dict):
@@ -380,7 +401,9 @@ class MessageReader:
             self._note("unknown_field", f"{shown(key)} cannot stand beside {VALUE_KEY}")
             self._path.pop()
         self._path.append(VALUE_KEY)
+        self._secrets += 1  # nobody can read them, so nobody knows
         body = self._octets(type_url, value[VALUE_KEY])
+        self._secrets -= 1
         self._path.pop()
         return body
 

@@ -34,6 +34,14 @@ def redact(document: Mapping[str, Any]) -> dict[str, Any]:
     return dict(_any(document))
 
 
+def hides(message: str, value: object) -> bool:
+    """Whether errors may not tell what stands where ``message`` is expected.
+
+    All of a Secret; and what is no object where a message with sensitive fields belongs: it may be the secret itself.
+    """
+    return message in _SECRETS or (not isinstance(value, dict) and bool(options.sensitive_fields(message)))
+
+
 def _any(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """A message with its ``@type``."""
     type_url = document.get(TYPE_KEY)

@@ -44,13 +44,17 @@ _ENUM_NAMES_SHOWN = 12
 
 
 class ScalarError(Exception):
-    """A value that its field cannot hold. ``code`` and ``hint`` are those of the finding."""
+    """A value that its field cannot hold. ``code`` and ``hint`` are those of the finding.
 
-    def __init__(self, code: str, detail: str, hint: str = "") -> None:
+    ``discreet`` is the detail without the value, which may be a secret.
+    """
+
+    def __init__(self, code: str, detail: str, hint: str = "", discreet: str = "") -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.hint = hint
+        self.discreet = discreet or "a value that does not fit the field"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,23 @@ class Lax:
 
 def wrong_type(expected: str, value: object, hint: str = "") -> ScalarError:
     """The error for a value of the wrong kind."""
-    return ScalarError("wrong_type", f"expected {expected}, not {shown(value)}", hint)
+    return ScalarError(
+        "wrong_type", f"expected {expected}, not {shown(value)}", hint, f"expected {expected}, not {kind_of(value)}"
+    )
+
+
+def kind_of(value: object) -> str:
+    """What a JSON value is, without saying which."""
+    return next((word for kind, word in _KINDS if isinstance(value, kind)), "null")
+
+
+_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "true or false"),
+    ((int, float), "a number"),
+    (str, "text"),
+    (list, "a list"),
+    (dict, "an object"),
+)
 
 
 def _integer(value: object, valid: range) -> object:

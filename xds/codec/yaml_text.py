@@ -31,6 +31,8 @@ _WORDS: dict[str, object] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _TAG = "tag:yaml.org,2002:"
+# What follows is not told: it may be a password that stands unquoted.
+_QUOTE = "text that begins with *, & or ! stands in quotes"
 _STRING_TAGS = ("!", _TAG + "str")
 _SCALAR_TAGS = (_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null")
 _COLLECTION_TAGS = ("!", _TAG + "map", _TAG + "seq")
@@ -89,7 +91,7 @@ class _Reader:
     def _alias(self, event: Any) -> None:
         if event.anchor not in self.anchors:
             opened = any(one.anchor == event.anchor for one in self.stack)
-            raise _error(f"{'recursive' if opened else 'unknown'} alias *{event.anchor}", event)
+            raise _error(f"{'a recursive' if opened else 'an unknown'} alias: {_QUOTE}", event)
         if self._awaits_key():
             raise _error("an alias cannot be a key", event)
         value, cost = self.anchors[event.anchor]
@@ -101,7 +103,7 @@ class _Reader:
         if len(self.stack) >= DEPTH_LIMIT:
             raise _error(f"nested deeper than {DEPTH_LIMIT} levels", event)
         if event.tag is not None and event.tag not in _COLLECTION_TAGS:
-            raise _error(f"tag {event.tag} is not supported", event)
+            raise _error(f"a tag that is not supported: {_QUOTE}", event)
         self.stack.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor))
 
     def _close(self, event: Any) -> None:
@@ -129,7 +131,7 @@ def _resolve(event: Any) -> object:
     if event.tag in _STRING_TAGS or (event.tag is None and not event.implicit[0]):
         return event.value
     if event.tag is not None and event.tag not in _SCALAR_TAGS:
-        raise _error(f"tag {event.tag} is not supported", event)
+        raise _error(f"a tag that is not supported: {_QUOTE}", event)
     return plain_value(event.value)
 
 

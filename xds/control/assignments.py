@@ -21,6 +21,7 @@ from typing import Protocol
 
 import structlog
 
+from xds.control.audit import NOBODY, Caller
 from xds.control.off_loop import off_loop
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
 from xds.control.policy_review import assignment_name, finder, review_policy, review_times
@@ -147,21 +148,21 @@ class Assignments:
 
     # Policies
 
-    async def put(self, key: Key, policy: Policy, etag: str = "") -> bool:
+    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = NOBODY) -> bool:
         """Put a policy in force, and decide at once; False when it was in force already.
 
         Raises ``NotFoundError`` for a group that is not there, ``ConflictError``, ``ValidationError``, ``StoreError``.
         """
-        changed = await self._policies.put(key, policy, etag)
+        changed = await self._policies.put(key, policy, etag, by)
         if changed:
-            tell_policy(self._fleet.events, key, "configured", self._clock())
+            tell_policy(self._fleet.events, key, "configured", self._clock(), by)
             await self.tick(self._clock())
         return changed
 
-    async def delete(self, key: Key, etag: str = "") -> None:
+    async def delete(self, key: Key, etag: str = "", by: Caller = NOBODY) -> None:
         """Take a policy away: its nodes are served what was pushed. Raises ``NotFoundError``, ``StoreError``."""
-        await self._policies.delete(key, etag)
-        tell_policy(self._fleet.events, key, "deleted", self._clock())
+        await self._policies.delete(key, etag, by)
+        tell_policy(self._fleet.events, key, "deleted", self._clock(), by)
         async with self._lock:
             self._take_up()
 

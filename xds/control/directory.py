@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 
 import structlog
 from watchfiles import awatch
@@ -18,6 +19,7 @@ from xds.codec.check import check_unique
 from xds.codec.findings import Findings
 from xds.codec.resources import Pushed, decode_document
 from xds.control.publisher import Publisher, PushOptions
+from xds.control.refused_files import FILES_SHOWN, RefusedFilesTable
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.store.base import Meta, UnavailableError
@@ -25,6 +27,7 @@ from xds.store.base import Meta, UnavailableError
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000
 AUTHOR = "watch"
+ACTOR = "server"  # the files are the server's own
 DEBOUNCE_MS = 300  # an editor or a checkout writes many files, and a file in many pieces
 RESCAN_MS = 1_000  # not every file system tells of changes; what the store refused is tried again
 FINDINGS_LOGGED = 20
@@ -54,6 +57,7 @@ class WatchedDirectory:
         self._root = root
         self._prune = prune
         self._resource_bytes = resource_bytes
+        self.refused = RefusedFilesTable(publisher.journal)
         self._seen: dict[str, Stamp] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -69,7 +73,20 @@ class WatchedDirectory:
             self._task.cancel()
             await asyncio.wait((self._task,))
 
+    @property
+    def root(self) -> Path:
+        return self._root
+
     async def _watch(self) -> None:
+        while True:
+            try:
+                await self._follow()
+            except Exception as error:  # else nobody would look at the files any more, and nobody know
+                _log.exception("directory.unwatched", path=str(self._root))
+                self.refused.refuse("", (str(self._root),), error, time())
+            await asyncio.sleep(RESCAN_MS / 1000)
+
+    async def _follow(self) -> None:
         async for _ in awatch(
             self._root,
             watch_filter=None,
@@ -82,6 +99,9 @@ class WatchedDirectory:
                 await self._apply(await asyncio.to_thread(scan, self._root))
             except OSError as error:
                 _log.warning("directory.unreadable", path=str(self._root), error_message=str(error))
+                self.refused.refuse("", (str(self._root),), error, time())
+            else:
+                self.refused.accept("", time())
 
     async def _apply(self, found: Mapping[str, GroupFiles]) -> None:
         for group, there in found.items():
@@ -89,10 +109,13 @@ class WatchedDirectory:
                 self._seen[group] = there.stamp
         for group in self._seen.keys() - found.keys():
             await self._gone(group, is_all=not found)
+        for refused in [each for each in self.refused if each.group and each.group not in found]:
+            self.refused.accept(refused.group, time())
 
     async def _push(self, group: str, there: GroupFiles) -> bool:
         """Apply one group's files; False when that is to be tried again."""
-        meta = Meta(AUTHOR, ", ".join(str(file.relative_to(self._root)) for file in there.files[:3]))
+        files = tuple(str(file.relative_to(self._root)) for file in there.files[:FILES_SHOWN])
+        meta = Meta(AUTHOR, ", ".join(files), actor=ACTOR)
         try:
             pushed = await asyncio.to_thread(_read, there.files, self._resource_bytes)
             options = PushOptions(meta=meta)
@@ -100,29 +123,20 @@ class WatchedDirectory:
                 group, pushed.resources, label=pushed.label, labels=pushed.labels, options=options
             )
         except ValidationError as error:
-            self._refused(group, error.violations)
+            self.refused.refuse(group, files, error, time())
+            _log_findings(group, error.violations)
         except UnavailableError as error:
+            self.refused.refuse(group, files, error, time())
             _log.warning("directory.later", group=group, error_message=str(error))
             return False
         except (XdsError, OSError) as error:
+            self.refused.refuse(group, files, error, time())
             _log.error("directory.refused", group=group, error_message=str(error))
         else:
+            self.refused.accept(group, time())
             _warn(group, (*pushed.warnings, *result.warnings))
             _log.info("directory.applied", group=group, revision=result.revision, changed=result.changed)
         return True
-
-    def _refused(self, group: str, violations: list[Violation]) -> None:
-        for violation in violations[:FINDINGS_LOGGED]:
-            _log.error(
-                "directory.refused",
-                group=group,
-                source=violation.source,
-                resource=violation.resource,
-                pointer=violation.pointer,
-                error_code=violation.code,
-                error_message=violation.detail,
-                hint=violation.hint,
-            )
 
     async def _gone(self, group: str, is_all: bool) -> None:
         if not self._prune or is_all:
@@ -130,7 +144,9 @@ class WatchedDirectory:
             del self._seen[group]
             return
         try:
-            await self._publisher.delete_group(group, PushOptions(meta=Meta(AUTHOR, "files gone"), allow_empty=True))
+            await self._publisher.delete_group(
+                group, PushOptions(meta=Meta(AUTHOR, "files gone", actor=ACTOR), allow_empty=True)
+            )
         except UnavailableError as error:
             _log.warning("directory.later", group=group, error_message=str(error))
             return
@@ -205,6 +221,20 @@ def _read(files: tuple[Path, ...], resource_bytes: int) -> Pushed:
     if violations or findings:
         raise ValidationError([*violations, *findings.violations])
     return Pushed(resources, label, labels, tuple(warnings))
+
+
+def _log_findings(group: str, violations: list[Violation]) -> None:
+    for violation in violations[:FINDINGS_LOGGED]:
+        _log.error(
+            "directory.refused",
+            group=group,
+            source=violation.source,
+            resource=violation.resource,
+            pointer=violation.pointer,
+            error_code=violation.code,
+            error_message=violation.detail,
+            hint=violation.hint,
+        )
 
 
 def _warn(group: str, warnings: tuple[Violation, ...]) -> None:

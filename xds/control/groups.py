@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from xds.control.audit import NOBODY, Caller
 from xds.filter.errors import EvaluationError, FilterError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.node import NODE_SHAPE
@@ -167,7 +168,7 @@ class GroupTable:
             self._remember(*each)
         self._put_in_force()
 
-    async def put(self, group: str, settings: GroupSettings, selector: Filter) -> bool:
+    async def put(self, group: str, settings: GroupSettings, selector: Filter, by: Caller = NOBODY) -> bool:
         """Make these the group's settings, as ``check_settings`` found them; False when they were already.
 
         Raises ``ValidationError`` when there are too many groups with a selector, ``StoreError``.
@@ -178,20 +179,23 @@ class GroupTable:
             if settings.selector and group not in self._selectors and self._is_full():
                 detail = f"{SELECTORS_LIMIT} groups have a selector; there cannot be more"
                 raise ValidationError([Violation("too_many", detail, pointer="/selector")])
-            await self._store.put_doc(KIND, group, _document(settings))
+            old = _own(self._settings[group]) if group in self._settings else None
+            note = by.note("group.configured", group=group, old=old, new=_own(settings))
+            await self._store.put_doc(KIND, group, _document(settings), note=note)
             self._remember(group, settings, selector)
-            _log.info("group.configured", group=group, **_own(settings))
+            _log.info("group.configured", group=group, actor=by.actor, author=by.author, old=old, **_own(settings))
             self._put_in_force()
             self._wake((group,))
             return True
 
-    async def forget(self, group: str) -> bool:
+    async def forget(self, group: str, by: Caller = NOBODY) -> bool:
         """The group is deleted; False when it had no settings. Raises ``StoreError``."""
         async with self.lock:
             if group not in self._settings:
                 return False
             with suppress(NotFoundError):  # what matters is that it is gone
-                await self._store.put_doc(KIND, group, None)
+                note = by.note("group.deleted", group=group, old=_own(self._settings[group]))
+                await self._store.put_doc(KIND, group, None, note=note)
             self.dropped(group)
             self._wake((group,))
             return True

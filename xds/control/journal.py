@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import structlog
 
+from xds.control.audit import NOBODY, Caller
 from xds.control.push import ChangeError
 from xds.fleet.event_log import EventLog, Kind
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, XdsError
@@ -47,26 +48,34 @@ class Journal:
             "changed": sum(len(each.changed) for each in difference.values()),
             "removed": sum(len(each.removed) for each in difference.values()),
         }
-        about = {"group": group, "revision": revision, "actor": meta.author}
+        about = {"group": group, "revision": revision, "actor": meta.actor, "author": meta.author}
         _log.info("snapshot.committed", resources_n=resources_n, **about, **counts)
         if isinstance(change, Rollback):
             self.rollbacks["manual"] += 1
             _log.info("rollback", to=change.to, **about)
         self._tell(group, revision, change, meta, new, counts)
 
-    def configured(self, group: str, now: float) -> None:
+    def configured(self, group: str, now: float, by: Caller = NOBODY) -> None:
         """The settings of a group changed: its nodes may be others now."""
         self.triggers["settings"] += 1
-        self._events.record(Kind.GROUP, "configured", now, group=group)
+        self._events.record(Kind.GROUP, "configured", now, group=group, details=by.names())
 
-    def let_go(self, group: str, node: str, nodes_n: int, counts: Mapping[str, int], author: str, now: float) -> None:
+    def let_go(self, group: str, node: str, nodes_n: int, counts: Mapping[str, int], by: Caller, now: float) -> None:
         """Somebody ended what lingered for a node, or with ``node`` empty for those of a group; ``counts`` by type."""
-        who: dict[str, str | int] = {"author": author} if author else {}
-        details = {**who, "nodes": nodes_n, **counts}
+        details: dict[str, str | int] = {**by.names(), "nodes": nodes_n, **counts}
         self._events.record(Kind.ORDER, "released", now, group=group, node=node, details=details)
-        _log.info(
-            "lingering.released", group=group, node_id=node, actor=author, nodes_n=nodes_n, resources=dict(counts)
-        )
+        about = {"group": group, "node_id": node, "actor": by.actor, "author": by.author}
+        _log.info("lingering.released", **about, nodes_n=nodes_n, resources=dict(counts))
+
+    def files_refused(self, group: str, source: str, detail: str, findings_n: int, now: float) -> None:
+        """Files of a watched directory cannot be applied; ``group`` is empty where the directory cannot be read."""
+        details: dict[str, str | int] = {"source": source, "findings": findings_n}
+        self._events.record(Kind.WATCH, "refused", now, group=group, message=detail, details=details)
+        _log.warning("watch.refused", group=group, source=source, error_message=detail, findings_n=findings_n)
+
+    def files_applied(self, group: str, now: float) -> None:
+        """What was refused of a watched directory is applied now, or gone."""
+        self._events.record(Kind.WATCH, "applied", now, group=group)
 
     def unchanged(self) -> None:
         """A push changed nothing and made no revision."""
@@ -83,7 +92,8 @@ class Journal:
             raise error  # told by ``invalid``, as those are that come before a push
         result = _result(error)
         self.commits[result] += 1
-        _log.info("snapshot.rejected", group=group, actor=meta.author, error_code=result, error_message=str(error))
+        about = {"group": group, "actor": meta.actor, "author": meta.author}
+        _log.info("snapshot.rejected", **about, error_code=result, error_message=str(error))
         raise error
 
     def invalid(self, group: str, error: ValidationError) -> None:
@@ -97,14 +107,14 @@ class Journal:
         self, group: str, revision: int, change: GroupChange, meta: Meta, new: bool, counts: Mapping[str, int]
     ) -> None:
         record, at, text = self._events.record, meta.time_s, meta.message
-        author: dict[str, str | int] = {"author": meta.author} if meta.author else {}
+        author: dict[str, str | int] = {**Caller(meta.actor, meta.author).names()}
         if isinstance(change, Drop):
             record(Kind.GROUP, "deleted", at, group=group, revision=revision, message=text, details=author)
             return
         if new:
             record(Kind.GROUP, "created", at, group=group, revision=revision, details=author)
         if isinstance(change, Rollback):
-            to = author | {"to": change.to}
+            to = author | {"to": change.to, **({"keeps_endpoints": 1} if change.keeps_endpoints else {})}
             record(Kind.ROLLBACK, "done", at, group=group, revision=revision, message=text, details=to)
         details = {**author, **counts}
         record(Kind.PUSH, "committed", at, group=group, revision=revision, message=text, details=details)

@@ -16,7 +16,7 @@ class ReportStream:
     """A load report stream of a node. Times are epoch seconds; ``reported`` is 0 before the first report.
 
     ``refused`` counts cluster reports that cannot be, ``left_out`` values that a bound kept out. ``api`` is ``v2`` on
-    the old transport, else empty.
+    the old transport, else empty. ``principal`` is who its connection has proved to be.
     """
 
     id: int
@@ -27,6 +27,7 @@ class ReportStream:
     reports: int
     refused: int
     left_out: int
+    principal: str = ""
 
 
 class LoadView(Protocol):

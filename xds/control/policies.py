@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 
 import structlog
 
+from xds.control.audit import NOBODY, Caller
 from xds.load.policy import Policy
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
 from xds.store.base import Store
@@ -102,32 +103,37 @@ class PolicyTable:
         if held is None and len(self._policies) >= POLICIES_LIMIT:
             raise ValidationError([Violation("too_many", f"there cannot be more than {POLICIES_LIMIT} policies")])
 
-    async def put(self, key: Key, policy: Policy, etag: str = "") -> bool:
+    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = NOBODY) -> bool:
         """Make this the policy of a cluster; False when it was already. Raises as ``check``, ``StoreError``."""
         async with self.lock:
             self.check(key, etag)
             if self._policies.get(key) == policy:
                 return False
-            await self._store.put_doc(KIND, document_id(key), json.dumps(policy.document()).encode())
+            held, document = self._policies.get(key), policy.document()
+            old = held.document() if held is not None else None
+            note = by.note("policy.put", group=key[0], subject=key[1], old=old, new=document)
+            await self._store.put_doc(KIND, document_id(key), json.dumps(document).encode(), note=note)
             self._policies[key] = policy
-            _log.info("policy.put", group=key[0], cluster=key[1], strategy=str(policy.strategy))
+            who = {"actor": by.actor, "author": by.author}
+            _log.info("policy.put", group=key[0], cluster=key[1], strategy=str(policy.strategy), **who)
             return True
 
-    async def delete(self, key: Key, etag: str = "") -> None:
+    async def delete(self, key: Key, etag: str = "", by: Caller = NOBODY) -> None:
         """Take a policy away. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``."""
         async with self.lock:
-            self.get(key)
+            held = self.get(key)
             self.check(key, etag)
+            note = by.note("policy.deleted", group=key[0], subject=key[1], old=held.document())
             for kind in (KIND, DECIDED_KIND):
                 with suppress(NotFoundError):  # what matters is that it is gone
-                    await self._store.put_doc(kind, document_id(key), None)
+                    await self._store.put_doc(kind, document_id(key), None, note=note if kind == KIND else None)
             self._policies.pop(key, None)
-            _log.info("policy.deleted", group=key[0], cluster=key[1])
+            _log.info("policy.deleted", group=key[0], cluster=key[1], actor=by.actor, author=by.author)
 
-    async def forget(self, group: str) -> None:
+    async def forget(self, group: str, by: Caller = NOBODY) -> None:
         """The group is deleted. Raises ``StoreError``."""
         for key in [key for key in self if key[0] == group]:
-            await self.delete(key)
+            await self.delete(key, by=by)
 
     def dropped(self, group: str) -> None:
         """The store let the policies go with the group."""

@@ -13,11 +13,10 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from xds.control.archive import Archive
 from xds.control.assembly import succeed
-from xds.control.comparison import Comparison, Sides, compare, read
+from xds.control.audit import NOBODY, Audit, Caller, push_note
 from xds.control.content import BlobIds, Content, Key, changes
-from xds.control.explain import EVERYTHING_ASKED, Asked, Explanation, explain
+from xds.control.emptying import Emptying
 from xds.control.gate import Gate
 from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, GroupTable, check_settings
@@ -34,22 +33,19 @@ from xds.control.push import (
     Step,
     amendment,
     check_group_name,
+    check_new_group_name,
     labelled,
     outcome,
     preview,
     whole,
 )
+from xds.control.reading import Reading
 from xds.control.review import review_policies, review_size, settle_reviewed
-from xds.control.rollout import Rollout, rollout
-from xds.control.situation import situation_of
-from xds.control.translation import Unexpressed, unexpressed
-from xds.control.waiting import PushLog
+from xds.control.undo import REFUSED_SHARE
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import NackState, NodeState
-from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
-from xds.model.node import Node
+from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
-from xds.model.snapshot import Change, Snapshot
+from xds.model.snapshot import Change
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.foresight import NOTHING_FORESEEN, Foresight
 from xds.store.base import (
@@ -58,7 +54,6 @@ from xds.store.base import (
     GroupPush,
     Manifest,
     Meta,
-    RevisionInfo,
     Rollback,
     Store,
     StoreError,
@@ -87,25 +82,30 @@ class _Built:
     foreseen: Foresight = NOTHING_FORESEEN
 
 
-class Publisher:
+class Publisher(Reading):
     """Takes pushes, one at a time per group, and publishes what the store has made durable.
 
     An acknowledged push is always published and one that is not acknowledged is fully there or not at all: the work
     goes on when the caller is cancelled.
     """
 
-    def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, wake: Wake, on_nack: str = "hold") -> None:
-        self.pushes = PushLog(cache, fleet)
+    def __init__(
+        self,
+        store: Store,
+        cache: SnapshotCache,
+        fleet: Fleet,
+        wake: Wake,
+        on_nack: str = "hold",
+        refused_share: float = REFUSED_SHARE,
+    ) -> None:
+        super().__init__(store, cache, fleet, refused_share)
+        self.audit = Audit(store)
         self.journal = Journal(fleet.events)
         self.settings = GroupTable(store, cache, wake)
         self.policies = PolicyTable(store)
-        self._store = store
-        self._archive = Archive(store)
-        self._cache = cache
-        self._fleet = fleet
+        self._emptying = Emptying(cache, fleet, self.settings)
         self._wake = wake
         self._on_nack = on_nack
-        self._contents: dict[str, Content] = {}
         self.gate = Gate()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._running: set[asyncio.Task[Any]] = set()
@@ -138,86 +138,7 @@ class Publisher:
             await asyncio.wait(self._running)
         for task in self._behind.values():
             task.cancel()
-
-    # Reading
-
-    def groups(self) -> list[Content]:
-        """The content of all groups, by name."""
-        return [self._contents[group] for group in sorted(self._contents)]
-
-    def group_names(self) -> list[str]:
-        """The names of all groups, those included that have settings and no snapshot yet."""
-        return sorted({*self._contents, *self.settings})
-
-    def held(self, group: str) -> Content | None:
-        """What a group is served now; None where it has no snapshot."""
-        return self._contents.get(group)
-
-    def content(self, group: str) -> Content:
-        """What a group is served now. Raises ``NotFoundError``."""
-        found = self._contents.get(group)
-        if found is None:
-            raise NotFoundError(f"no such group: {group!r}")
-        return found
-
-    async def content_at(self, group: str, revision: int) -> Content:
-        """A group's content at an earlier revision. Raises ``NotFoundError``, ``StoreError``."""
-        held = self._contents.get(group)
-        if held is not None and held.revision == revision:
-            return held
-        return await self._archive.content(group, revision, held)
-
-    async def compare(self, group: str, old: int, new: int) -> Comparison:
-        """What leads from one revision to another; 0 is the one before the first.
-
-        Raises ``NotFoundError``, ``StoreError``.
-        """
-        return await compare(self._store, group, old, new)
-
-    async def sides(self, comparison: Comparison, keys: Collection[Key]) -> Sides:
-        """The contents of what differs, before and after. Raises ``StoreError``."""
-        return await read(self._store, comparison, keys)
-
-    async def history(self, group: str, before: int | None = None, limit: int = 50) -> list[RevisionInfo]:
-        """A group's revisions, newest first. Raises ``NotFoundError``, ``StoreError``."""
-        found = await self._store.history(group, before=before, limit=limit)
-        if not found and await self._store.head(group) is None:
-            raise NotFoundError(f"no such group: {group!r}")
-        return found
-
-    async def rollout(self, group: str) -> Rollout:
-        """How far the connected nodes have come with what a group is served now. Raises ``NotFoundError``."""
-        return await rollout(self._cache, self._fleet, self.content(group).snapshot)
-
-    def served(self, node_id: str) -> Snapshot | None:
-        """What a node is to hold of its group, as it is overlaid for its locality; None where no group matches."""
-        node = self._fleet.identity(node_id)
-        return situation_of(self._cache, node).snapshot("") if node is not None else None
-
-    def unexpressed(self, node: NodeState) -> Mapping[str, tuple[Unexpressed, ...]]:
-        """What a node asks for and is not sent, because its API cannot express it; by type alias."""
-        return unexpressed(self._cache, node)
-
-    async def explain(self, node_id: str, asked: Asked = EVERYTHING_ASKED) -> Explanation:
-        """Why a node that is or was connected gets what it gets. Raises ``NotFoundError``."""
-        node, state = self._fleet.identity(node_id), self._fleet.node(node_id)
-        if node is None or state is None:
-            raise NotFoundError(f"no node {node_id!r} has connected lately")
-        holdings = self._fleet.holdings(node_id)
-        refusals = tuple(self._fleet.nacks(node=node_id, state=NackState.OPEN))
-        situation = replace(
-            situation_of(self._cache, node),
-            connected=state.connected,
-            holdings=holdings,
-            refusals=refusals,
-            clients=self._fleet.clients(node_id),
-        )
-        size = sum(len(holding.sent) for holding in holdings if holding.sent is not None)
-        return await off_loop(size, explain, situation, asked)
-
-    async def explain_node(self, node: Node, asked: Asked = EVERYTHING_ASKED) -> Explanation:
-        """What a node that names itself so would get."""
-        return await off_loop(0, explain, situation_of(self._cache, node), asked)
+        await self.audit.close()
 
     # Writing
 
@@ -245,11 +166,14 @@ class Publisher:
         """Take one resource out. Raises ``NotFoundError`` and as ``push``."""
         return await self._push(await amendment(group, [], [key]), options)
 
-    async def rollback(self, group: str, to: int, options: PushOptions = DEFAULT_OPTIONS) -> PushResult:
-        """A new revision with the content of ``to``; a deleted group is there again. Raises ``NotFoundError``
-        (``GoneError`` for what is no longer kept) and as ``push``.
+    async def rollback(
+        self, group: str, to: int, options: PushOptions = DEFAULT_OPTIONS, *, keeps_endpoints: bool = False
+    ) -> PushResult:
+        """A new revision with the content of ``to``; a deleted group is there again. With ``keeps_endpoints`` clusters
+        that are in both keep their present assignments. Raises ``NotFoundError`` (``GoneError`` for what is no longer
+        kept) and as ``push``.
         """
-        return await self._push(Draft(group, Rollback(to)), options)
+        return await self._push(Draft(group, Rollback(to, keeps_endpoints)), options)
 
     async def delete_group(self, group: str, options: PushOptions = DEFAULT_OPTIONS) -> PushResult:
         """Delete a group with its settings; its nodes fall to the next group that matches.
@@ -259,7 +183,13 @@ class Publisher:
         return await self._finish(self._delete_group(group, options))
 
     async def configure(
-        self, group: str, settings: GroupSettings, *, dry_run: bool = False, allow_empty: bool = False
+        self,
+        group: str,
+        settings: GroupSettings,
+        *,
+        dry_run: bool = False,
+        allow_empty: bool = False,
+        by: Caller = NOBODY,
     ) -> bool:
         """Say which nodes a group takes, and how; False when that was so already. It makes no revision.
 
@@ -268,17 +198,14 @@ class Publisher:
         """
         check_group_name(group)
         selector = await asyncio.to_thread(check_settings, settings)
-        held = self._contents.get(group)
-        if settings.selector and held is not None and not held.blob_ids and not allow_empty:
-            raise EmptyingError(
-                f"group {group!r} is empty: the nodes that the selector matches would lose everything;"
-                " pass allow_empty=true when that is meant"
-            )
+        self._check_name(group)
+        if not allow_empty:
+            self._emptying.check_selector(group, settings)
         if dry_run:
             return self.settings.get(group) != settings
-        changed = await self._finish(self.settings.put(group, settings, selector))
+        changed = await self._finish(self.settings.put(group, settings, selector, by))
         if changed:
-            self.journal.configured(group, time.time())
+            self.journal.configured(group, time.time(), by)
         return changed
 
     async def transaction(self, drafts: Sequence[Draft], options: PushOptions = DEFAULT_OPTIONS) -> list[PushResult]:
@@ -300,8 +227,9 @@ class Publisher:
             pushes = [GroupPush(group, draft.change)]
             if not options.push_id or await self._store.committed(pushes, options.push_id) is None:
                 if not options.dry_run:
-                    await self.settings.forget(group)
-                    await self.policies.forget(group)
+                    by = Caller(options.meta.actor, options.meta.author, options.peer)
+                    await self.settings.forget(group, by)
+                    await self.policies.forget(group, by)
                 return PushResult(group, 0, "", {}, {})
         return await self._push(draft, options)
 
@@ -347,12 +275,21 @@ class Publisher:
         step = await off_loop(size, settle_reviewed, draft, held, target)
         step = replace(step, warnings=(*step.warnings, *review_policies(step, self.policies.of(draft.group))))
         options.heed(step.warnings)
-        if not options.dry_run:
-            self._check_not_emptied(draft.group, step.blob_ids, options)
-        return step
+        if step.held is None and target is None:
+            self._check_name(draft.group)
+        moves = await self._emptying.moves(draft)
+        if not (options.dry_run or options.allow_empty):
+            self._emptying.check(step, moves)
+        return replace(step, moves=moves)
+
+    def _check_name(self, group: str) -> None:
+        """Groups that are there keep working, whatever their names."""
+        if group not in self._contents and group not in self.settings:
+            check_new_group_name(group)
 
     async def _apply(self, steps: Sequence[Step], options: PushOptions) -> list[PushResult]:
         meta = replace(options.meta, time_s=time.time())
+        await self.undo.note_refusals(step.group for step in steps)
         commits = await self._commit(steps, options, meta)
         built = [await self._built(commit, step, meta) for commit, step in zip(commits, steps, strict=True)]
         # Nothing is awaited from here: all groups are served together.
@@ -366,7 +303,7 @@ class Publisher:
         return results
 
     async def _commit(self, steps: Sequence[Step], options: PushOptions, meta: Meta) -> list[Commit]:
-        pushes = [step.asked() for step in steps]
+        pushes = [replace(step.asked(), note=push_note(step, options, meta)) for step in steps]
         try:
             return await self._store.commit_all(pushes, push_id=options.push_id or uuid4().hex, meta=meta)
         except UnavailableError as error:
@@ -401,25 +338,9 @@ class Publisher:
         if isinstance(change, Drop) or content is None:
             self._withdraw(commit.group)
             self._forget(commit.group)
-            return PushResult(commit.group, commit.revision, "", {}, shown)
+            return PushResult(commit.group, commit.revision, "", {}, shown, moves=step.moves)
         self._publish(content, frozenset(difference), built.foreseen)
         return outcome(content, difference)
-
-    def _check_not_emptied(self, group: str, blob_ids: BlobIds, options: PushOptions) -> None:
-        """An empty answer by accident wipes a fleet (DESIGN 5.2)."""
-        if blob_ids or options.allow_empty:
-            return
-        connected = len(self._fleet.connected(group))
-        if self.settings.get(group).selector and group not in self._contents:
-            raise EmptyingError(
-                f"an empty group {group!r} would take everything from the nodes that its selector matches;"
-                " pass allow_empty=true when that is meant"
-            )
-        if connected:
-            raise EmptyingError(
-                f"this leaves group {group!r} empty while {connected} nodes are connected;"
-                " pass allow_empty=true when that is meant"
-            )
 
     # Publishing; the caller wakes
 

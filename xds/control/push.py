@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,6 +10,7 @@ from xds.control.assembly import Blobs, encode
 from xds.control.content import BlobIds, Content, Key, amended, blob_ids, changes, type_label
 from xds.control.labels import digests_of
 from xds.control.off_loop import off_loop
+from xds.control.undo import keeping
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.label import hash_of
 from xds.model.resource import Resource
@@ -16,11 +18,15 @@ from xds.model.snapshot import Change
 from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, GroupPush, Known, Meta, Rollback
 
 GROUP_NAME_LIMIT = 256
+# What paths, labels and command lines take as it is; ids of nodes may hold a slash. Groups from before this rule keep
+# their names.
+_SEGMENT = r"(?!\.+(?:/|\Z))[A-Za-z0-9._~:@+=-]+"
+GROUP_NAME = re.compile(rf"(?=[A-Za-z0-9_]){_SEGMENT}(?:/{_SEGMENT})*")
 ANY_ETAG = "*"
 
 
 class EmptyingError(XdsError):
-    """A push would take everything from connected nodes; say ``allow_empty`` when that is meant."""
+    """A change would take everything from connected nodes; ``allow_empty`` says that this is meant."""
 
 
 class ChangeError(XdsError):
@@ -37,7 +43,8 @@ class ChangeError(XdsError):
 class PushResult:
     """What a push came to. ``versions`` and ``changes`` are by type label; ``changed`` False made no revision.
 
-    ``warnings`` is what was found in it and stopped nothing.
+    ``warnings`` is what was found in it and stopped nothing. ``moves`` counts the connected nodes of a deleted group by
+    the group that they go to; the empty one: none matches, and they keep what they have.
     """
 
     group: str
@@ -47,6 +54,7 @@ class PushResult:
     changes: Mapping[str, Change]
     changed: bool = True
     warnings: tuple[Violation, ...] = ()
+    moves: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def touched(self) -> int:
@@ -63,7 +71,8 @@ class PushOptions:
     * ``etag``: what the group's etag must be, ``*`` for any: it must exist; without its hash only the revision counts;
     * ``dry_run``: say what would change, change nothing;
     * ``allow_empty``: the group may become empty although nodes are connected;
-    * ``strict``: warnings are errors.
+    * ``strict``: warnings are errors;
+    * ``peer``: the address that asks for it, for the audit list.
 
     ``expect`` and ``etag`` of a transaction stand in its drafts.
     """
@@ -75,6 +84,7 @@ class PushOptions:
     allow_empty: bool = False
     etag: str = ""
     strict: bool = False
+    peer: str = ""
 
     def heed(self, warnings: Sequence[Violation]) -> None:
         """Raises ``ValidationError`` where warnings are errors."""
@@ -102,6 +112,7 @@ class Step:
 
     ``known`` holds at least the resources that the group does not hold yet, ``warnings`` what a review found.
     By type URL, ``difference`` is what changes, and ``digests`` are those that the sets of these types will have.
+    ``moves`` as in `PushResult`.
     """
 
     draft: Draft
@@ -112,6 +123,7 @@ class Step:
     difference: Mapping[str, Change]
     digests: Mapping[str, bytes]
     warnings: tuple[Violation, ...] = ()
+    moves: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def group(self) -> str:
@@ -157,6 +169,8 @@ def settle(draft: Draft, held: Content | None, target: Content | None) -> Step:
     Raises ``ConflictError``, ``NotFoundError``.
     """
     expect = _expected(draft, held)
+    if isinstance(draft.change, Rollback) and target is not None:
+        draft = replace(draft, change=keeping(draft.change, held, target))
     ids, known = _target(draft, held, target)
     difference = changes(held.blob_ids if held is not None else BlobIds(), ids)
     digests = {} if isinstance(draft.change, Drop) else digests_of(difference, held, known)
@@ -174,10 +188,20 @@ def _target(draft: Draft, held: Content | None, target: Content | None) -> tuple
             return amended(held.blob_ids if held is not None else BlobIds(), draft.change), draft.known
         case Rollback():
             assert target is not None
-            return target.blob_ids, _by_key(target.resources())
+            return _brought_back(draft.change, held, target)
         case Drop():
             _check_exists(draft.group, held)
             return BlobIds(), {}
+
+
+def _brought_back(change: Rollback, held: Content | None, target: Content) -> tuple[BlobIds, Mapping[Key, Resource]]:
+    """What a rollback leads to; what it keeps stays as ``held`` has it."""
+    known = _by_key(target.resources())
+    if not change.keep or held is None:
+        return target.blob_ids, known
+    kept = {key: held.blob_ids[key] for key in change.keep}
+    own = {key: resource for key in kept if (resource := held.get(key)) is not None}
+    return BlobIds({**target.blob_ids, **kept}), {**known, **own}
 
 
 def outcome(content: Content, difference: Mapping[str, Change], changed: bool = True) -> PushResult:
@@ -190,7 +214,8 @@ def preview(step: Step) -> PushResult:
     difference = step.difference
     if step.held is None:
         return PushResult(step.group, 0, "", {}, labelled(difference), warnings=step.warnings)
-    return replace(outcome(step.held, difference, bool(difference)), warnings=step.warnings)
+    changed = bool(difference) or isinstance(step.draft.change, Drop)
+    return replace(outcome(step.held, difference, changed), warnings=step.warnings, moves=step.moves)
 
 
 def labelled(difference: Mapping[str, Change]) -> dict[str, Change]:
@@ -203,6 +228,14 @@ def check_group_name(group: str) -> None:
     if not 0 < len(group) <= GROUP_NAME_LIMIT or not group.isprintable():
         detail = f"a group is named by 1 to {GROUP_NAME_LIMIT} printable characters"
         raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT])])
+
+
+def check_new_group_name(group: str) -> None:
+    """Raises ``ValidationError`` for a name that a new group cannot have; groups that are there keep theirs."""
+    if len(group) > GROUP_NAME_LIMIT or GROUP_NAME.fullmatch(group) is None:
+        detail = f"a new group is named by 1 to {GROUP_NAME_LIMIT} of A-Z a-z 0-9 . _ ~ : @ + = - and / between them"
+        hint = "it begins with a letter, a digit or _; nodes with other ids or clusters are taken by a selector"
+        raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT], hint=hint)])
 
 
 def _check_exists(group: str, held: Content | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from ipaddress import ip_address
@@ -19,11 +20,12 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pydantic_settings
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from xds.control.tokens import EVERYTHING, PLAIN_SCOPES, WRITE_GROUP, Grant, Tokens, is_scope
+from xds.control.auth_settings import AuthSettings, Section
 from xds.model.errors import XdsError
+from xds.protocol.limits import NODE_BYTES
 from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
 
@@ -35,8 +37,9 @@ LOOPBACK = "127.0.0.1"
 ENV_PREFIX = "XDS_"
 ENV_DELIMITER = "__"
 _FILE_SUFFIX = "_FILE"
+_HOST_NAME = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 HIDDEN = "[redacted]"
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 _FILE_LIMIT_BYTES = MIB
 _MOVED = {"server.order": "order.enabled"}  # settings of earlier releases
 
@@ -45,19 +48,29 @@ class SettingsError(XdsError):
     """The settings are wrong; the message names each key and what is expected of it."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+def _check_host(value: str) -> str:
+    if not _HOST_NAME.fullmatch(value):
+        raise ValueError("a name is expected, without scheme and port: 'xds.example.org', '*.example.org' or '*'")
+    return value.lower()
 
 
-class TlsSettings(_Section):
-    """PEM files. With ``client_ca`` every client must show a certificate signed by it."""
+HostName = Annotated[str, AfterValidator(_check_host)]
+
+
+class TlsSettings(Section):
+    """PEM files. With ``client_ca`` every client must show a certificate signed by it.
+
+
+    With ``client_cert: optional`` it may show a token instead.
+    """
 
     certificate: Path
     private_key: Path
     client_ca: Path | None = None
+    client_cert: Literal["required", "optional"] = "required"
 
 
-class GrpcSettings(_Section):
+class GrpcSettings(Section):
     """Where xDS clients connect; port 0 takes a free one. ``transport``: our own gRPC on asyncio, or grpcio's."""
 
     host: str = LOOPBACK
@@ -66,30 +79,35 @@ class GrpcSettings(_Section):
     tls: TlsSettings | None = None
 
 
-class HttpSettings(_Section):
-    """Where the admin API, REST xDS, health and metrics are served; port 0 takes a free one."""
+class HttpSettings(Section):
+    """Where the admin API, REST xDS, health and metrics are served; port 0 takes a free one.
+
+    ``hosts`` are the names by which clients may call it where no tokens are set.
+    """
 
     host: str = LOOPBACK
     port: int = Field(HTTP_PORT, ge=0, le=65535)
+    hosts: tuple[HostName, ...] = ()
     tls: TlsSettings | None = None
 
 
-class ServerSettings(_Section):
+class ServerSettings(Section):
     """The two doors and what is asked of pushes.
 
     ``on_nack`` is the default of all groups (DESIGN 3.2). ``require_if_match`` refuses writes that do not say what they
-    build on.
+    build on. ``undo`` does not go back to a revision that more than ``undo_refused_share`` of its nodes refused.
     """
 
     grpc: GrpcSettings = GrpcSettings()
     http: HttpSettings = HttpSettings()
     on_nack: Literal["hold", "proceed"] = "hold"
+    undo_refused_share: float = Field(0.1, ge=0, le=1)
     drain_s: float = Field(5.0, ge=0, le=600)
     require_if_match: bool = False
     insecure: bool = False
 
 
-class OrderSettings(_Section):
+class OrderSettings(Section):
     """Make before break: what additions wait for, and how long removals stay (DESIGN 3.2).
 
     ``enabled`` off sends and removes everything at once: requests are lost then, it exists to show that. The two times
@@ -115,12 +133,14 @@ class OrderSettings(_Section):
         )
 
 
-class StoreSettings(_Section):
+class StoreSettings(Section):
     """Where desired state is kept, how large it may grow, and how much of its history stays.
 
     The last ``keep_revisions`` of a group and all that are younger than ``keep_days`` can be read and rolled back to,
     never more than ``keep_revisions_limit``; who pushed what, and when, is kept for ``keep_history_days``. A deleted
-    group can be brought back for ``keep_days``.
+    group can be brought back for ``keep_days``. Pushes of endpoints alone count for none of these: the last
+    ``keep_endpoint_revisions`` of them can be read. The audit list goes back ``keep_audit_days``, and what was changed
+    takes no more than ``audit_max_bytes`` of it.
     """
 
     kind: Literal["memory", "sqlite"] = "sqlite"
@@ -130,6 +150,9 @@ class StoreSettings(_Section):
     keep_days: float = Field(7, ge=0)
     keep_revisions_limit: int = Field(10_000, ge=1)
     keep_history_days: float = Field(365, ge=0)
+    keep_endpoint_revisions: int = Field(100, ge=1)
+    keep_audit_days: float = Field(365, ge=0)
+    audit_max_bytes: int = Field(64 * MIB, ge=MIB)
     collect_every_s: float = Field(300, gt=0)
 
     @field_validator("keep_revisions_limit")
@@ -146,10 +169,13 @@ class StoreSettings(_Section):
             age_s=self.keep_days * DAY_S,
             revisions_limit=self.keep_revisions_limit,
             history_s=self.keep_history_days * DAY_S,
+            endpoint_revisions=self.keep_endpoint_revisions,
+            audit_s=self.keep_audit_days * DAY_S,
+            audit_bytes=self.audit_max_bytes,
         )
 
 
-class CodecSettings(_Section):
+class CodecSettings(Section):
     """How pushed configuration is read. ``descriptor_sets`` are files with message types of the user's own.
 
     They are what ``protoc --include_imports --descriptor_set_out`` or ``buf build`` writes, for contrib and private
@@ -167,12 +193,13 @@ class CodecSettings(_Section):
         return value
 
 
-class LimitSettings(_Section):
+class LimitSettings(Section):
     """What one request, stream or resource may cost (DESIGN 5)."""
 
     body_bytes: int = Field(64 * MIB, gt=0)
     resource_bytes: int = Field(4 * MIB, gt=0)
     grpc_receive_bytes: int = Field(8 * MIB, gt=0)
+    node_bytes: int = Field(NODE_BYTES, gt=0)
     names_per_request: int = Field(20_000, gt=0)
     names_per_subscription: int = Field(100_000, gt=0)
     types_per_stream: int = Field(64, gt=0)
@@ -180,65 +207,28 @@ class LimitSettings(_Section):
     requests_burst: int = Field(1_000, gt=0)
     in_flight_bytes: int = Field(256 * MIB, ge=MIB)
     archive_bytes: int = Field(4096 * MIB, gt=0)
+    http_head_bytes: int = Field(64 * KIB, ge=KIB)
+    http_head_s: float = Field(10.0, gt=0)
+    http_body_s: float = Field(30.0, gt=0)
+    http_body_bytes_per_s: int = Field(64 * KIB, gt=0)
+    http_connections: int | None = Field(None, gt=0)
 
 
-def _check_digest(value: str) -> str:
-    if len(value) != 64 or set(value) - set("0123456789abcdef"):
-        raise ValueError("a SHA-256 in lower-case hex is expected, not the token itself")
-    return value
-
-
-Digest = Annotated[str, AfterValidator(_check_digest)]
-
-
-class TokenSettings(_Section):
-    """A token with some scopes: ``read``, ``write:group/GLOB``, ``secrets:read``, ``backup``, ``xds``, ``admin``."""
-
-    name: str = Field(min_length=1, max_length=100)
-    sha256: Digest
-    scopes: frozenset[str] = Field(min_length=1)
-
-    @field_validator("scopes")
-    @classmethod
-    def _known_scopes(cls, value: frozenset[str]) -> frozenset[str]:
-        for scope in sorted(value):
-            if not is_scope(scope):
-                raise ValueError(f"no such scope: {scope!r} (one of {', '.join(PLAIN_SCOPES)}, {WRITE_GROUP}GLOB)")
-        return value
-
-
-class AuthSettings(_Section):
-    """Bearer tokens as SHA-256 in hex: ``printf %s TOKEN | sha256sum``. Those in ``token_sha256`` may do everything."""
-
-    token_sha256: tuple[Digest, ...] = ()
-    tokens: tuple[TokenSettings, ...] = ()
-
-    @field_validator("token_sha256", mode="before")
-    @classmethod
-    def _words(cls, value: object) -> object:
-        return tuple(value.split()) if isinstance(value, str) else value
-
-    def accepted(self) -> Tokens:
-        """All tokens with their grants."""
-        scoped = [(token.sha256, Grant(token.name, token.scopes)) for token in self.tokens]
-        return Tokens([*scoped, *((digest, EVERYTHING) for digest in self.token_sha256)])
-
-
-class WatchSettings(_Section):
+class WatchSettings(Section):
     """A directory of snapshot files kept applied; with ``prune`` a group goes when its files go."""
 
     directory: Path | None = None
     prune: bool = False
 
 
-class LoadReportSettings(_Section):
+class LoadReportSettings(Section):
     """What clients are asked to report of their load (LRS): how often, and whether endpoints are told apart."""
 
     interval_s: float = Field(10.0, ge=1, le=600)
     by_endpoint: bool = False
 
 
-class MetricsSettings(_Section):
+class MetricsSettings(Section):
     """``per_node`` serves a series per node and type as well, for the first ``per_node_limit`` nodes.
 
     A rendered text serves further scrapes for ``kept_s`` seconds.
@@ -249,7 +239,7 @@ class MetricsSettings(_Section):
     kept_s: float = Field(1.0, ge=0, le=60)
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """``auto`` writes JSON unless standard error is a terminal."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -300,6 +290,17 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
     return settings
 
 
+def auth_files(file: Path | None) -> tuple[Path, ...]:
+    """Where settings of ``auth`` are read from: ``file``, and those that the environment names."""
+    begins = f"{ENV_PREFIX}AUTH{ENV_DELIMITER}"
+    named = (Path(value) for name, value in os.environ.items() if _is_file_of(name.upper(), begins))
+    return (*((file,) if file is not None else ()), *named)
+
+
+def _is_file_of(name: str, begins: str) -> bool:
+    return name.startswith(begins) and name.endswith(_FILE_SUFFIX)
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
     """``base`` with the keys of ``over`` put on top, section by section."""
     merged = dict(base)
@@ -315,6 +316,7 @@ def shown_settings(settings: Settings) -> Json:
     auth = document["auth"]
     auth["token_sha256"] = [HIDDEN for _ in auth["token_sha256"]]
     auth["tokens"] = [{**token, "sha256": HIDDEN, "scopes": sorted(token["scopes"])} for token in auth["tokens"]]
+    auth["certificates"] = [{**each, "scopes": sorted(each["scopes"])} for each in auth["certificates"]]
     return document
 
 
@@ -432,8 +434,41 @@ def _hint(word: str, choices: list[str]) -> str:
     return f" (one of {', '.join(choices)})" if choices else ""
 
 
+_ADMINISTRATOR = """\
+server.http.tls.client_ca: client certificates are the only credential, and none of them is an administrator's.
+A certificate without an entry may be an xDS client at most. Add one for those who push, by a name it has:
+  auth:
+    certificates:
+      - {uri: "spiffe://corp.example/operators/*", name: operators, scopes: [admin]}
+      - {dns: "admin.corp.example", name: operators, scopes: [admin]}
+      - {cn: "admin", name: operators, scopes: [admin]}
+or a token:
+  auth:
+    tokens:
+      - {name: operators, sha256: "<printf %s TOKEN | sha256sum>", scopes: [admin]}"""
+
+
+def _check_administrator(settings: Settings) -> None:
+    """Certificates authenticate, they do not authorise: a proxy's is not an administrator's."""
+    tls, auth = settings.server.http.tls, settings.auth
+    if tls is not None and tls.client_ca is not None and not auth.accepted() and not auth.has_administrator():
+        raise SettingsError(_ADMINISTRATOR)
+
+
+def _check_optional(settings: Settings, name: str, tls: TlsSettings) -> None:
+    """Who shows no certificate needs a token; grpcio's transport cannot ask without insisting."""
+    if tls.client_ca is None:
+        raise SettingsError(f"server.{name}.tls.client_cert: optional needs server.{name}.tls.client_ca")
+    if name == "grpc" and settings.server.grpc.transport == "grpcio":
+        raise SettingsError("server.grpc.tls.client_cert: grpcio's transport knows only required; use asyncio's")
+
+
 def _check_exposure(settings: Settings) -> None:
-    """Non-loopback binds need TLS and credentials, or ``--insecure`` (DESIGN 5)."""
+    """Non-loopback binds need TLS and credentials, or ``--insecure`` (DESIGN 5); and somebody must be able to push."""
+    _check_administrator(settings)
+    for name, door in (("grpc", settings.server.grpc), ("http", settings.server.http)):
+        if door.tls is not None and door.tls.client_cert == "optional":
+            _check_optional(settings, name, door.tls)
     if settings.server.insecure:
         return
     for name, door in (("grpc", settings.server.grpc), ("http", settings.server.http)):

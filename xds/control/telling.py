@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xds.control.audit import NOBODY, Caller
 from xds.control.policies import Key
 from xds.control.steering import Outcome
 from xds.fleet.event_log import EventLog, Kind
@@ -13,9 +14,9 @@ from xds.load.telling import named, split
 ACTIONS = CHANGED, HELD, FALLBACK = "changed", "held", "fallback"
 
 
-def tell_policy(log: EventLog, key: Key, action: str, now: float) -> None:
+def tell_policy(log: EventLog, key: Key, action: str, now: float, by: Caller = NOBODY) -> None:
     """A policy was put or deleted."""
-    log.record(Kind.ASSIGNMENT, action, now, group=key[0], details={"cluster": key[1]})
+    log.record(Kind.ASSIGNMENT, action, now, group=key[0], details={**by.names(), "cluster": key[1]})
 
 
 def tell_decision(log: EventLog, key: Key, before: Assignment | None, outcome: Outcome) -> list[str]:

@@ -30,13 +30,15 @@ class Kind(StrEnum):
     GROUP = "group"
     NACK = "nack"
     ORDER = "order"
+    WATCH = "watch"
     NODE = "node"
     STREAM = "stream"
     ACK = "ack"
     ASSIGNMENT = "assignment"
+    AUTH = "auth"
 
 
-FREQUENT = frozenset({Kind.NODE, Kind.STREAM, Kind.ACK, Kind.ASSIGNMENT})
+FREQUENT = frozenset({Kind.NODE, Kind.STREAM, Kind.ACK, Kind.ASSIGNMENT, Kind.AUTH})
 ON_DEMAND = frozenset({Kind.ACK})
 DEFAULT_KINDS = frozenset(Kind) - ON_DEMAND
 

@@ -7,7 +7,7 @@ seconds and always arguments.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +20,15 @@ from xds.fleet.nacks import RECORDS_LIMIT, NackLog
 from xds.fleet.ordering import NO_CLIENTS, Clients, held_back
 from xds.fleet.refusal import Refusal, Told
 from xds.fleet.state import Convergence, Held, NackRecord, NackState, NodeState, StreamState, Sync
-from xds.fleet.telling import tell_acked, tell_moved, tell_nack, tell_node, tell_stream, tell_wait_ended
+from xds.fleet.telling import (
+    tell_acked,
+    tell_linger_cut,
+    tell_moved,
+    tell_nack,
+    tell_node,
+    tell_stream,
+    tell_wait_ended,
+)
 from xds.fleet.track import NodeTrack, StreamTrack, TypeTrack
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type, type_url_of
@@ -32,6 +40,7 @@ from xds.protocol.events import (
     Identified,
     InStep,
     LingerChanged,
+    LingerCut,
     Nacked,
     Send,
     Subscribed,
@@ -65,6 +74,7 @@ class Fleet:
         self._streams: dict[int, StreamTrack] = {}
         self._nodes: dict[str, NodeTrack] = {}
         self._disconnected: dict[str, float] = {}  # node id -> when it left, oldest first
+        self._cut_told: dict[str, int] = {}  # group -> the newest revision whose removals were told to go early
         self._partly = Partly()
         self._clock_offset_s = 0.0  # of the engine's clock
         self._revisions: dict[int, int] = {}  # ResourceSet.id -> newest revision that holds it
@@ -73,9 +83,11 @@ class Fleet:
 
     # Writing
 
-    def stream_opened(self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "") -> None:
-        """A stream came; it belongs to no node until its first request. ``api`` as in `StreamState`."""
-        self._streams[stream_id] = StreamTrack(stream_id, peer, service, variant, now, api)
+    def stream_opened(
+        self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "", principal: str = ""
+    ) -> None:
+        """A stream came; it belongs to no node until its first request. ``api``, ``principal``: as in `StreamState`."""
+        self._streams[stream_id] = StreamTrack(stream_id, peer, service, variant, now, api, principal)
         self._forget_disconnected(now)
 
     def fold(self, stream_id: int, events: Iterable[Event], now: float, engine_now_s: float | None = None) -> None:
@@ -119,6 +131,11 @@ class Fleet:
             self._revisions[resource_set.id] = snapshot.revision
         while len(self._revisions) > REVISIONS_LIMIT:
             del self._revisions[next(iter(self._revisions))]
+
+    def restore(self, refusals: Sequence[Refusal], now: float) -> None:
+        """What nodes refused when an earlier process ended; one that does not come back is forgotten in time."""
+        self.nack_log.restore(refusals)
+        self._disconnected.update((refusal.record.node, now) for refusal in refusals)
 
     # Reading
 
@@ -277,7 +294,10 @@ class Fleet:
             node_id, left = next(iter(gone.items()))
             if len(gone) <= self._disconnected_limit and left > now - self._kept_s:
                 return
-            del gone[node_id], self._nodes[node_id]
+            del gone[node_id]
+            self._nodes.pop(node_id, None)
+            for refusal in self.nack_log.open_of_node(node_id):
+                tell_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
 
     # The fold, event by event
 
@@ -402,6 +422,14 @@ class Fleet:
         if stream.node is not None:
             stream.node.tell(stream, lambda facts: facts.linger(event.lingering, self._clock_offset_s))
 
+    def _linger_cut(self, stream: StreamTrack, event: LingerCut, now: float) -> None:
+        """Told once for all nodes of the group, which are cut at the same push."""
+        told = self._cut_told.get(stream.group, 0)
+        for removal in event.removals:
+            if removal.revision > told:
+                self._cut_told[stream.group] = removal.revision
+                tell_linger_cut(self.events, stream, removal, now)
+
     def _hold_changed(self, stream: StreamTrack, event: HoldChanged, now: float) -> None:
         self.changes += 1
         if stream.node is not None:
@@ -427,5 +455,6 @@ _FOLDS: Mapping[type, Callable[[Fleet, StreamTrack, Any, float], None]] = {
     Subscribed: Fleet._subscribed,
     WaitEnded: Fleet._wait_ended,
     LingerChanged: Fleet._linger_changed,
+    LingerCut: Fleet._linger_cut,
     HoldChanged: Fleet._hold_changed,
 }

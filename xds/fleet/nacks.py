@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
+from types import MappingProxyType
+from typing import NamedTuple
 
 from xds.fleet.refusal import MESSAGE_LIMIT, Refusal
 from xds.fleet.state import NackRecord, NackState
@@ -12,8 +14,16 @@ from xds.protocol.events import Nacked
 
 RECORDS_LIMIT = 10_000
 TEXT_LIMIT = 64 * 1024 * 1024
+_NONE: Mapping[str, tuple[Refusal, ...]] = MappingProxyType({})
 
-__all__ = ["MESSAGE_LIMIT", "NackLog", "mentions"]
+__all__ = ["MESSAGE_LIMIT", "Changes", "NackLog", "mentions"]
+
+
+class Changes(NamedTuple):
+    """Open records that are new or have changed, and the ids of those that are resolved or forgotten."""
+
+    stand: list[Refusal]
+    gone: list[int]
 
 
 class NackLog:
@@ -26,12 +36,14 @@ class NackLog:
         self._ids = count(1)
         self._open: dict[int, Refusal] = {}
         self._resolved: dict[int, NackRecord] = {}
-        self._by_type: dict[tuple[str, str], tuple[Refusal, ...]] = {}  # (node, type URL) -> the open ones
+        self._by_node: dict[str, dict[str, tuple[Refusal, ...]]] = {}  # node -> type URL -> the open ones
         self._sizes: dict[int, int] = {}
         self._text = 0
         self._records_limit = records_limit
         self._text_limit = text_limit
         self.forgotten = 0  # open records that had to go
+        self._changed: set[int] = set()  # since they were taken; open ones, and kept ones that are so no more
+        self._kept: set[int] = set()  # taken, to be kept across restarts
 
     def __len__(self) -> int:
         return len(self._open) + len(self._resolved)
@@ -44,6 +56,10 @@ class NackLog:
     def __bool__(self) -> bool:
         """True while a record is open."""
         return bool(self._open)
+
+    def open_groups(self) -> frozenset[str]:
+        """The groups of open records."""
+        return frozenset(refusal.record.group for refusal in self._open.values())
 
     def get(self, record_id: int) -> NackRecord | None:
         refusal = self._open.get(record_id)
@@ -63,16 +79,17 @@ class NackLog:
             self.weigh(known)
             return known, is_news
         refusal = Refusal(next(self._ids), node, group, event, now)
-        self._open[refusal.record.id] = refusal
-        key = (node, event.type_url)
-        self._by_type[key] = (*self._by_type.get(key, ()), refusal)
-        self.weigh(refusal)
+        self._add(refusal)
         self._evict(keep=refusal.record.id)
         return refusal, True
 
     def open_of(self, node: str, type_url: str) -> tuple[Refusal, ...]:
         """The open records of a node and type."""
-        return self._by_type.get((node, type_url), ())
+        return self._by_node.get(node, _NONE).get(type_url, ())
+
+    def open_of_node(self, node: str) -> list[Refusal]:
+        """The open records of a node."""
+        return [refusal for refusals in self._by_node.get(node, _NONE).values() for refusal in refusals]
 
     def resolve(self, refusal: Refusal, now: float) -> NackRecord:
         """The refused content is no longer what the node lacks."""
@@ -86,8 +103,36 @@ class NackLog:
     def weigh(self, refusal: Refusal) -> None:
         """The text of an open record may be another than before."""
         identifier, size = refusal.record.id, refusal.size
+        self._changed.add(identifier)
         self._text += size - self._sizes.get(identifier, 0)
         self._sizes[identifier] = size
+
+    # Across restarts
+
+    def restore(self, refusals: Sequence[Refusal]) -> None:
+        """These stood when an earlier process ended; before anything else is recorded."""
+        for refusal in refusals:
+            self._add(refusal)
+            self._kept.add(refusal.record.id)
+            self._changed.discard(refusal.record.id)
+        self._ids = count(max((refusal.record.id for refusal in refusals), default=0) + 1)
+        self._evict(keep=0)
+
+    def take_changes(self, limit: int) -> Changes:
+        """What an earlier take did not have yet, at most so many: what stands, and what does so no more."""
+        taken = set(islice(self._changed, limit))
+        self._changed -= taken
+        stand = [self._open[id] for id in taken if id in self._open]
+        gone = [id for id in taken if id not in self._open]
+        self._kept.update(refusal.record.id for refusal in stand)
+        self._kept.difference_update(gone)
+        return Changes(stand, gone)
+
+    def give_back(self, changes: Changes) -> None:
+        """They could not be kept: the next take has them again."""
+        self._kept.update(changes.gone)
+        ids = (*changes.gone, *(refusal.record.id for refusal in changes.stand))
+        self._changed.update(id for id in ids if id in self._kept)
 
     def _evict(self, keep: int) -> None:
         while len(self) > self._records_limit or self._text > self._text_limit:
@@ -101,13 +146,27 @@ class NackLog:
                 self._unlink(self._open.pop(oldest))
             self._text -= self._sizes.pop(oldest)
 
+    def _add(self, refusal: Refusal) -> None:
+        record = refusal.record
+        self._open[record.id] = refusal
+        types = self._by_node.setdefault(record.node, {})
+        types[record.type_url] = (*types.get(record.type_url, ()), refusal)
+        self.weigh(refusal)
+
     def _unlink(self, refusal: Refusal) -> None:
-        key = (refusal.record.node, refusal.record.type_url)
-        left = tuple(each for each in self._by_type.get(key, ()) if each is not refusal)
-        if left:
-            self._by_type[key] = left
+        record = refusal.record
+        if record.id in self._kept:
+            self._changed.add(record.id)
         else:
-            self._by_type.pop(key, None)
+            self._changed.discard(record.id)
+        types = self._by_node.get(record.node, {})
+        left = tuple(each for each in types.get(record.type_url, ()) if each is not refusal)
+        if left:
+            types[record.type_url] = left
+        else:
+            types.pop(record.type_url, None)
+            if not types:
+                self._by_node.pop(record.node, None)
 
 
 def mentions(names: Iterable[str], record: NackRecord) -> bool:

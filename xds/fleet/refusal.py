@@ -6,18 +6,21 @@ A NACK refuses a whole response and rarely says what is wrong with it. The engin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
+from typing import Self
 
 from xds.fleet.mixed import pushed_of
 from xds.fleet.state import NackRecord
-from xds.model.resource_type import alias_of
+from xds.model.resource import Resource
+from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import ResourceSet
 from xds.protocol.events import Nacked
 
 MESSAGE_LIMIT = 64 * 1024
 NAMES_LIMIT = 100
+KEPT_NAMES_LIMIT = 1000  # what of them outlasts a restart
 
 Wants = Callable[[str], bool]
 Told = Collection[str] | None  # the names in the response that was taken; None: the client holds all that it asks for
@@ -61,10 +64,28 @@ class Refusal:
         )
         self._learn(event)
 
+    @classmethod
+    def restored(cls, record: NackRecord, versions: Mapping[str, str], guilty: Sequence[str]) -> Self:
+        """A refusal as it stood before a restart; ``versions`` are those of the names that are meant."""
+        found = cls.__new__(cls)
+        members = {name: Resource(record.type_url, name, b"", version) for name, version in versions.items()}
+        found.refused = ResourceSet(resource_type(record.type_url), record.version, members)
+        found.guilty = tuple(name for name in guilty if name in versions)
+        found.suspects = tuple(name for name in versions if name not in frozenset(guilty))
+        found._digests = set()
+        found.record = record
+        return found
+
     @property
     def names(self) -> Collection[str]:
         """The names that are meant, as far as that is known."""
         return self.guilty or self.suspects
+
+    @property
+    def refused_versions(self) -> dict[str, str]:
+        """The guilty names, and some of the suspects, with the versions that are meant."""
+        names = (*self.guilty, *islice(self.suspects, NAMES_LIMIT))
+        return {name: _version(self.refused, name) for name in names[:KEPT_NAMES_LIMIT]}
 
     @property
     def size(self) -> int:
@@ -116,6 +137,8 @@ class Refusal:
         accepted = {name for name in self.suspects if self._is_taken(name, held, told)}
         if accepted:
             self.suspects = tuple(name for name in self.suspects if name not in accepted)
+            if len(self.suspects) == 1 and self.refused.type.full_state:
+                self.guilty, self.suspects = (*self.guilty, *self.suspects), ()  # all else was accepted
             if self.names:
                 self._show()
 

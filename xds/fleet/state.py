@@ -48,6 +48,7 @@ class StreamState:
     """One gRPC stream. ``variant`` is ``sotw`` or ``delta``; ``service`` is the short name, such as ``ADS``.
 
     ``api`` is the variant of the group's view that the stream follows: ``v2`` for the old transport, else empty.
+    ``principal`` is who its connection has proved to be, empty for nobody.
     """
 
     id: int
@@ -57,6 +58,7 @@ class StreamState:
     opened: float
     types: tuple[TypeState, ...] = ()
     api: str = ""
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,11 @@ class NodeState:
     def connected(self) -> bool:
         return bool(self.streams)
 
+    @property
+    def principals(self) -> tuple[str, ...]:
+        """Who its connections have proved to be."""
+        return tuple(sorted({stream.principal for stream in self.streams if stream.principal}))
+
 
 class NackState(StrEnum):
     OPEN = "open"
@@ -125,7 +132,8 @@ class NackRecord:
     One record per node, type and refused content while it is open: a repetition raises ``count``, and so does each part
     of it that is refused while the server looks for what is wrong. ``message`` is the client's whole text (bounded).
     ``names`` are some of the ``resources`` names that may be meant, ``guilty`` those that are known to be refused. The
-    record resolves when the node ACKs other content of them, or when they are not pushed or not wanted any more.
+    record resolves when the node ACKs other content of them, when they are not pushed or not wanted any more, or when
+    the node is forgotten.
     """
 
     id: int

@@ -7,21 +7,24 @@ from xds.fleet.state import NackRecord
 from xds.fleet.track import StreamTrack
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
+from xds.protocol.linger import Removal
 
 ORPHANED = "no group matches: it keeps what it has and is sent nothing"
 GUILTY_TOLD = 10
+LINGER_CUT = "more pushes than order.linger_max removed content: the oldest goes while connections may still use it"
 WAIT_ENDED = "not ready in time: what waited for it goes out"
 
 
 def tell_stream(log: EventLog, action: str, stream: StreamTrack, now: float) -> None:
     """A stream of a known node came or went."""
+    who = {"principal": stream.principal} if stream.principal else {}
     log.record(
         Kind.STREAM,
         action,
         now,
         group=stream.group,
         node=node_id(stream),
-        details={"stream": stream.id, "service": stream.service, "variant": stream.variant, "peer": stream.peer},
+        details={"stream": stream.id, "service": stream.service, "variant": stream.variant, "peer": stream.peer, **who},
     )
 
 
@@ -84,6 +87,22 @@ def tell_wait_ended(log: EventLog, stream: StreamTrack, type_url: str, now: floa
     """Content goes out that waited for a type, clusters mostly (DESIGN 3.2)."""
     alias = alias_of(type_url)
     log.record(Kind.ORDER, "wait_ended", now, group=stream.group, node=node_id(stream), type=alias, message=WAIT_ENDED)
+
+
+def tell_linger_cut(log: EventLog, stream: StreamTrack, removal: Removal, now: float) -> None:
+    """What a push removed goes early from nodes of a group; ``node`` is the first of them."""
+    count = sum(map(len, removal.names.values()))
+    details: dict[str, str | int] = {"resources": count, "types": ", ".join(sorted(map(alias_of, removal.names)))}
+    log.record(
+        Kind.ORDER,
+        "linger_cut",
+        now,
+        group=stream.group,
+        node=node_id(stream),
+        revision=removal.revision,
+        message=LINGER_CUT,
+        details=details,
+    )
 
 
 def node_id(stream: StreamTrack) -> str:

@@ -85,10 +85,13 @@ class TypeTrack:
 class StreamTrack:
     """One stream. ``node`` is None until it named itself."""
 
-    __slots__ = ("api", "group", "id", "node", "opened", "orphaned", "peer", "service", "types", "variant")
+    __slots__ = ("api", "group", "id", "node", "opened", "orphaned", "peer", "principal", "service", "types", "variant")
 
-    def __init__(self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "") -> None:
+    def __init__(
+        self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "", principal: str = ""
+    ) -> None:
         self.id = stream_id
+        self.principal = principal
         self.peer = peer
         self.service = service
         self.variant = variant
@@ -114,7 +117,8 @@ class StreamTrack:
     def state(self, revisions: Mapping[int, int]) -> StreamState:
         merged = by_alias(self.types.values())
         types = (type_state(tracks, revisions, self.orphaned) for tracks in merged.values())
-        return StreamState(self.id, self.peer, self.service, self.variant, self.opened, tuple(types), self.api)
+        known = (self.id, self.peer, self.service, self.variant, self.opened)
+        return StreamState(*known, tuple(types), self.api, self.principal)
 
 
 class NodeTrack:

@@ -36,6 +36,7 @@ from xds.http2.frames import (
     StreamError,
     frame,
 )
+from xds.http2.gaps import Gaps
 from xds.http2.messages import MessageError
 from xds.http2.sender import UPDATES, Sender
 
@@ -68,8 +69,8 @@ class ServerConnection:
     """
 
     __slots__ = (
-        "_block", "_decoder", "_last_id", "_lent", "_limits", "_owed", "_partial", "_seen_id", "_sender", "_settled",
-        "_window", "is_behind", "is_going_away", "noise", "streams",
+        "_block", "_decoder", "_gaps", "_last_id", "_lent", "_limits", "_owed", "_partial", "_seen_id", "_sender",
+        "_settled", "_window", "is_behind", "is_going_away", "noise", "streams",
     )  # fmt: skip
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -86,6 +87,7 @@ class ServerConnection:
         self._lent = 0  # over all streams
         self._last_id = 0  # taken up
         self._seen_id = 0  # opened by the client
+        self._gaps = Gaps()
         self._settled: bool | None = None  # None: before the preface; True: the peer's SETTINGS are known
         self._block: HeaderBlock | None = None  # one that is not whole yet
         settings = ((frames.MAX_CONCURRENT_STREAMS, limits.streams), (frames.MAX_HEADER_LIST_SIZE, HEADER_BLOCK_LIMIT))
@@ -264,6 +266,9 @@ class ServerConnection:
         if stream.half_closed or stream.is_over or stream.window < 0:
             self._drop_data(events, stream, flags)
             return
+        if stream.announced is not None and stream.exceeds(end - start):
+            self._break(events, stream, ErrorCode.PROTOCOL_ERROR)
+            return
         try:
             pieces = stream.assembler.feed(data, start, end)
         except MessageError as error:
@@ -316,7 +321,10 @@ class ServerConnection:
         stream.half_closed = True
         if stream.is_over:
             return
-        if stream.assembler.is_amid:
+        if stream.announced:
+            # RFC 9113 8.1.1: the content-length must "equal the sum of the DATA frame payload lengths".
+            self._break(events, stream, ErrorCode.PROTOCOL_ERROR)
+        elif stream.assembler.is_amid:
             self._hear_no_more(stream)
             events.append(Broken(stream, MessageError("a message that ends too early")))
         else:
@@ -347,11 +355,15 @@ class ServerConnection:
             self._end_request(events, self.streams[stream_id], fields, ends)
         elif stream_id > self._seen_id:
             self._open(events, stream_id, fields, ends)
+        elif stream_id in self._gaps:
+            # RFC 9113 5.1.1: "an unexpected stream identifier MUST [be answered] with a connection error".
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} was passed over")
         else:
             # It has ended here, and the client could not know.
             self._reset_unknown(stream_id, ErrorCode.STREAM_CLOSED)
 
     def _open(self, events: list[Event], stream_id: int, fields: list[tuple[str, str]], ends: bool) -> None:
+        self._gaps.opened(self._seen_id, stream_id)
         self._seen_id = stream_id
         if self.is_going_away:
             self.noise += 1  # GOAWAY has told the client that it is not taken up
@@ -364,7 +376,7 @@ class ServerConnection:
         except StreamError as error:
             self._reset_unknown(stream_id, error.code)
             return
-        stream = Stream(stream_id, self._sender.initial_window, self._limits.message_bytes)
+        stream = Stream(stream_id, self._sender.initial_window, self._limits.message_bytes, head.content_length)
         self.streams[stream_id] = stream
         self._sender.updates_due += UPDATES
         events.append(Opened(stream, head))

@@ -22,12 +22,13 @@ class Stream:
     """One stream as its connection sees it. ``call`` is the shell's."""
 
     __slots__ = (
-        "assembler", "call", "half_closed", "head_sent", "id", "is_over", "lent", "owed", "pending", "send_window",
-        "unread", "window",
+        "announced", "assembler", "call", "half_closed", "head_sent", "id", "is_over", "lent", "owed", "pending",
+        "send_window", "unread", "window",
     )  # fmt: skip
 
-    def __init__(self, stream_id: int, send_window: int, message_bytes: int) -> None:
+    def __init__(self, stream_id: int, send_window: int, message_bytes: int, content_length: int | None = None) -> None:
         self.id = stream_id
+        self.announced = content_length  # of which so much has not come; None: nothing was said of it
         self.call: Any = None
         self.send_window = send_window
         self.pending: list[Waiting] = []
@@ -39,6 +40,11 @@ class Stream:
         self.half_closed = False
         self.is_over = False  # we need no more of the request: what still comes is dropped
         self.assembler = Assembler(message_bytes)
+
+    def exceeds(self, size: int) -> bool:
+        """So much came, of an announced length: whether that is more than was announced."""
+        self.announced = (self.announced or 0) - size
+        return self.announced < 0
 
 
 class Opened(NamedTuple):

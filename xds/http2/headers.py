@@ -24,6 +24,7 @@ _NAME = re.compile(r"[!-9;-@\[-~]+")
 _NOT_IN_VALUES = re.compile(r"[\0\r\n]")
 _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT_DIGITS = 8
+_LENGTH_DIGITS = 18
 # What gRPC's percent encoding leaves as it is: printable ASCII but for "%".
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
@@ -37,6 +38,7 @@ class RequestHead(NamedTuple):
     timeout_s: float | None
     encoding: str
     metadata: tuple[tuple[str, str], ...]
+    content_length: int | None = None
 
 
 def read_request(fields: Iterable[tuple[str, str]]) -> RequestHead:
@@ -62,7 +64,17 @@ def read_request(fields: Iterable[tuple[str, str]]) -> RequestHead:
         read_timeout(timeout) if timeout is not None else None,
         found.get("grpc-encoding", "identity"),
         tuple(field for field in regular if field[0] not in _OWN),
+        _content_length(regular) if "content-length" in found else None,
     )
+
+
+def _content_length(fields: Iterable[tuple[str, str]]) -> int:
+    """What all fields of that name say alike (RFC 9110 8.6). Raises ``StreamError``."""
+    values = {value for name, value in fields if name == "content-length"}
+    value = values.pop()
+    if values or not value.isascii() or not value.isdigit() or len(value) > _LENGTH_DIGITS:
+        raise _malformed("the content-length")
+    return int(value)
 
 
 def check_trailers(fields: Iterable[tuple[str, str]]) -> None:

@@ -35,6 +35,7 @@ class ResourceType:
     * ``after_listeners``: within its tree, it waits for the ACK of the listeners that lead to it.
     * ``lingers``: what a push no longer has stays served for the drain time (DESIGN 3.2, Removals).
     * ``is_led_to``: trees wait for new resources of this type, and are held by a refused one (clusters).
+    * ``is_guarded``: a node that is moved to another group keeps what it has of it, and is given no more.
     * ``narrowed_by``: a wildcard means the names under the names subscribed of this type (rule 29, VHDS).
     """
 
@@ -49,16 +50,18 @@ class ResourceType:
     after_listeners: bool = False
     lingers: bool = False
     is_led_to: bool = False
+    is_guarded: bool = False
     narrowed_by: str = ""
 
 
 _RULES: tuple[ResourceType, ...] = (
     # EDS, SDS and RTDS never wait (DESIGN 3.2).
     ResourceType("", "runtimes", rank=10, legacy_wildcard=False),
-    ResourceType("", "secrets", rank=20, legacy_wildcard=False, parents=("clusters", "listeners"), lingers=True),
+    ResourceType("", "secrets", rank=20, legacy_wildcard=False, parents=("clusters", "listeners"), lingers=True,
+                 is_guarded=True),
     ResourceType("", "clusters", rank=30, full_state=True, is_led_to=True, lingers=True),
     ResourceType("", "endpoints", rank=40, legacy_wildcard=False, missing=Missing.EMPTY_ASSIGNMENT,
-                 parents=("clusters",), lingers=True),
+                 parents=("clusters",), lingers=True, is_guarded=True),
     ResourceType("", "extension_configs", rank=50, legacy_wildcard=False, missing=Missing.SILENT, in_tree=True,
                  parents=("listeners",)),
     # Listeners are replaced within one response, never kept: their connections drain in Envoy.
@@ -123,6 +126,7 @@ RUNTIME = _BY_ALIAS["runtimes"].type_url
 SECRET = _BY_ALIAS["secrets"].type_url
 CLUSTER = _BY_ALIAS["clusters"].type_url
 ENDPOINT = _BY_ALIAS["endpoints"].type_url
+ENDPOINT_TYPES = frozenset(TYPE_PREFIX + messages["endpoints"] for messages in (_V2_MESSAGES, _V3_MESSAGES))
 EXTENSION_CONFIG = _BY_ALIAS["extension_configs"].type_url
 LISTENER = _BY_ALIAS["listeners"].type_url
 SCOPED_ROUTE = _BY_ALIAS["scoped_routes"].type_url

@@ -17,6 +17,7 @@ from xds.model.resource_type import ResourceType, resource_type
 _JOURNAL_LIMIT = 512
 _TOUCHED_LIMIT = 256
 _DIGEST_BYTES = 16
+DIGEST_BITS = 8 * _DIGEST_BYTES
 
 _ids = count(1)
 _NOTHING_OVERLAID: Mapping[str, str] = MappingProxyType({})
@@ -88,12 +89,12 @@ class ResourceSet:
 
     def digest_of(self, names: Collection[str], besides: Iterable[tuple[str, str]] = ()) -> bytes:
         """``content_digest`` of some of the set and what else is told, at the cost of the smaller part of the set."""
-        told = [_pair_hash(*pair) for pair in besides]
+        told = [pair_hash(*pair) for pair in besides]
         if len(names) <= len(self) // 2:
-            told += [_pair_hash(name, self.resources[name].version) for name in names]
+            told += [pair_hash(name, self.resources[name].version) for name in names]
         else:
             left_out = self.resources.keys() - names if len(names) < len(self) else ()
-            told += [-_pair_hash(name, self.resources[name].version) for name in left_out]
+            told += [-pair_hash(name, self.resources[name].version) for name in left_out]
             told.append(int.from_bytes(self.digest, "big"))
         return _sum(told)
 
@@ -142,24 +143,25 @@ def content_digest(content: Iterable[tuple[str, str]]) -> bytes:
 
     It is the sum of the pairs' hashes, so that the digest of an amended set follows from the one before.
     """
-    return _sum(_pair_hash(name, version) for name, version in content)
+    return _sum(pair_hash(name, version) for name, version in content)
 
 
-def _pair_hash(name: str, version: str) -> int:
+def pair_hash(name: str, version: str) -> int:
+    """What a resource adds to the digest of a set."""
     pair = f"{len(name)}:{name}{version}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(pair, digest_size=_DIGEST_BYTES).digest(), "big")
 
 
 def _sum(hashes: Iterable[int]) -> bytes:
-    return (sum(hashes) % (1 << 8 * _DIGEST_BYTES)).to_bytes(_DIGEST_BYTES, "big")
+    return (sum(hashes) % (1 << DIGEST_BITS)).to_bytes(_DIGEST_BYTES, "big")
 
 
 def _carry_over(base: ResourceSet, made: ResourceSet, gone: Collection[Resource], put: Collection[Resource]) -> None:
     """Derive what is cached of ``base`` for the set made of it by taking out ``gone`` and putting in ``put``."""
     known, derived = base.__dict__, made.__dict__
     if "digest" in known and len(gone) + len(put) < len(made):  # else it is sooner computed anew
-        minus = (-_pair_hash(resource.name, resource.version) for resource in gone)
-        plus = (_pair_hash(resource.name, resource.version) for resource in put)
+        minus = (-pair_hash(resource.name, resource.version) for resource in gone)
+        plus = (pair_hash(resource.name, resource.version) for resource in put)
         derived["digest"] = _sum((int.from_bytes(base.digest, "big"), *minus, *plus))
     if "by_alias" in known and not any(resource.aliases for resource in (*gone, *put)):
         derived["by_alias"] = base.by_alias

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from xds.model.group import GroupMatch
-from xds.model.label import hash_of, stem
+from xds.model.label import stem
 from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Change, ResourceSet, Snapshot, diff, diff_among
@@ -21,6 +22,7 @@ from xds.protocol.foresight import NOTHING_FORESEEN, Foresight, assignments_of, 
 from xds.protocol.holdings import has_all, lacking, leads_within, named_by
 from xds.protocol.membership import Membership, Rule
 from xds.protocol.memo import Memo
+from xds.protocol.mixtures import mixture_of
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder
 from xds.protocol.overlay import Overlay, Overlays, lay, source_of
 from xds.protocol.release import Releases
@@ -103,6 +105,7 @@ class SnapshotCache:
         self._lacking: Memo[tuple[frozenset[str], int, int], frozenset[str]] = Memo(
             _MEMO_ENTRIES, _NAMES_BUDGET, lambda key, lacking: len(key[0]) + len(lacking)
         )
+        self._mixtures: Memo[tuple[object, ...], ResourceSet | None] = Memo(_MEMO_ENTRIES)
         self._recalled: Memo[tuple[int, ...], tuple[Mapping[str, str], ResourceSet | None]] = Memo(
             _MEMO_ENTRIES, _NAMES_BUDGET, lambda key, recalled: 2 * len(recalled[0])
         )
@@ -145,6 +148,7 @@ class SnapshotCache:
                 self._parts,
                 self._missing,
                 self._lacking,
+                self._mixtures,
                 self._recalled,
             ):
                 memo.begin_age()
@@ -247,23 +251,18 @@ class SnapshotCache:
         return laid[1] if laid is not None else self._mixed_named(version_info, history)
 
     def _mixed_named(self, version_info: str, history: Sequence[ResourceSet]) -> ResourceSet | None:
-        """The mixed set of a label: a retained one, and what only some older ones have."""
-        label, mark, digest = version_info.rpartition("+")
+        """The mixed set of a label: a retained one, with names as others of the history have them."""
+        label, mark, shown = version_info.rpartition("+")
         if not mark:
             return None
-        for position, base in enumerate(history):
-            if stem(base.version_info, base.digest) != label:
-                continue
-            together: frozenset[str] = frozenset()
-            made = base
-            for older in history[position + 1 :]:
-                gone = frozenset(self.change(older, base).removed)
-                alone = self.releases.mixed(base, older, gone)
-                made = self.releases.mixed(made, older, gone - together)
-                together |= gone
-                for found in (alone, made):
-                    if hash_of(found.digest) == digest:
-                        return found
+        bases = [each for each in history if stem(each.version_info, each.digest) == label]
+        for base in bases:
+            others = [each for each in history if each is not base]
+            key: tuple[object, ...] = (shown, base.id, *(each.id for each in others))
+            made = partial(mixture_of, base, others, shown, self.change)
+            found = self._mixtures.get(key, made)
+            if found is not None:
+                return found
         return None
 
     def part(

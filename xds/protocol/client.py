@@ -13,11 +13,12 @@ from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import Held
-from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Names, on_grid
-from xds.protocol.memory import NO_LABELS, NO_REFUSALS, Memory
+from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal, on_grid
+from xds.protocol.memory import Memory
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
-from xds.protocol.refusals import Refusals
+from xds.protocol.past import Past
 from xds.protocol.release import Releases, joined
+from xds.protocol.removals import sent_of, with_removed, without_unsent
 from xds.protocol.returning import Shown
 from xds.protocol.transition import Transition
 from xds.protocol.watch import Watch
@@ -37,18 +38,17 @@ class ClientState:
     __slots__ = (
         "_cache",
         "_has_moved",
-        "_left",
-        "_left_refused",
         "_now_s",
         "_position",
+        "cut",
         "drain_until_s",
         "goal",
         "has_clusters",
         "has_returned",
         "is_aggregated",
         "lingering",
-        "memories",
         "order",
+        "past",
         "released",
         "rules",
         "shown",
@@ -71,7 +71,7 @@ class ClientState:
         self.watches = Watches()
         self.lingering: Lingering = NOTHING_LINGERS
         self.transition: Transition | None = None
-        self.memories: Sequence[Memory] = memories
+        self.past = Past(memories)
         self.is_aggregated = False
         self.shown: ResourceSet | None = None  # the clusters that it showed when it came back
         self.has_clusters = False  # it asked for clusters on this connection
@@ -82,10 +82,8 @@ class ClientState:
         self.unknown_until_s: float | None = None
         self.told_lingering: Lingering = NOTHING_LINGERS  # what operators know of it
         self.told_held: tuple[Held, ...] = ()
+        self.cut: tuple[Removal, ...] = ()  # what ``linger_max`` ended and nobody was told of yet
         self._has_moved = False
-        # What was ACKed of types whose streams ended, and under which label.
-        self._left_refused: dict[str, Mapping[str, str]] | None = None
-        self._left: dict[str, tuple[ResourceSet, str]] | None = None
         self._now_s = 0.0
         self._position = 0
         if view is not None:
@@ -159,25 +157,36 @@ class ClientState:
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
-        self._linger(step.removed, goal.revision)
+        is_move = self.released.group != goal.group
+        removed = without_unsent(self, step.removed) if is_move else step.removed
+        self.lingering = with_removed(self, removed, goal.revision)
+
+    def strand(self, now_s: float) -> None:
+        """No group matches any more: it keeps what it has, and is given nothing that it does not have."""
+        self.goal = sent_of(self, self.goal)
+        self.release(sent_of(self, self.released), now_s)
 
     def join(self, watch: Watch, shown: Shown | None, now_s: float) -> None:
         """A stream asked for a type for the first time; ``shown`` is what its client says it holds from before."""
         url = watch.type.type_url
+        watch.refusals = self.watches.refusals_of(url)
         self.watches.add(watch, now_s)
         self.has_clusters = self.has_clusters or watch.type.is_led_to
         if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
+            if self.has_returned:  # it is back, and never accepted anything of this type
+                watch.refusals = watch.refusals or self.past.refusals(url)
             return
         if not self.has_returned:
             self.has_returned = True
-            agreed = {memory.warm for memory in self.memories}
-            self.warm = agreed.pop() if len(agreed) == 1 else None
+            self.warm = self.past.warm
         held = shown.held
         if watch.type.is_led_to:
             self.shown = held
+            if self.is_aggregated and held is not None:
+                self._trust(held)
         if watch.unknown:
             self._return(now_s)  # they are told as removed when what lingers ends
-        watch.refusals = self._remembered_refusals(url)
+        watch.refusals = watch.refusals or self.past.refusals(url)
         if held is None:
             if watch.type.in_tree:
                 transition = self._return(now_s)
@@ -186,66 +195,49 @@ class ClientState:
             return
         goal = self.goal.get(url)
         change = self._cache.change(held, goal)
+        is_first = len(self.watches.of(url)) == 1
         if not change.changed and not change.removed and not (watch.type.full_state and change.added):
             watch.acked_set = goal
+            if self.released.get(url) is not goal:  # pushed since the client came back, and held
+                self._resume(url, held, is_first=is_first)
             return
         watch.acked_set = held
         self._restore()
-        is_first = len(self.watches.of(url)) == 1
         self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
+        step = self.releases.step(self.released, self.goal, self.lingering)
+        if (
+            step.is_simple
+            and self.transition is None
+            and not self.lingering
+            and (self.has_clusters or not step.has_trees)
+        ):
+            self.release(self.goal, now_s)
+            return
         transition = self._return(now_s)
         transition.origin = self.releases.resumed(transition.origin, url, held, is_first=is_first)
-        step = self.releases.step(self.released, self.goal, self.lingering)
         # Without memory of what lingered, it may have begun to drain just now.
-        transition.drains = transition.drains or step.drains or not self.memories
-        self._linger(step.removed, self.goal.revision)
+        transition.drains = transition.drains or step.drains or not self.past.memories
+        self.lingering = with_removed(self, step.removed, self.goal.revision)
 
-    def _remembered_refusals(self, type_url: str) -> Refusals | None:
-        """ "Refusals are remembered per node id"."""
-        refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), None)
-        return Refusals(refused) if refused else None
+    def _trust(self, held: ResourceSet) -> None:
+        """ "On a new stream Envoy asks for no clusters while one warms": what it shows now is warm."""
+        self.warm = held
+        if self.transition is not None:
+            self.transition.readiness.before = held
+
+    def _resume(self, url: str, held: ResourceSet, *, is_first: bool) -> None:
+        """The client may see what it showed it holds, instead of what would have been told it."""
+        self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
+        if self.transition is not None:
+            self.transition.origin = self.releases.resumed(self.transition.origin, url, held, is_first=is_first)
 
     def leave(self, watch: Watch) -> None:
         """The stream of this watch ended."""
         if self.transition is not None and watch.lags:
             # The other streams may be about to end as well: what it did not ACK, the client may use still.
             self.transition.broken_until_s = self._now_s + self.rules.return_s
-        if watch.refusals is not None and watch.refusals.refused:
-            self._left_refused = {**(self._left_refused or {}), watch.type.type_url: watch.refusals.refused}
-        if watch.acked_set is not None:
-            left = (watch.acked_set, watch.acked_label)
-            self._left = {**(self._left or {}), watch.type.type_url: left}
+        self.past.keep(watch)
         self.watches.remove(watch)
-
-    def memory(self, now_s: float) -> Memory | None:
-        """What is remembered of the client for its return; None where it holds nothing."""
-        held = dict(self._left or {})
-        for url in self.watches:
-            for watch in self.watches.of(url):
-                if watch.acked_set is not None and (watch.lags or url not in held):
-                    held[url] = (watch.acked_set, watch.acked_label)
-        if not held:
-            return None
-        sets = {url: acked for url, (acked, _) in held.items()}
-        labels = {url: label for url, (acked, label) in held.items() if label not in ("", acked.version_info)}
-        drains = self.transition is not None and self.transition.drains
-        goal = self.goal.sets
-        shared = goal if goal == sets else sets
-        return Memory(
-            shared,
-            labels or NO_LABELS,
-            self.warm,
-            self.lingering,
-            self.drain_until_s,
-            drains,
-            self._refused_by_type(),
-            now_s,
-        )
-
-    def _refused_by_type(self) -> Mapping[str, Mapping[str, str]]:
-        watches = (watch for url in self.watches for watch in self.watches.of(url) if watch.refusals)
-        found = {watch.type.type_url: dict(watch.refusals.refused) for watch in watches if watch.refusals}
-        return {**(self._left_refused or {}), **found} or NO_REFUSALS
 
     def update(self, watch: Watch, now_s: float) -> None:
         """The watch sent something or heard from its client."""
@@ -344,7 +336,7 @@ class ClientState:
     def url_of(self, alias: str) -> str:
         """The type of this alias that the client uses: of v2 or of v3."""
         url, old_url = _URLS[alias]
-        if self.watches.of(old_url) or (url not in self.goal.sets and old_url in self.goal.sets):
+        if old_url in self.watches or (old_url in self.goal.sets and url not in self.goal.sets):
             return old_url
         return url
 
@@ -353,24 +345,16 @@ class ClientState:
         return self.watches.refused(type_url, self.goal.get(type_url))
 
     def last_acked(self, type_url: str) -> ResourceSet | None:
-        """What the client ACKed last of a type, on this connection or when it was here before; None for nothing.
-
-        Two proxies of one node id never speak for each other: what not all that is remembered agrees on does not count.
-        """
+        """What the client ACKed last of a type, on this connection or when it was here before; None for nothing."""
         found = self.watches.acked(type_url)
-        if found is not None or not self.memories:
-            return found
-        sets = [memory.sets.get(type_url) for memory in self.memories]
-        first = sets[0]
-        for each in sets[1:]:
-            if first is None or each is None:
-                return None
-            first = self.releases.common(first, each)
-        return first
+        return found if found is not None else self.past.acked(type_url, self.releases)
 
     def not_remembered(self, type_url: str) -> frozenset[str]:
-        """Names of a type in the newest snapshot that the client is not known to have had when it was here last."""
-        held, goal = self.last_acked(type_url), self.goal.get(type_url)
+        """Clusters of the newest snapshot that the client is not known to have used when it was here last.
+
+        On streams of its own it ACKs a cluster before it is warm: there, only what was warm counts.
+        """
+        held, goal = self.last_acked(type_url) if self.is_aggregated else self.past.warm, self.goal.get(type_url)
         return self.releases.added(held, goal) if held is not None else frozenset(goal.resources)
 
     @property
@@ -383,7 +367,7 @@ class ClientState:
         if not self.is_aggregated:
             return False
         url = self.url_of("clusters")
-        if any(url in memory.sets for memory in self.memories):
+        if self.past.has(url):
             return True
         named = self.watches.names(self.url_of("endpoints"))
         return bool(named) and self._cache.refers_to(self.goal, url, named)
@@ -396,17 +380,24 @@ class ClientState:
         for url in self.watches:
             if before.get(url) is not release.get(url):
                 self._has_moved = True
-                if self.warm is not None and self.warm.type.type_url == url:
-                    self.warm = self.releases.common(self.warm, release.get(url))
+                if resource_type(url).is_led_to:
+                    self._cool(url, release)
                 for watch in self.watches.of(url):
                     self.watches.mark_pending(watch, now_s)
+
+    def _cool(self, url: str, release: Snapshot) -> None:
+        """Clusters that are taken away are warm no more, should they come back."""
+        if self.warm is not None and self.warm.type.type_url == url:
+            self.warm = self.releases.common(self.warm, release.get(url))
+        if self.transition is not None:
+            self.transition.readiness.note_released(release.get(url), self.releases.common)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
             self.transition = Transition(self, now_s)
-            self.transition.drains = self.has_returned and any(memory.drains for memory in self.memories)
+            self.transition.drains = self.has_returned and self.past.drains
             if not self.has_clusters and self.takes_clusters:
                 self.transition.returning_until_s = now_s + self.rules.return_s
         self.transition.is_fetch_over = self.transition.is_withheld_told = False
@@ -422,29 +413,9 @@ class ClientState:
 
     def _restore(self) -> None:
         """What lingered when the client was here last lingers on, with the same ends."""
-        for memory in self.memories:
-            if memory.lingering and not self.lingering:
-                self.lingering = self.releases.lingerings.missing_in(memory.lingering, self.goal)
-            self.drain_until_s = max(self.drain_until_s, memory.drain_until_s)
-
-    def _linger(self, removed: Names, revision: int) -> None:
-        """What a push removed stays, as far as the client has it: "Only ACKed names linger".
-
-        What only leads from a cluster or a listener stays in any case: who holds those may ask for it yet.
-        """
-        left = []
-        for url, gone in removed:
-            type, held = resource_type(url), self.watches.acked(url)
-            names = gone
-            if (type.is_led_to or type.in_tree) and self.watches.of(url):
-                names = gone.intersection(held.resources) if held is not None else _NOTHING
-                if type.is_led_to and held is not None and self.transition is not None:
-                    names |= self.transition.readiness.let_through(gone)
-            if names:
-                left.append((url, names))
-        lingerings = self.releases.lingerings
-        made = lingerings.with_removed(self.lingering, revision, tuple(left))
-        self.lingering = lingerings.latest(made, self.rules.linger_max)
+        if not self.lingering:
+            self.lingering = self.releases.lingerings.missing_in(self.past.lingering(self.releases), self.goal)
+        self.drain_until_s = max(self.drain_until_s, self.past.drain_until_s)
 
     def _start_clock(self, transition: Transition, now_s: float) -> None:
         """All that could refer to what was removed is ACKed: it goes when the last old connection may have ended."""

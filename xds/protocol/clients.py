@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
-from xds.protocol.memory import Memories
+from xds.protocol.memory import NO_REFUSALS, Memories
 from xds.protocol.order import OrderRules
 
 ClientKey = tuple[str, str]  # peer address, and node id
 
 
 class ClientTable:
-    """The states of all connected clients, by (peer address, node id)."""
+    """The states of all connected clients, by (peer address, node id).
+
+    ``refused`` is what nodes refused before a restart, as in `Memory`, by node id; handed in by who keeps it.
+    """
 
     def __init__(self, cache: SnapshotCache, rules: OrderRules) -> None:
         self._cache = cache
@@ -19,6 +24,7 @@ class ClientTable:
         self._states: dict[ClientKey, ClientState] = {}
         self._by_node: dict[str, tuple[ClientState, ...]] = {}
         self._now_s = 0.0
+        self.refused: dict[str, Mapping[str, Mapping[str, str]]] = {}
         self.memories = Memories(2 * (rules.listener_drain_s + rules.removal_delay_s))
 
     def enter(self, key: ClientKey, view: View | None, now_s: float) -> ClientState:
@@ -29,9 +35,10 @@ class ClientTable:
             node_id = key[1]
             others = self._by_node.get(node_id, ())
             # A connection that was cut may be here still, when its client comes back on another.
-            present = (memory for other in others if (memory := other.memory(now_s)) is not None)
+            present = (memory for other in others if (memory := other.past.memory(other, now_s)) is not None)
             memories = (*present, *self.memories.of(node_id, now_s))
             state = self._states[key] = ClientState(self._cache, self._rules, view, memories)
+            state.past.refused_before = self.refused.get(node_id, NO_REFUSALS)
             self._by_node[node_id] = (*others, state)
         state.streams += 1
         return state
@@ -49,9 +56,10 @@ class ClientTable:
             self._by_node[node_id] = others
         else:
             del self._by_node[node_id]
-        memory = state.memory(self._now_s)
+        memory = state.past.memory(state, self._now_s)
         if memory is not None:
             self.memories.keep(node_id, memory)
+            self.refused.pop(node_id, None)  # from here on it is remembered with the rest
 
     def __len__(self) -> int:
         return len(self._states)

@@ -33,6 +33,7 @@ class Demand(NamedTuple):
     are not told as missing meanwhile). ``owed`` names are answered even when unchanged; ``forced`` names are sent if
     the client wants them (EDS behind its CDS). ``first``: nothing of this type was sent on the stream yet.
     ``placeholders``: a missing assignment is told by an empty one (the client shows no earlier version).
+    ``told`` names were told as missing already; ``reads_errors``: the client is worth a response for that alone.
     """
 
     variant: Variant
@@ -44,6 +45,8 @@ class Demand(NamedTuple):
     forced: frozenset[str] = NOTHING
     first: bool = False
     placeholders: bool = False
+    told: frozenset[str] = NOTHING
+    reads_errors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Draft:
     """The content of a response: ``names`` of the goal, ``removed`` ones, and ``absent`` ones told by a stand-in.
 
     ``whole``: the names are all of the goal. ``withheld`` names were asked for and will be answered when a transition
-    releases them.
+    releases them. ``errors`` are names that a SotW client is told not to exist (TP3).
     """
 
     names: tuple[str, ...] = ()
@@ -63,6 +66,8 @@ class Draft:
     def digest(self, goal: ResourceSet) -> bytes:
         """Identifies the whole content: names, versions, removals."""
         gone = [(name, "removed") for name in self.removed] + [(name, "absent") for name in self.absent]
+        if self.errors and not (self.names or gone):
+            gone = [(name, "missing") for name in self.errors]
         return goal.digest_of(self.names, gone)
 
 
@@ -90,7 +95,8 @@ def _compose_full(demand: Demand, doubted: Mapping[str, str], change_of: ChangeO
     return Draft(
         names=_selected(interest, goal),
         withheld=withheld,
-        errors=tuple(name for name in missing if name not in withheld),
+        # Rule 39: "send once". A name that a push takes away is told as well.
+        errors=tuple(name for name in missing if name not in withheld and name not in demand.told),
     )
 
 
@@ -102,9 +108,19 @@ def _compose_partial(demand: Demand, doubted: Mapping[str, str], change_of: Chan
     withheld = _withheld(missing, demand.coming)
     lacking = [name for name in (*missing, *_gone(demand)) if name not in withheld]
     told_removed, absent = _told(demand, removed, lacking)
-    if not names and not told_removed and not absent and not (demand.first and interest.wildcard):
+    errors = _errors(demand, [name for name in missing if name not in withheld and name not in absent])
+    is_worth_it = bool(names or told_removed or absent or (errors and demand.reads_errors))
+    if not is_worth_it and not (demand.first and interest.wildcard):
         return Draft(withheld=withheld) if withheld else None
-    return Draft(names=names, removed=told_removed, absent=absent, withheld=withheld)
+    return Draft(names=names, removed=told_removed, absent=absent, withheld=withheld, errors=errors)
+
+
+def _errors(demand: Demand, missing: Iterable[str]) -> tuple[str, ...]:
+    """Rule 39 for partial types: what is owed an answer was asked for just now, so it is told once. "A name must not be
+    in both lists": Delta has removed_resources."""
+    if demand.variant is Variant.DELTA or demand.goal.type.missing is Missing.SILENT:
+        return ()
+    return tuple(missing)
 
 
 def _difference(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from xds.model.node import Node
 from xds.model.snapshot import ResourceSet
-from xds.protocol.linger import Lingering, Names
+from xds.protocol.linger import Lingering, Names, Removal
 from xds.protocol.response import Response
 
 
@@ -181,6 +181,16 @@ class LingerChanged(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class LingerCut:
+    """More pushes removed content than may linger (``linger_max``): what the oldest removed goes before its time.
+
+    Clients that hold the same are cut at the same push.
+    """
+
+    removals: tuple[Removal, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """Content that waits: ``names`` by type URL, and the clusters that it waits for.
 
@@ -214,5 +224,6 @@ Event = (
     | Moved
     | ViewChanged
     | LingerChanged
+    | LingerCut
     | HoldChanged
 )

@@ -8,6 +8,7 @@ from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.protocol.events import Request, SotwRequest
 
 NODE_ID_LIMIT = 4096
+NODE_BYTES = 256 * 1024  # the largest usual node of an Envoy has 61 kB
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Limits:
     names_per_subscription: int = 100_000
     types_per_stream: int = 64
     offer_timeout_s: float = 5.0
+    node_bytes: int = NODE_BYTES
 
 
 def names_in(request: Request) -> int:
@@ -40,6 +42,12 @@ def check_names(request: Request, held: int, limits: Limits) -> None:
     if asked > limits.names_per_request:
         message = f"{asked} names in one request; at most {limits.names_per_request} are accepted"
         raise LimitError("names_per_request", message)
+
+
+def check_node_bytes(size: int, limit_bytes: int) -> None:
+    """Raise ``RemoteProtocolError`` for a node that would take long to read and much to keep; before it is read."""
+    if size > limit_bytes:
+        raise LimitError("node_bytes", f"a node of {size} bytes; at most {limit_bytes} are accepted")
 
 
 def check_node_id(node_id: str) -> None:

@@ -113,6 +113,21 @@ class Lingerings:
             return lingering
         return self._made.get(("missing", lingering, goal), lambda: _missing_in(lingering, goal))
 
+    def together(self, several: Iterable[Lingering]) -> Lingering:
+        """All that lingers somewhere: what lingers in several has the latest of its ends."""
+        removals: dict[tuple[object, ...], Removal] = {}
+        for each in (each for lingering in several for each in lingering.removals):
+            key = (each.revision, keep_of(each.names), each.ends_s)
+            removals[key] = each
+        return self._of(tuple(removals.values()))
+
+    def besides(self, lingering: Lingering, names: Names) -> Lingering:
+        """What lingers but for these names."""
+        if not names:
+            return lingering
+        left = (replace(each, names=dict(without(keep_of(each.names), names))) for each in lingering.removals)
+        return self._of(tuple(each for each in left if each.names))
+
     def with_ends(self, lingering: Lingering, ends_s: float) -> Lingering:
         """The clock starts for all that has no end yet."""
         return self._made.get((lingering, ends_s), lambda: _with_ends(lingering, ends_s))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.load_report import ClusterLoad
 from xds.model.node import Node
+from xds.protocol.limits import NODE_BYTES
 from xds.protocol.load_wire import LoadDemand, LoadRequest
 from xds.protocol.wire import decode_node
 
@@ -74,12 +75,15 @@ ClustersOf = Callable[[Node], Iterable[str]]
 class LoadReportStream:
     """The engine of one stream. ``clusters_of`` names the clusters of a node's snapshot."""
 
-    __slots__ = ("_clusters_of", "_demand", "_settings", "node")
+    __slots__ = ("_clusters_of", "_demand", "_node_bytes", "_settings", "node")
 
-    def __init__(self, clusters_of: ClustersOf, settings: LoadSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self, clusters_of: ClustersOf, settings: LoadSettings = DEFAULT_SETTINGS, node_bytes: int = NODE_BYTES
+    ) -> None:
         self.node: Node | None = None
         self._clusters_of = clusters_of
         self._settings = settings
+        self._node_bytes = node_bytes
         self._demand: LoadDemand | None = None
 
     def receive(self, request: LoadRequest) -> list[LoadEvent]:
@@ -110,7 +114,7 @@ class LoadReportStream:
         return [LoadAsked(demand.encode())]
 
     def _identify(self, request: LoadRequest, events: list[LoadEvent]) -> None:
-        node = decode_node(request.node)
+        node = decode_node(request.node, self._node_bytes)
         if not node.id:
             raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, "the first message names no node")
         self.node = node

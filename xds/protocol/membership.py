@@ -70,6 +70,16 @@ class Membership:
                     return GroupMatch(rule.group, SELECTOR)
         return match_group(node, self._exists)
 
+    def match_without(self, node: Node, group: str) -> GroupMatch | None:
+        """The group of a node if that one were gone. Counts no failures, and may be called from another thread."""
+        exists = self._exists
+        if self._rules:
+            record = node_record(node)
+            for rule in self._rules:
+                if rule.group != group and exists(rule.group) and self._reason(rule, record)[0]:
+                    return GroupMatch(rule.group, SELECTOR)
+        return match_group(node, lambda name: name != group and exists(name))
+
     def candidates(self, node: Node) -> Iterator[Candidate]:
         """All groups that the node could belong to by rule or name, best first; the first that matched is its group."""
         record = node_record(node)

@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 from xds.model.snapshot import ResourceSet
 from xds.protocol.linger import Lingering
+from xds.protocol.refusals import Refusals
 
 NODES_LIMIT = 50_000
 PER_NODE = 4  # proxies of one node id, or one that was cut several times
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 NO_REFUSALS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+NO_SUSPECTS: Mapping[str, Refusals] = MappingProxyType({})
 
 
 class Memory(NamedTuple):
@@ -27,7 +29,7 @@ class Memory(NamedTuple):
       (content that is told under another label is not sent again);
     * ``warm``: the set of clusters that were all warm;
     * ``drains``: a listener had changed, and the clock of what lingers for that did not run yet;
-    * ``refused``: by type URL, name to the version that was refused.
+    * ``refused``: by type URL, name to the version that was refused; ``suspected``: by type URL, what may be refused.
     """
 
     sets: Mapping[str, ResourceSet]
@@ -38,6 +40,7 @@ class Memory(NamedTuple):
     drains: bool
     refused: Mapping[str, Mapping[str, str]]
     left_s: float
+    suspected: Mapping[str, Refusals] = NO_SUSPECTS
 
 
 class Memories:

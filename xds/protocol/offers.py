@@ -81,7 +81,7 @@ class Offers:
             watch.ack.become_held()  # "a full-state set: nothing is sent until content changes"
             return
         refusals.refused_set = None
-        refusals.forget_changed(released)
+        refusals.forget_changed(released, client.goal.get(watch.type.type_url))
         # A full-state set without any suspect would take back what the client took of them.
         is_probe = (is_full or not refusals.is_news_due) and refusals.begin_probe()
         if self._offer_without(watch.left_out(released), watch, client, released, events, now):
@@ -102,7 +102,8 @@ class Offers:
         now: float,
     ) -> bool:
         """Offer what was released, with the last accepted versions in the place of what is left out."""
-        held = watch.acked_set or empty_set(watch.type.type_url)
+        url = watch.type.type_url
+        held = watch.acked_set or client.watches.accepted(url, left_out) or empty_set(url)
         aim = self._cache.releases.mixed(released, held, left_out)
         return self._offer(watch, client, aim, events, now, left_out)
 
@@ -179,6 +180,8 @@ class Offers:
             watch.forced,
             watch.ack.state is State.NEW,
             watch.placeholders,
+            watch.told_missing,
+            watch.reads_errors,
         )
 
     def _settle(self, watch: Watch, released: ResourceSet, withheld: frozenset[str], events: list[Event]) -> None:

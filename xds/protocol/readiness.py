@@ -13,7 +13,7 @@ end: "Held without end is only what a readable reference leads to a new cluster 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from xds.model.resource import Reference, Resource
@@ -30,7 +30,7 @@ class Readiness:
     """The clusters that one transition waits for. ``before`` are those that were warm when it began; None
     where nobody knows."""
 
-    __slots__ = ("acked_at", "before", "cold", "cold_since_s", "given_up", "is_one_by_one", "warm_at_s")
+    __slots__ = ("acked_at", "before", "cold", "cold_since_s", "given_up", "is_one_by_one", "proved", "warm_at_s")
 
     def __init__(self, before: ResourceSet | None) -> None:
         self.before = before
@@ -38,6 +38,8 @@ class Readiness:
         self.cold_since_s: dict[str, float] = {}
         self.given_up: frozenset[str] = _NOTHING
         self.is_one_by_one = False
+        # Proved one by one: a later version warms while this one serves on.
+        self.proved: frozenset[str] = _NOTHING
         # On streams of their own: the version of a cluster that was ACKed, and the position of the ACK.
         self.acked_at: dict[str, tuple[str, int]] = {}
         self.warm_at_s: dict[str, float] = {}  # on streams of their own: the end of the first health check; 0 if over
@@ -50,6 +52,12 @@ class Readiness:
             self.cold_since_s = {name: self.cold_since_s.get(name, now_s) for name in cold}
             self.given_up &= cold
         return cold
+
+    def note_released(self, clusters: ResourceSet, common: Callable[[ResourceSet, ResourceSet], ResourceSet]) -> None:
+        """What is taken away is warm no more, should it come back."""
+        self.proved = self.proved.intersection(clusters.resources)
+        if self.before is not None and self.before.type is clusters.type:
+            self.before = common(self.before, clusters)
 
     def holds(self, client: ClientState, leads_to: Iterable[str], *, is_unreadable: bool) -> bool:
         """Is content that leads to these clusters to wait? What cannot be read may lead to any cold one."""
@@ -103,16 +111,18 @@ class Readiness:
         url = client.url_of("clusters")
         goal = client.goal.get(url)
         if not client.watches.of(url):
-            return client.not_remembered(url) if is_awaited else _NOTHING
+            return self._unseen(client, goal) if is_awaited else _NOTHING
         acked = client.watches.acked(url)
         if acked is None:
             return frozenset(goal.resources) if client.is_live else _NOTHING
         cold = client.releases.added(acked, goal)
+        if acked is not goal:
+            cold |= client.releases.orphans(acked, client.release_of(url)).intersection(goal.resources)
         for watch in client.watches.lagging(url):
             if watch.ack.offered is not None:  # what it takes away is as good as gone
                 cold |= client.releases.added(watch.ack.offered.resource_set, goal)
         if client.is_aggregated:
-            cold |= self._on_its_way(client)
+            cold |= self._on_its_way(client, acked)
         elif acked is not self.before:
             cold |= self._settling(client, acked, now_s)
         unfit = self._unfit(client)
@@ -121,42 +131,64 @@ class Readiness:
         if cold and client.order.proceed_on_nack:
             cold = cold.difference(client.refused(url), unfit)
         if cold and self.is_one_by_one and client.is_aggregated:
-            cold -= self._proved(client, cold)
+            self.proved |= self._proved(client, cold)
+            cold -= self.proved
         return cold if cold != self.cold else self.cold
 
+    def _unseen(self, client: ClientState, goal: ResourceSet) -> frozenset[str]:
+        """Clusters that are not known to be warm, while no stream has them."""
+        if self.before is not None and client.has_clusters:
+            return client.releases.added(self.before, goal)  # the stream that had them has just ended
+        return client.not_remembered(goal.type.type_url)
+
     def _proved(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
-        """The clusters in the response in flight that are warm, though its ACK is withheld."""
+        """The clusters in the response in flight that are warm, though its ACK is withheld.
+
+        Should it be refused, the client has them as it was sent them before: both must be proved.
+        """
         url = client.url_of("clusters")
-        offered = [watch.ack.offered.resource_set for watch in client.watches.of(url) if watch.ack.offered is not None]
+        watches = client.watches.of(url)
+        offered = [watch.ack.offered.resource_set for watch in watches if watch.ack.offered is not None]
+        sent = [*offered, *(each for watch in watches for each in watch.superseded)]
         arrived = self._arrived(client)
+        goal = client.goal.get(url).resources
+
+        def is_proved(cluster: Resource) -> bool:
+            return self._proves_itself(client, cluster) and arrived.issuperset(
+                each.name for each in _assignments(cluster)
+            )
+
         return frozenset(
             name
             for name in cold
             if offered
             and all(name in each.resources for each in offered)
-            and self._has_own_proof(client, name)
-            and arrived.issuperset(each.name for each in _assignments(client.goal.get(url).resources[name]))
+            and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in sent))))
         )
 
-    def _on_its_way(self, client: ClientState) -> frozenset[str]:
+    def _on_its_way(self, client: ClientState, acked: ResourceSet) -> frozenset[str]:
         """New clusters whose assignments are not ACKed yet: Envoy takes a cluster for warm when it refuses one, or when
-        it was told that there is none."""
+        it was told that there is none. What counts is the assignment of the version that the client has, besides."""
         url = client.url_of("endpoints")
-        if not client.watches.lagging(url):
+        goal = client.goal.get(client.url_of("clusters"))
+        new = client.releases.added(self.before, goal) if self.before is not None else None
+        if not client.watches.lagging(url) or (new is not None and not new):
             return _NOTHING
         served = client.release_of(url).resources
         pending = client.watches.names(url).intersection(served) - self._arrived(client)
-        goal = client.goal.get(client.url_of("clusters"))
-        users = client.releases.clusters_of(goal, pending) if pending else _NOTHING
-        if not users or self.before is None:
-            return users
-        return users & client.releases.added(self.before, goal)
+        if not pending:
+            return _NOTHING
+        users = client.releases.clusters_of(goal, pending)
+        if acked is not goal:
+            users |= client.releases.clusters_of(acked, pending).intersection(goal.resources)
+        return users if new is None else users & new
 
     def _settling(self, client: ClientState, acked: ResourceSet, now_s: float) -> frozenset[str]:
         """Clusters on streams of their own that were ACKed since all was warm, and that are not warm yet."""
         goal = client.goal.get(client.url_of("clusters")).resources
         names = client.releases.added(self.before, acked) if self.before is not None else acked.resources.keys()
         opened = self._opened(client)
+        self._forget_versions(acked)
         found = set()
         for name in names & goal.keys():
             cluster, held = goal[name], acked.resources.get(name)
@@ -166,6 +198,14 @@ class Readiness:
             if not self._is_there(client, cluster, opened) or self._is_checked(cluster, now_s):
                 found.add(name)
         return frozenset(found)
+
+    def _forget_versions(self, acked: ResourceSet) -> None:
+        """What was ACKed in another version since warms anew, should this one come back."""
+        for name, (version, _) in list(self.acked_at.items()):
+            held = acked.resources.get(name)
+            if held is None or held.version != version:
+                del self.acked_at[name]
+                self.warm_at_s.pop(name, None)
 
     def _is_there(self, client: ClientState, cluster: Resource, opened: Mapping[str, int]) -> bool:
         """Is all there that a cluster on streams of its own needs to become warm?"""
@@ -212,7 +252,10 @@ class Readiness:
     def _has_own_proof(self, client: ClientState, name: str) -> bool:
         """Can the ACK of its assignment prove that a cluster is warm?"""
         cluster = client.goal.get(client.url_of("clusters")).resources.get(name)
-        if cluster is None or cluster.first_check_s or not self._has_secrets(client, cluster):
+        return cluster is not None and self._proves_itself(client, cluster)
+
+    def _proves_itself(self, client: ClientState, cluster: Resource) -> bool:
+        if cluster.first_check_s or not self._has_secrets(client, cluster):
             return False
         source = "ads" if client.is_aggregated else "api"
         return any(each.source == source for each in _assignments(cluster))
@@ -239,3 +282,8 @@ class Readiness:
 
 def _assignments(cluster: Resource) -> list[Reference]:
     return [each for each in cluster.references if alias_of(each.type_url) == "endpoints"]
+
+
+def _versions(name: str, sets: Iterable[Mapping[str, Resource]]) -> list[Resource]:
+    """What a name is in these sets, each version once."""
+    return list({each.version: each for found in sets if (each := found.get(name)) is not None}.values())

@@ -9,6 +9,8 @@ changes; a client's last accepted version stands in for it.
     NACK of one resource        it is refused
     NACK of several             suspects, in two halves, before the suspects from earlier
     ACK                         neither suspects nor refused any more; the next group of suspects is cut in halves
+    the same, of a full-state   what is left of a refused response, once all else in it was accepted, is refused: to
+    set                         try it would be to send the refused response again
     content changes             no suspect: it is news
 """
 
@@ -28,10 +30,11 @@ class Refusals:
 
     ``refused`` and ``suspects`` map names to the version that is meant. ``probe`` are suspects that are tried now;
     ``is_news_due``: their turn was the last one.
-    ``refused_set`` is what was released at the first NACK: a full-state set waits until that changes.
+    ``refused_set`` is what was released at the first NACK: a full-state set waits until that changes. ``whole`` are
+    the suspects of the last refused response that had everything: name to version.
     """
 
-    __slots__ = ("groups", "is_news_due", "probe", "refused", "refused_set", "suspects")
+    __slots__ = ("groups", "is_news_due", "probe", "refused", "refused_set", "suspects", "whole")
 
     def __init__(self, refused: Mapping[str, str] | None = None) -> None:
         self.refused: dict[str, str] = dict(refused or {})
@@ -40,12 +43,24 @@ class Refusals:
         self.probe: frozenset[str] = _NOTHING
         self.is_news_due = True
         self.refused_set: ResourceSet | None = None
+        self.whole: dict[str, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self.refused or self.suspects)
 
-    def note_nack(self, offered: Mapping[str, str], named: Collection[str]) -> tuple[str, ...]:
-        """A response with these names and versions was refused; returns those now known to be refused."""
+    def copy(self) -> Refusals:
+        """The same for another stream, which begins with what nobody suspects."""
+        made = Refusals(self.refused)
+        made.suspects, made.groups, made.whole = dict(self.suspects), self.groups, dict(self.whole)
+        return made
+
+    def note_nack(
+        self, offered: Mapping[str, str], named: Collection[str], *, is_whole: bool = False
+    ) -> tuple[str, ...]:
+        """A response with these names and versions was refused; returns those now known to be refused.
+
+        ``is_whole``: it had, besides, all that the client has.
+        """
         guilty = tuple(name for name in offered if name in named) or (tuple(offered) if len(offered) == 1 else ())
         rest = [name for name in offered if name not in guilty]
         self._clear(offered)
@@ -53,17 +68,23 @@ class Refusals:
         if rest and not guilty:
             self.suspects = {**{name: offered[name] for name in rest}, **self.suspects}
             self.groups = (*_halves(rest), *self.groups)
+            self.whole = {name: offered[name] for name in rest} if is_whole else {}
         self.probe = _NOTHING
         return guilty
 
     def note_ack(self, accepted: Mapping[str, str]) -> None:
         """A response with these names and versions was accepted."""
         was_probe = bool(self.probe)
+        left = {name: version for name, version in self.whole.items() if accepted.get(name) != version}
         mine = (*self.refused.items(), *self.suspects.items())
         self._clear([name for name, version in mine if accepted.get(name) == version])
         self.probe = _NOTHING
         if was_probe and self.groups and len(self.groups[0]) > 1:
             self.groups = (*_halves(self.groups[0]), *self.groups[1:])
+        self.whole = left
+        if len(left) == 1 and left.items() <= self.suspects.items():
+            self._clear(left)
+            self.refused |= left
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
         """The names that are not offered now: refused in this very version, or suspected and not tried yet."""
@@ -86,20 +107,22 @@ class Refusals:
         """Rule 53: what a client asks for explicitly is answered, whatever was refused."""
         self._clear(names)
 
-    def forget_changed(self, released: ResourceSet) -> None:
-        """What was refused in another version than what is released now is news."""
-        resources = released.resources
+    def forget_changed(self, released: ResourceSet, goal: ResourceSet) -> None:
+        """What was refused in another version than what is released now, or will be, is news."""
+        sets = released.resources, goal.resources
         gone = [
             name
             for names in (self.refused, self.suspects)
             for name, version in names.items()
-            if (found := resources.get(name)) is None or found.version != version
+            if all((found := each.get(name)) is None or found.version != version for each in sets)
         ]
         if gone:
             self._clear(gone)
 
     def _clear(self, names: Collection[str]) -> None:
         gone = frozenset(names)
+        if not gone.isdisjoint(self.whole):
+            self.whole = {}
         self.refused = {name: version for name, version in self.refused.items() if name not in gone}
         self.suspects = {name: version for name, version in self.suspects.items() if name not in gone}
         groups = (tuple(name for name in group if name not in gone) for group in self.groups)

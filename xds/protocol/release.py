@@ -53,6 +53,7 @@ class Releases:
         self._added: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._aggregates: Memo[tuple[int, int], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._renewed: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._orphans: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._users: Memo[tuple[int, frozenset[str]], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._resumed: Memo[tuple[Snapshot, str, int, bool], Snapshot] = Memo(_MEMO_ENTRIES)
 
@@ -71,6 +72,7 @@ class Releases:
             self._added,
             self._aggregates,
             self._renewed,
+            self._orphans,
             self._users,
             self._resumed,
         ):
@@ -181,6 +183,12 @@ class Releases:
                 found[name] = members
         return found
 
+    def orphans(self, held: ResourceSet, released: ResourceSet) -> frozenset[str]:
+        """Clusters of a set that name other clusters of which ``released`` has not all: their next version is new."""
+        if held is released:
+            return _NOTHING
+        return self._orphans.get((held.id, released.id), lambda: _orphans(held, released))
+
     def clusters_of(self, clusters: ResourceSet, assignments: frozenset[str]) -> frozenset[str]:
         """The clusters that take their endpoints from one of these assignments."""
         key = (clusters.id, assignments)
@@ -204,6 +212,17 @@ class Releases:
 
 def _renewed(change: Change) -> frozenset[str]:
     return frozenset((*change.added, *change.changed))
+
+
+def _orphans(held: ResourceSet, released: ResourceSet) -> frozenset[str]:
+    return frozenset(
+        name
+        for name, cluster in held.resources.items()
+        if any(
+            resource_type(each.type_url).is_led_to and each.name not in released.resources
+            for each in cluster.references
+        )
+    )
 
 
 def _clusters_of(clusters: ResourceSet, assignments: frozenset[str]) -> frozenset[str]:

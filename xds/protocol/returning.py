@@ -9,8 +9,11 @@ from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import DeltaRequest, Request, SotwRequest
+from xds.protocol.holdings import leads_within
 from xds.protocol.memory import Memory
 from xds.protocol.watch import Watch
+
+_NAMED = ("endpoints", "secrets")  # what clusters and listeners name, beside what is in a tree
 
 
 class Origin(NamedTuple):
@@ -21,7 +24,13 @@ class Origin(NamedTuple):
     former: Sequence[str]
     memories: Sequence[Memory]
     clusters: ResourceSet | None  # what the client is known to have
+    released: ResourceSet  # what it would be told of the type that it asks for
     has_returned: bool = False  # it showed something of another type already
+
+    @property
+    def has_moved(self) -> bool:
+        """Did it follow another group, or is that forgotten?"""
+        return any(group != self.group for group in self.former) or (not self.former and bool(self.memories))
 
     @property
     def groups(self) -> Sequence[str]:
@@ -64,18 +73,30 @@ def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCa
     watch.placeholders = not label
     if not label:
         return _needed(watch, request.names, cache, origin)
-    held = origin.named(type.type_url, label) or cache.recall(
-        origin.group, type.type_url, label, origin.api, origin.former
-    )
+    url = type.type_url
+    held = origin.named(url, label) or cache.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
-        held = cache.part(held, request.names, origin.clusters, origin.groups, origin.api)
+        groups = origin.groups
+        if type.is_guarded and origin.has_moved:
+            # A label and names prove nothing: what only another group has stays with the client, and is not sent again.
+            held, groups = empty_set(type.type_url), (origin.group,)
+        held = cache.part(held, request.names, origin.clusters, groups, origin.api)
     return Shown(held)
 
 
 def _needed(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
     """What a client that is back needs for a listener that it holds, and never got: "from the revision it holds"."""
     type = watch.type
-    if not (origin.has_returned and type.in_tree and names) or type.full_state:
+    if not ((type.in_tree or type.alias in _NAMED) and names) or type.full_state:
+        return None
+    if not origin.has_returned:
+        # Its streams come in any order: what it asks for and no new process could know of shows that it is back.
+        served = cache.served_names(origin.group, type.type_url, origin.api)
+        known = (each.resources for each in origin.sets(type.type_url))
+        if names <= frozenset(served) or not any(names & each.keys() for each in known):
+            return None
+    released = origin.released.resources
+    if all(name in released and leads_within(released[name], origin.clusters) for name in names):
         return None
     held = cache.part(empty_set(type.type_url), names, origin.clusters, origin.groups, origin.api)
     return Shown(held) if held.resources else None

@@ -16,6 +16,8 @@ first, so that a refused request has changed no subscription and no ack state.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xds.model.errors import LimitError
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
@@ -33,6 +35,7 @@ from xds.protocol.events import (
     HoldChanged,
     Identified,
     LingerChanged,
+    LingerCut,
     Moved,
     Nacked,
     NodeMismatch,
@@ -51,6 +54,8 @@ from xds.protocol.status import TypeStatus, status_of
 from xds.protocol.subscription import Shift
 from xds.protocol.watch import Watch
 
+READS_ERRORS = "gRPC"  # user agents that heed resource_errors (A88); Envoy goes by its own timers
+Authorize = Callable[[Node, str], None]  # raises ``RemoteProtocolError`` where the node may not follow the group
 ENCODED_AT_ONCE = 256 * 1024  # bytes of new responses after which the other types wait for the next call
 _ROUNDS_AT_MOST = 256  # each releases something of a type; a client has no more than this to go through at once
 
@@ -60,9 +65,13 @@ class DiscoveryStream:
 
     ``type_url`` is that of a per-type service; empty on ADS. ``variant`` tells SotW from Delta; ``api`` is the variant
     of the resource API (``v2`` on the v2 transport).
+
+    ``authorize`` is asked when the node is named and before it follows another group, with the group, empty while none
+    matches; ``may_return`` whether it may still have content of a group that it followed before.
     """
 
     __slots__ = (
+        "_authorize",
         "_cache",
         "_client",
         "_clients",
@@ -70,6 +79,7 @@ class DiscoveryStream:
         "_home",
         "_home_epoch",
         "_limits",
+        "_may_return",
         "_node_prefix",
         "_offers",
         "_peer",
@@ -94,6 +104,8 @@ class DiscoveryStream:
         type_url: str = "",
         limits: Limits = Limits(),
         api: str = "",
+        authorize: Authorize | None = None,
+        may_return: Callable[[Node, str], bool] | None = None,
     ) -> None:
         self.api = api
         self.node: Node | None = None
@@ -101,6 +113,8 @@ class DiscoveryStream:
         # Identifies the client, once it named itself: (peer address and what it says of itself, node id). Its streams
         # share a transition.
         self.client_key: tuple[str, str] | None = None
+        self._authorize = authorize
+        self._may_return = may_return
         self._cache = cache
         self._clients = clients
         self._variant = variant
@@ -132,12 +146,18 @@ class DiscoveryStream:
         return events
 
     def offer(self, view: View | None, now: float) -> list[Event]:
-        """A push happened, the groups changed, or another stream of the client moved its transition on."""
+        """A push happened, the groups changed, or another stream of the client moved its transition on.
+
+        Raises ``RemoteProtocolError`` for a group that the node may not follow; nothing changed then.
+        """
         events: list[Event] = []
+        if view is not None and view.group != self.group and self._authorize is not None and self.node is not None:
+            self._authorize(self.node, view.group)
         if view is None:
             # The node vanished from every group: it keeps its last answer and is sent nothing (DESIGN 3.1).
             if self.view is not None and self.view.group:
                 events.append(ViewChanged(""))
+                self._require_client().strand(now)
                 self.view = View("", self.view.snapshot, self.view.variant)
             return events
         before = self.view
@@ -191,6 +211,7 @@ class DiscoveryStream:
             self._client.untell()
             self._clients.exit(self.client_key)
         self._client = None
+        self._authorize = self._may_return = None  # they may refer to who holds the stream
         self._watches, self._offers.watches = {}, ()
         self._waiting = None
         return amid
@@ -241,13 +262,17 @@ class DiscoveryStream:
         if self.node is not None:
             # Of a node of 61 KB in every ACK, no more is looked at than what it begins with.
             if request.node and request.node[: len(self._node_prefix)] != self._node_prefix:
-                other = wire.decode_node(request.node)
+                other = wire.decode_node(request.node, self._limits.node_bytes)
                 if other.id != self.node.id:
                     events.append(NodeMismatch(other))
             return
-        node = wire.decode_node(request.node)
+        node = wire.decode_node(request.node, self._limits.node_bytes)
         check_node_id(node.id)
-        self.node = node
+        match = self._cache.match(node)
+        home = match.group if match is not None else ""
+        if self._authorize is not None:
+            self._authorize(node, home)
+        self.node, self._home, self._home_epoch = node, home, self._cache.epoch
         self._node_prefix = wire.node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
@@ -257,6 +282,10 @@ class DiscoveryStream:
         if not self._type_url:
             self._client.is_aggregated = True
         self._former = self._cache.former(node.id)
+        if self._may_return is not None:
+            allowed = tuple(group for group in self._former if self._may_return(node, group))
+            if allowed != self._former:
+                self._former, self._client.past.memories = allowed, ()  # what it had is of groups that are not for it
         if view is not None:
             self._follow(view, now)
 
@@ -329,9 +358,12 @@ class DiscoveryStream:
         client = self._require_client()
         type = resource_type(type_url)
         watch = self._watches[type.type_url] = Watch(type, client.next_position())
+        watch.reads_errors = self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS)
         self._offers.watches = tuple(sorted(self._watches.values(), key=lambda watch: watch.type.rank))
         clusters = client.last_acked(client.url_of("clusters"))
-        origin = Origin(self.group, self.api, self._former, client.memories, clusters, client.has_returned)
+        released = client.release_of(type_url)
+        past = client.past.memories
+        origin = Origin(self.group, self.api, self._former, past, clusters, released, client.has_returned)
         shown = shown_by(watch, request, self._cache, origin)
         client.join(watch, shown, now)
         if shown is not None:
@@ -343,15 +375,14 @@ class DiscoveryStream:
 
     def _answer(self, watch: Watch, client: ClientState, answer: Answer, request: Request, events: list[Event]) -> None:
         type_url = watch.type.type_url
-        if answer is Answer.ACK or (
-            answer is Answer.NACK and request.error is not None and watch.is_of_earlier(request.error.message)
-        ):
+        if answer is Answer.ACK or (answer is Answer.NACK and _is_of_earlier(watch, request)):
             self._note_read(watch)
             events.append(Acked(type_url, request.nonce, watch.accept()))
         elif answer is Answer.NACK and request.error is not None:
             self._note_read(watch)
             asked = watch.asked
-            response, guilty = watch.refuse(request.error.message)
+            is_whole = watch.type.full_state and isinstance(request, SotwRequest)
+            response, guilty = watch.refuse(request.error.message, is_whole=is_whole)
             self._offers.lose_removed(watch, response)
             if asked and watch.acked_set is not None:
                 # What it asked for, it did not have, whatever it had ACKed of others.
@@ -380,6 +411,9 @@ class DiscoveryStream:
         """Rules 24, 25, 53: what is asked for is owed an answer, even if it was sent before."""
         known = watch.known
         known.forget(shift.dropped)
+        if shift.dropped and watch.refusals is not None:
+            watch.refusals.forgive(shift.dropped)
+        watch.told_missing -= shift.dropped
         if shift.everything and answer is not Answer.FIRST:
             known.forget_all()
             watch.outlived = watch.ack.state is State.IN_FLIGHT
@@ -388,9 +422,18 @@ class DiscoveryStream:
             watch.ack.rejected = b""  # rule 53: an explicit subscribe is answered, whatever was refused
             if watch.refusals is not None and answer is not Answer.FIRST:
                 watch.refusals.forgive(owed)
-        if isinstance(request, DeltaRequest) and answer is Answer.FIRST:
+        if isinstance(request, DeltaRequest) and answer is Answer.FIRST and not self._may_warm(watch):
             owed = owed_at_first(watch, owed, self._require_client().release_of(watch.type.type_url), self._cache)
         known.owe(owed)
+
+    def _may_warm(self, watch: Watch) -> bool:
+        """Does the client wait for assignments of which it shows the newest?
+
+        "On a new stream Envoy asks for no clusters while one warms"; and that one needs its assignment after the
+        cluster, though another cluster has it already.
+        """
+        client = self._require_client()
+        return watch.type.alias == "endpoints" and not client.has_clusters and client.takes_clusters
 
     def _subscribed(self, watch: Watch) -> Subscribed:
         interest = watch.subscription.interest
@@ -415,6 +458,9 @@ class DiscoveryStream:
         self._rest_at_s = now if rest else None
         if moved and client.streams > 1:
             events.append(Moved())
+        if client.cut:
+            events.append(LingerCut(client.cut))
+            client.cut = ()
         if client.lingering is not client.told_lingering:
             client.told_lingering = client.lingering
             events.append(LingerChanged(client.lingering))
@@ -434,3 +480,8 @@ class DiscoveryStream:
     def _require_client(self) -> ClientState:
         assert self._client is not None, "the node is identified before anything else"
         return self._client
+
+
+def _is_of_earlier(watch: Watch, request: Request) -> bool:
+    label = request.version_info if isinstance(request, SotwRequest) else ""
+    return request.error is not None and watch.is_of_earlier(request.error.message, label)

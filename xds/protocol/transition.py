@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot
-from xds.protocol.linger import NO_NAMES, Names, without
+from xds.protocol.linger import NO_NAMES, Names, keep_of, without
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
 from xds.protocol.trees import Part, Tree, listeners_naming
@@ -86,7 +86,7 @@ class Transition:
 
     def keep(self, client: ClientState, now_s: float) -> Names:
         """The names that stay as they were released, besides those that linger."""
-        awaited = self.returning_until_s is not None
+        awaited = self.returning_until_s is not None or self.broken_until_s is not None
         cold = self.readiness.look(client, now_s, is_awaited=awaited)
         if self.silent and not cold and self._is_known_what_is_there(client):
             self.silent = _NOTHING
@@ -118,11 +118,14 @@ class Transition:
         waiting = joined(*(tree.changed for tree in trees if tree not in held and _waits(tree, unready, used)))
         if waiting:
             # A listener that warms waits for what it newly names, not the other way round.
-            waiting = self._without_needed(client, waiting)
+            waiting = self._without_needed(client, waiting, used)
         return [*kept, waiting]
 
-    def _without_needed(self, client: ClientState, waiting: Names) -> Names:
-        """What waits for listeners, but for what they newly name, and for what the client refuses and is repaired."""
+    def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
+        """What waits for listeners, but for what they newly name, and for what the client refuses and is repaired.
+
+        What an unready listener ``used`` before waits all the same: the new one warms with what that had.
+        """
         url = client.url_of("listeners")
         goal, acked = client.goal.get(url), client.watches.acked(url) or self.origin.get(url)
         in_flight = [watch.ack.offered for watch in client.watches.of(url) if watch.ack.offered is not None]
@@ -130,6 +133,8 @@ class Transition:
         for each in in_flight:
             if needed:
                 needed = without(needed, client.releases.newly_named(acked, each.resource_set))
+        if used:
+            needed = keep_of({kind: [n for n in names if (kind, n) not in used] for kind, names in needed})
         return without(without(waiting, needed), client.watches.all_refused())
 
     def _aggregates(self, client: ClientState, cold: frozenset[str]) -> Names:
@@ -153,9 +158,7 @@ class Transition:
         unready = client.releases.renewed(acked, goal)
         if unready and client.order.proceed_on_nack:
             unready = unready.difference(client.refused(url))
-        unready |= self._filters_unready(client)
-        if not unready:
-            unready = self._fetching(client, now_s)
+        unready = unready | self._filters_unready(client) | self._fetching(client, now_s)
         if not unready and acked is client.released.get(url) and not self.is_fetch_over:
             self.origin = client.released  # what new connections meet from now on
         return unready
@@ -270,7 +273,7 @@ class Transition:
     def _returning_until_s(self, client: ClientState) -> float:
         """ "Until its CDS request comes (order_timeout_s at most) new trees wait, and silence keeps what Envoy has"."""
         assert self.returning_until_s is not None
-        if client.takes_clusters and not client.watches.of(client.url_of("clusters")):
+        if not client.watches.of(client.url_of("clusters")) and client.takes_clusters:
             return self.began_s + client.rules.order_timeout_s
         return self.returning_until_s
 

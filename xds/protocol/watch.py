@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import AckState, State
@@ -12,6 +14,8 @@ from xds.protocol.refusals import Refusals, named_in
 from xds.protocol.response import Response
 from xds.protocol.subscription import Subscription
 
+_SUPERSEDED_LIMIT = 8
+
 
 class Watch:
     """Everything the engine keeps for one type of one stream.
@@ -19,8 +23,11 @@ class Watch:
     * ``acked_set``: what the client took last, as far as it is proved; at its return what it showed;
     * ``acked_label``: the version_info of the last response that it ACKed;
     * ``forced``: names to be sent if wanted, though unchanged (a cluster that warms needs its assignment again);
+    * ``warmed``: those of them that the response in flight has;
     * ``withheld``: names asked for that the client's transition has yet to release; ``withheld_from`` lacked them;
     * ``placeholders``: the client shows no earlier version, so a missing assignment may be told by an empty one;
+    * ``told_missing``: names that were told not to exist since they were asked for (TP3);
+    * ``reads_errors``: as in `Demand`;
     * ``opened``, ``sent``: positions, among all that the client does, of its first request and of the last send;
       ``is_read``: something sent behind the
       response in flight was answered, so that the client has read it;
@@ -28,6 +35,7 @@ class Watch:
     * ``goal``: what was released when the response in flight was made, which lacks what the client refuses;
     * ``refusals``: what the client refuses, once it refused something;
     * ``heartbeats``: of what has a TTL, while something has (Delta);
+    * ``superseded``: what was offered since the last ACK and given up for something newer: any of it may be in use;
     * ``unknown``: names that a Delta client showed at its return and that nobody knows: told as removed later;
     * ``outlived``: the interest changed so much that the response in flight will prove nothing;
     * ``lags``: it is not in step with what was released, as of the last that its client's state was told of it.
@@ -47,12 +55,16 @@ class Watch:
         "opened",
         "outlived",
         "placeholders",
+        "reads_errors",
         "refusals",
         "sent",
         "sent_set",
         "subscription",
+        "superseded",
+        "told_missing",
         "type",
         "unknown",
+        "warmed",
         "withheld",
         "withheld_from",
     )
@@ -63,9 +75,12 @@ class Watch:
         self.ack = AckState()
         self.known = Known()
         self.forced: frozenset[str] = NOTHING
+        self.warmed: frozenset[str] = NOTHING
         self.withheld: frozenset[str] = NOTHING
         self.withheld_from: ResourceSet | None = None
         self.placeholders = False
+        self.reads_errors = False
+        self.told_missing: frozenset[str] = NOTHING
         self.outlived = False
         self.asked: frozenset[str] = NOTHING
         self.goal: ResourceSet | None = None
@@ -74,6 +89,7 @@ class Watch:
         self.opened = opened
         self.sent = 0
         self.sent_set: ResourceSet | None = None
+        self.superseded: tuple[ResourceSet, ...] = ()
         self.acked_set: ResourceSet | None = None
         self.acked_label = ""
         self.refusals: Refusals | None = None
@@ -125,7 +141,9 @@ class Watch:
     def offer(self, response: Response, nonce: str, draft: Draft, goal: ResourceSet, position: int) -> None:
         """A response was made for the wire, on the way to ``goal``: what was owed is answered by it."""
         self.goal = goal
-        self.asked = self.known.owed
+        self.asked, self.warmed = self.known.owed, self.forced
+        if draft.errors or self.told_missing:
+            self.told_missing = self.told_missing.union(draft.errors).difference(response.resource_set.resources)
         self._answered(draft.withheld, response.resource_set)
         self.ack.become_in_flight(response, nonce)
         self.sent = position
@@ -135,6 +153,7 @@ class Watch:
     def accept(self) -> Response:
         """The client ACKed: what was offered is known."""
         response = self.ack.become_accepted()
+        self.superseded = ()
         if self.refusals is not None:
             self.refusals.note_ack(response.versions())
             if not self.refusals:
@@ -142,35 +161,41 @@ class Watch:
         if self.outlived:
             self.known.doubt((*response.names, *response.removed))
         else:
-            self._hold(response.resource_set)
+            self._hold(response.resource_set, frozenset((*response.names, *response.removed)))
         self.acked_set = response.resource_set
         self.acked_label = response.version_info
         return response
 
-    def refuse(self, message: str) -> tuple[Response, tuple[str, ...]]:
+    def refuse(self, message: str, *, is_whole: bool = False) -> tuple[Response, tuple[str, ...]]:
         """The client NACKed with this text: it may hold any part of what was offered (rule 18).
 
+        ``is_whole``: what was offered is all that it is to have.
         Returns the response and the names that are now known to be refused.
         """
         response = self._doubt(self.ack.become_rejected())
+        # A cluster that warms has no assignment yet: it gets the last accepted one.
+        self.forced |= self.warmed
         offered = self._news_of(response)
         if not offered:
             return response, ()
         if self.refusals is None:
             self.refusals = Refusals()
             self.refusals.refused_set = self.goal
-        guilty = self.refusals.note_nack(offered, named_in(message, offered))
+        guilty = self.refusals.note_nack(offered, named_in(message, offered), is_whole=is_whole)
         self.known.trust(guilty)  # the client kept what it had of what it refused
         return response, guilty
 
-    def is_of_earlier(self, message: str) -> bool:
-        """Is an error text left over from a response that was given up? It names what only that one had.
+    def is_of_earlier(self, message: str, version_info: str) -> bool:
+        """Is an error text left over from a response that was given up?
 
-        While CDS is paused, Envoy answers the newest response in SotW, with the error of an earlier one.
+        While CDS is paused, Envoy answers the newest response in SotW, with the error of an earlier one. It names what
+        only that one had; or the request has the newest ``version_info``, which tells what was accepted last.
         """
         offered = self.ack.offered
         if offered is None or not self.known.doubted:
             return False
+        if version_info == offered.version_info != self.acked_label:
+            return True
         return bool(named_in(message, self.known.doubted)) and not named_in(message, offered.names)
 
     def arrived(self) -> frozenset[str]:
@@ -186,18 +211,32 @@ class Watch:
             names = names.difference(known.doubted)
         return names.difference(offered.names, offered.removed) if offered is not None else names
 
+    def sent_names(self) -> frozenset[str]:
+        """The names that it asks for and was sent, as far as that is known."""
+        interest, offered = self.subscription.interest, self.ack.offered
+        names = self.arrived()
+        if (interest.everything or interest.globs) and self.acked_set is not None:
+            names = names.union(interest.select(self.acked_set)) - self.known.owed
+        return names.union(offered.names) if offered is not None else names
+
     def has(self, name: str) -> bool:
         """Did the client accept this resource, which it asks for?"""
         return self.acked_set is not None and name in self.acked_set.resources and name in self.arrived()
 
     def supersede(self) -> Response:
         """The response in flight is given up for a newer one."""
-        return self._doubt(self.ack.supersede())
+        response = self._doubt(self.ack.supersede())
+        self.superseded = (*self.superseded, response.resource_set)[-_SUPERSEDED_LIMIT:]
+        return response
 
     def _news_of(self, response: Response) -> dict[str, str]:
-        """The names of a response that may be wrong, with their versions: not what the client had accepted."""
+        """The names of a response that may be wrong, with their versions: not what the client had accepted.
+
+        What it has unsubscribed from meanwhile it does not look at.
+        """
         accepted = self.acked_set.resources if self.acked_set is not None else {}
-        versions = response.versions()
+        interest, resources = self.subscription.interest, response.resource_set.resources
+        versions = {n: version for n, version in response.versions().items() if interest.wants(resources[n])}
         news = {
             name: version
             for name, version in versions.items()
@@ -209,10 +248,13 @@ class Watch:
         self.known.doubt((*response.names, *response.removed))
         return response
 
-    def _hold(self, released: ResourceSet) -> None:
+    def _hold(self, released: ResourceSet, told: Collection[str] = ()) -> None:
+        """The client has this; of suspects it was not ``told`` of since, any may have been applied."""
+        suspects = self.refusals.suspects if self.refusals is not None else ()
+        doubted = [name for name in suspects if name in self.known.doubted and name not in told]
         self.known.become(released)
-        if self.refusals is not None and self.refusals.suspects:
-            self.known.doubt(self.refusals.suspects)  # any of them may have been applied
+        if doubted:
+            self.known.doubt(doubted)
 
     def _answered(self, withheld: frozenset[str], released: ResourceSet) -> None:
         self.known.owed = NOTHING

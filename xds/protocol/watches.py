@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from xds.model.snapshot import ResourceSet
 from xds.protocol.linger import NO_NAMES, Names
+from xds.protocol.refusals import Refusals
 from xds.protocol.release import joined
 from xds.protocol.watch import Watch
 
@@ -25,6 +26,9 @@ class Watches:
     def __iter__(self) -> Iterator[str]:
         """The type URLs that are watched."""
         return iter(self._watches)
+
+    def __contains__(self, type_url: str) -> bool:
+        return type_url in self._watches
 
     def add(self, watch: Watch, now_s: float) -> None:
         """A stream asked for a type; until it is answered, it lags."""
@@ -97,6 +101,25 @@ class Watches:
     def refuses_anything(self) -> bool:
         """True while the client refuses some resource."""
         return any(watch.refusals for url in self.lagging_types for watch in self.lagging(url))
+
+    def refusals_of(self, type_url: str) -> Refusals | None:
+        """What the client refuses of a type on streams that are there, for one more; None for nothing.
+
+        Envoy asks for the assignment of a changed cluster on another stream than before.
+        """
+        refused: dict[str, str] = {}
+        for watch in self.lagging(type_url):
+            if watch.refusals:
+                refused |= watch.refusals.refused
+        return Refusals(refused) if refused else None
+
+    def accepted(self, type_url: str, names: Collection[str]) -> ResourceSet | None:
+        """The set from which one of the streams has accepted any of these names; None where none has."""
+        for watch in self.of(type_url):
+            held = watch.acked_set
+            if held is not None and not watch.subscription.interest.names.isdisjoint(names):
+                return held
+        return None
 
     def refused(self, type_url: str, goal_set: ResourceSet) -> Mapping[str, str]:
         """What the client refuses of a set and never accepted in another version: name to version."""

@@ -23,6 +23,7 @@ from xds.model.snapshot import Frame
 from xds.proto import wire_pb2
 from xds.protocol import restated
 from xds.protocol.events import NO_NAMES, NO_VERSIONS, DeltaRequest, ErrorDetail, SotwRequest
+from xds.protocol.limits import check_node_bytes
 from xds.protocol.memo import Memo
 
 KNOWN_REQUESTS = 1024
@@ -121,8 +122,12 @@ _known_sotw: Memo[bytes, SotwRequest] = Memo(KNOWN_REQUESTS, KNOWN_BYTES, lambda
 _known_delta: Memo[bytes, DeltaRequest] = Memo(KNOWN_REQUESTS, KNOWN_BYTES, lambda data, request: 512 + 8 * len(data))
 
 
-def decode_node(data: bytes | memoryview) -> Node:
-    """A Node, v2 or v3, without its list of extensions. Raises ``RemoteProtocolError`` for bytes that are none."""
+def decode_node(data: bytes | memoryview, limit_bytes: int) -> Node:
+    """A Node, v2 or v3, without its list of extensions.
+
+    Raises ``RemoteProtocolError`` for bytes that are none, and for more of them than ``limit_bytes``.
+    """
+    check_node_bytes(len(data), limit_bytes)
     message = wire_pb2.Node()
     _parse(message, bytes(data))
     locality = message.locality

@@ -11,6 +11,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from xds.control.certificate import Certificate, read_der
+
 _OPEN_FILES = Path("/dev/fd")
 _MAPPED = "::ffff:"  # an IPv4 client of a socket for both
 
@@ -50,3 +52,17 @@ def peer_name(address: Any) -> str:
     if host.startswith(_MAPPED):
         return f"ipv4:{host.removeprefix(_MAPPED)}:{port}"
     return f"ipv6:[{host}]:{port}"
+
+
+def peer_certificate(tls: Any) -> Certificate | None:
+    """What the client of a TLS connection has shown and OpenSSL has verified; None for nothing, or without TLS.
+
+    ``tls`` is an ``SSLObject``. One that cannot be read has no names; it is good for nothing, but is not overlooked.
+    """
+    data = tls.getpeercert(binary_form=True) if tls is not None else None
+    if not data:
+        return None
+    try:
+        return read_der(data)
+    except ValueError:
+        return Certificate()

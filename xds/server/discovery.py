@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 
+from xds.control.access import Identity
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
@@ -28,6 +29,7 @@ from xds.protocol.wire import decode_delta, decode_sotw
 from xds.server import limits
 from xds.server.admission import Place
 from xds.server.metrics import Metrics
+from xds.server.node_door import NodeDoor
 from xds.server.observation import StreamObserver
 from xds.server.options import ServerOptions
 from xds.server.pacing import SMALL_BYTES, Pacer
@@ -55,6 +57,7 @@ class Discovery:
     options: ServerOptions
     clients: ClientTable
     pacer: Pacer
+    door: NodeDoor
     ids: count[int] = field(default_factory=lambda: count(1))
 
 
@@ -84,9 +87,15 @@ class StreamShell(Shell):
     )
 
     def __init__(
-        self, shared: Discovery, service: DiscoveryService, variant: Variant, context: Context, place: Place
+        self,
+        shared: Discovery,
+        service: DiscoveryService,
+        variant: Variant,
+        context: Context,
+        place: Place,
+        identity: Identity,
     ) -> None:
-        super().__init__(context, place, shared.registry.turns, self._take_request)
+        super().__init__(context, place, shared.registry.turns, self._take_request, identity)
         self._shared = shared
         self._service = service
         self._decode = _DECODE[variant]
@@ -99,6 +108,8 @@ class StreamShell(Shell):
             type_url=service.type_url,
             limits=shared.options.limits,
             api=service.api,
+            authorize=self._authorize,
+            may_return=self._may_return,
         )
         self._observer = StreamObserver(
             next(shared.ids),
@@ -108,6 +119,7 @@ class StreamShell(Shell):
             engine=self._engine,
             fleet=shared.fleet,
             metrics=shared.metrics,
+            principal=identity.principal,
         )
         self._outbox: list[bytes] = []  # both short: an empty list has a tenth of the size of an empty deque
         self._inbox: list[bytes] = []
@@ -154,6 +166,22 @@ class StreamShell(Shell):
         """An operator ends what lingers for the client."""
         self._is_letting_go = True
         self._ask_for_turn()
+
+    # Who it may be
+
+    def recheck(self) -> None:
+        if self.node is not None:
+            try:
+                self._authorize(self.node, self.group)
+            except RemoteProtocolError as error:
+                self.finish(status_of(error))
+
+    def _authorize(self, node: Node, group: str) -> None:
+        self._shared.door.check(self.identity, node, group, self._service.label, self._peer)
+
+    def _may_return(self, node: Node, group: str) -> bool:
+        """May it have content of a group again that it followed before? Without rules, its node id may."""
+        return self._shared.door.allows(self.identity, node, group)
 
     # Life
 
@@ -293,6 +321,8 @@ class StreamShell(Shell):
             return
         try:
             self._offer()
+        except RemoteProtocolError as error:  # it would follow a group that it may not
+            self.finish(status_of(error))
         except Exception:
             self._fail()
 

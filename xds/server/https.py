@@ -1,4 +1,4 @@
-"""TLS of the HTTP port: its certificate is followed when the files change, as that of the gRPC port is."""
+"""TLS of the HTTP port: its certificate is followed when the files change, and requests know their client's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import asyncio
 import ssl
 
 import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from xds.server.connections import peer_certificate
 from xds.server.tls import PemFiles
 
 LOOK_EVERY_S = 5.0
 
 _log = structlog.get_logger(logger_name="xds.https")
+
+
+class CertificateProtocol(HttpToolsProtocol):
+    """uvicorn's protocol; requests find the verified certificate of their client in ``request.state.certificate``."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        certificate = peer_certificate(transport.get_extra_info("ssl_object"))
+        if certificate is not None:
+            self.app_state = {**self.app_state, "certificate": certificate}
 
 
 async def follow(context: ssl.SSLContext, files: PemFiles, every_s: float = LOOK_EVERY_S) -> None:

@@ -18,6 +18,7 @@ from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.load_stream import LoadSettings
 from xds.server.metrics import Metrics
+from xds.server.node_door import NodeDoor
 from xds.server.options import ServerOptions
 from xds.server.pacing import Pacer
 from xds.server.turns import Turns
@@ -77,10 +78,12 @@ class LoadStreams:
         turns: Turns,
         pacer: Pacer,
         ids: count[int],
+        door: NodeDoor,
     ) -> None:
         self.book = book
         self.counts = LoadCounts()
         self.ids = ids
+        self.door = door
         self.large = asyncio.Semaphore(LARGE_AT_ONCE)
         self.metrics = metrics
         self.options = options

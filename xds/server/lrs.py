@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import grpc
 
+from xds.control.access import Identity
 from xds.control.load_view import ReportStream
 from xds.load.figures import Taken
 from xds.model.errors import RemoteProtocolError
@@ -60,6 +61,7 @@ class LoadShell(Shell):
         "_engine",
         "_group",
         "_held_back",
+        "_is_known",
         "_notified",
         "_opened",
         "_queued",
@@ -73,15 +75,18 @@ class LoadShell(Shell):
         "id",
     )
 
-    def __init__(self, shared: LoadStreams, service: LoadService, context: Context, place: Place) -> None:
-        super().__init__(context, place, shared.turns)
+    def __init__(
+        self, shared: LoadStreams, service: LoadService, context: Context, place: Place, identity: Identity
+    ) -> None:
+        super().__init__(context, place, shared.turns, None, identity)
         options = shared.options
         self.id = next(shared.ids)
         self._shared = shared
         self._service = service
         self._opened = time()
         self._group = ""
-        self._engine = LoadReportStream(shared.clusters_of, shared.settings)
+        self._is_known = False  # its node is let in
+        self._engine = LoadReportStream(shared.clusters_of, shared.settings, options.limits.node_bytes)
         self._rate = RateLimit(options.requests_per_s, options.requests_burst)
         self._work = RateLimit(WORK_SHARE, WORK_BURST_S)
         self._work_s = 0.0  # of the message before
@@ -96,6 +101,16 @@ class LoadShell(Shell):
     def node(self) -> Node | None:
         return self._engine.node
 
+    def recheck(self) -> None:
+        if self.node is not None:
+            try:
+                self._authorize(self.node, self._group)
+            except RemoteProtocolError as error:
+                self.finish(status_of(error))
+
+    def _authorize(self, node: Node, group: str) -> None:
+        self._shared.door.check(self.identity, node, group, LOAD_LABEL, self._peer)
+
     @property
     def is_told_names(self) -> bool:
         """True for a client that must be told which clusters to report."""
@@ -104,7 +119,8 @@ class LoadShell(Shell):
     def state(self) -> ReportStream:
         """As it is shown with its node."""
         counts = (self._totals.reports, self._totals.refused, self._totals.left_out)
-        return ReportStream(self.id, self._peer, self._service.api, self._opened, self._reported, *counts)
+        known = (self.id, self._peer, self._service.api, self._opened, self._reported)
+        return ReportStream(*known, *counts, self.identity.principal)
 
     def notify(self) -> None:
         """What is asked of the client may have changed."""
@@ -121,7 +137,7 @@ class LoadShell(Shell):
         now = time()
         code, message = self._status
         self._shared.leave(self, code.name, lasted_s)
-        if self.node is not None:
+        if self.node is not None and self._is_known:
             self._shared.book.closed(self.id, now)
             self._shared.tell("closed", self.node.id, self._group, self._address(), now)
         status = {"duration_ms": round(lasted_s * 1000), "error_code": code.name, "error_message": message}
@@ -207,6 +223,7 @@ class LoadShell(Shell):
             return
         group = self._shared.group_of(self.node)
         if group != self._group:
+            self._authorize(self.node, group)
             self._group = group
             self._shared.book.moved(self.id, group, now)
 
@@ -266,8 +283,11 @@ class LoadShell(Shell):
             return
         self._notified = False
         try:
+            self._follow_group(time())  # what is asked for names the clusters of its group
             for event in self._engine.offer(self._shared.settings):
                 self._act(event)
+        except RemoteProtocolError as error:
+            self.finish(status_of(error))
         except Exception:
             self._fail()
 
@@ -289,7 +309,9 @@ class LoadShell(Shell):
 
     def _identified(self, event: LoadIdentified) -> None:
         now = time()
-        self._group = self._shared.group_of(event.node)
+        group = self._shared.group_of(event.node)
+        self._authorize(event.node, group)
+        self._is_known, self._group = True, group
         self._shared.identify(self, event.node.id)
         self._shared.book.opened(self.id, event.node, now, self._group)
         self._shared.tell("opened", event.node.id, self._group, self._address(), now)
@@ -298,7 +320,8 @@ class LoadShell(Shell):
     # Fields of log lines
 
     def _address(self) -> dict[str, str]:
-        return {"service": LOAD_LABEL, "peer": self._peer}
+        who = {"principal": shorten(self.identity.principal)} if self.identity.principal else {}
+        return {"service": LOAD_LABEL, "peer": self._peer, **who}
 
     def _identity(self) -> dict[str, Any]:
         if self.node is None:

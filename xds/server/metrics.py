@@ -86,6 +86,9 @@ class Metrics:
         self.limit_hits: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # streams turned away at the door, by reason
         self.node_mismatches = 0
+        self.node_audits = 0  # let in although no rule allows it
+        self.auth_reloads: Counter[str] = Counter()  # result
+        self.files_exhausted = 0
         self.awaiting_admission = 0
         self.admission_seconds = Distribution(_TIME_BOUNDS)
         self.coalesced = 0
@@ -197,6 +200,8 @@ class _Counters(Collector):
         yield _family(CounterMetricFamily, "streams_refused", "Streams turned away", m.refused, ("reason",))
         yield _family(CounterMetricFamily, "limit_hits", "Times a limit was hit", m.limit_hits, ("limit",))
         yield _histogram("stream_duration_seconds", "Life of closed streams", {(): m.stream_seconds})
+        exhausted = {(): m.files_exhausted}
+        yield _family(CounterMetricFamily, "files_exhausted", "Seconds without a file descriptor left", exhausted)
         waiting = {(): m.awaiting_admission}
         yield _family(GaugeMetricFamily, "streams_awaiting_admission", "New streams not yet taken up", waiting)
         yield _histogram(
@@ -205,6 +210,9 @@ class _Counters(Collector):
         yield _family(
             CounterMetricFamily, "node_mismatches", "Requests that name another node", {(): m.node_mismatches}
         )
+        audits = {(): m.node_audits}
+        yield _family(CounterMetricFamily, "node_audits", "Nodes let in in audit mode that no rule allows", audits)
+        yield _family(CounterMetricFamily, "auth_reloads", "Settings of auth read again", m.auth_reloads, ("result",))
 
     def _requests(self) -> Iterator[Metric]:
         m = self._metrics

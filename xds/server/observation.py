@@ -14,6 +14,7 @@ from xds.protocol.events import (
     Acked,
     Event,
     Identified,
+    LingerCut,
     Nacked,
     NodeMismatch,
     OfferTimedOut,
@@ -44,6 +45,7 @@ class StreamObserver:
         "_metrics",
         "_mismatched",
         "_peer",
+        "_principal",
         "_sent_at",
         "_variant",
         "id",
@@ -59,9 +61,11 @@ class StreamObserver:
         engine: DiscoveryStream,
         fleet: Fleet,
         metrics: Metrics,
+        principal: str = "",
     ) -> None:
         self.id = stream_id
         self._peer = peer
+        self._principal = principal
         self._label = label
         self._variant = variant.value
         self._engine = engine
@@ -74,7 +78,9 @@ class StreamObserver:
     # The stream's life
 
     def opened(self) -> None:
-        self._fleet.stream_opened(self.id, self._peer, self._label, self._variant, time(), self._engine.api)
+        self._fleet.stream_opened(
+            self.id, self._peer, self._label, self._variant, time(), self._engine.api, self._principal
+        )
         self._metrics.streams[self._variant, self._label] += 1
 
     def closed(self, lasted_s: float, code: str, message: str) -> bool:
@@ -149,10 +155,14 @@ class StreamObserver:
         self._metrics.type(event.type_url).waits_ended += 1
         _log.warning("order.wait_ended", type=alias_of(event.type_url), **self._identity())
 
+    def _linger_cut(self, event: LingerCut, now: float) -> None:
+        self._metrics.limit_hits["linger_max"] += 1
+
     # Fields of log lines
 
     def _address(self) -> dict[str, str]:
-        return {"service": self._label, "variant": self._variant, "peer": self._peer}
+        who = {"principal": shorten(self._principal)} if self._principal else {}
+        return {"service": self._label, "variant": self._variant, "peer": self._peer, **who}
 
     def _exchange(self, event: Send | Acked | Nacked | OfferTimedOut) -> dict[str, Any]:
         return {"type": alias_of(event.type_url), "nonce": event.nonce, **self._identity()}
@@ -174,6 +184,7 @@ _NOTES: Mapping[type, Callable[[StreamObserver, Any, float], None]] = {
     NodeMismatch: StreamObserver._node_mismatch,
     OfferTimedOut: StreamObserver._offer_timed_out,
     WaitEnded: StreamObserver._wait_ended,
+    LingerCut: StreamObserver._linger_cut,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from xds.control.access import Access
 from xds.control.tokens import Tokens
 from xds.protocol.limits import Limits
 from xds.protocol.load_stream import DEFAULT_SETTINGS, LoadSettings
@@ -21,7 +22,10 @@ class ServerOptions:
     * ``port`` 0 lets the system choose; ``XdsServer.start`` returns the port.
     * ``transport``: what carries gRPC, our own on asyncio or grpcio's.
     * ``tls_certificate`` and ``tls_key`` (PEM files) turn TLS on; ``client_ca`` asks clients for certificates.
-    * ``tokens``: who may come in; without any, everybody.
+    * ``client_cert_optional``: who shows no certificate needs a token.
+    * ``access``: who may come in, and as which node; where it is None, who has one of ``tokens``, without any
+      everybody.
+    * ``expiry_spread_s``: streams whose certificate has ended are closed over so many seconds.
     * ``limits``: what one stream may ask for; ``order``: how pushes are ordered (DESIGN 3.2).
     * ``max_receive_bytes``: one request.
     * ``requests_per_s``, ``requests_burst``: per stream. A stream beyond it is read more slowly, never closed: a
@@ -39,7 +43,10 @@ class ServerOptions:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None
+    client_cert_optional: bool = False
     tokens: Tokens = field(default_factory=Tokens)
+    access: Access | None = None
+    expiry_spread_s: float = 60.0
     limits: Limits = field(default_factory=Limits)
     order: OrderRules = field(default_factory=OrderRules)
     max_receive_bytes: int = 8 * MIB

@@ -7,6 +7,7 @@ the version of what it asks for, 404 without a body while no group matches its n
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from starlette.routing import Route
 
 from xds.codec.node import as_object, decode_node, field_of, text_of
 from xds.codec.render import render_resource
+from xds.control.access import NOBODY
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.name import canonical_name
 from xds.model.node import Node
@@ -26,27 +28,34 @@ from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import SotwRequest
 from xds.protocol.fetch import Fetched
-from xds.protocol.limits import Limits
+from xds.protocol.limits import NODE_BYTES, Limits, check_node_bytes
 from xds.server import limits
 from xds.server.metrics import Metrics
+from xds.server.node_door import Authorize, NodeDoor
 from xds.server.options import MIB
 from xds.server.services import REST_PATHS
 from xds.server.unary import answer
 
+JSON = "application/json"
 BODY_LIMIT = 8 * MIB
 RENDERED_LIMIT = 64 * MIB
 
 Json = dict[str, Any]
+# Possessive: a list that does not end is given up at once.
+_NAMES = re.compile(rb'"resource_?[nN]ames"\s*+:\s*+\[(?:\s*+"(?:[^"\\]|\\.)*+"\s*+,?+)*+\s*+\]')
 _STATUS = {
     StatusCode.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
     StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
     StatusCode.RESOURCE_EXHAUSTED: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 }
 
 
-def rest_routes(cache: SnapshotCache, metrics: Metrics, stream_limits: Limits = Limits()) -> list[Route]:
-    """One route per resource type."""
-    polls = RestDiscovery(cache, metrics, stream_limits)
+def rest_routes(
+    cache: SnapshotCache, metrics: Metrics, door: NodeDoor, stream_limits: Limits = Limits()
+) -> list[Route]:
+    """One route per resource type. ``door`` judges who may be which node."""
+    polls = RestDiscovery(cache, metrics, door, stream_limits)
     return [
         Route(f"/v3/discovery:{word}", polls.endpoint(type_url), methods=["POST"], name=f"discovery_{word}")
         for word, type_url in REST_PATHS.items()
@@ -56,27 +65,35 @@ def rest_routes(cache: SnapshotCache, metrics: Metrics, stream_limits: Limits = 
 class RestDiscovery:
     """Answers polls. The JSON of a resource is made once."""
 
-    def __init__(self, cache: SnapshotCache, metrics: Metrics, stream_limits: Limits) -> None:
+    def __init__(self, cache: SnapshotCache, metrics: Metrics, door: NodeDoor, stream_limits: Limits) -> None:
         self._cache = cache
+        self._door = door
         self._metrics = metrics
         self._limits = stream_limits
         self._rendered = RenderedJson(RENDERED_LIMIT)
 
     def endpoint(self, type_url: str) -> Callable[[Request], Any]:
         async def poll(request: Request) -> Response:
+            if not _is_json(request):
+                return _problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {JSON}")
             try:
-                return self._answer(type_url, await _body(request))
+                return self._answer(type_url, await _body(request), self._authorize(request))
             except RemoteProtocolError as error:
                 limits.count(error, self._metrics)
                 return _refusal(error)
 
         return poll
 
-    def _answer(self, type_url: str, body: bytes) -> Response:
-        node, request = decode_request(body)
+    def _authorize(self, request: Request) -> Authorize:
+        identity = getattr(request.state, "identity", NOBODY)
+        peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
+        return self._door.of(identity, "REST", peer)
+
+    def _answer(self, type_url: str, body: bytes, authorize: Authorize) -> Response:
+        node, request = decode_request(body, self._limits.node_bytes)
         self._metrics.type(type_url).kinds["poll"] += 1
         # The path decides, not the body (rule 74).
-        found = answer(self._cache, self._limits, node, request, type_url)
+        found = answer(self._cache, self._limits, node, request, type_url, authorize)
         if not found.modified:
             return Response(status_code=HTTPStatus.NOT_MODIFIED)
         content = self._encode(found)
@@ -84,7 +101,7 @@ class RestDiscovery:
         counters.responses += 1
         counters.resources += len(found.resources)
         self._metrics.response_bytes.observe(len(content))
-        return Response(content, media_type="application/json")
+        return Response(content, media_type=JSON)
 
     def _encode(self, found: Fetched) -> bytes:
         head = {"version_info": found.version_info, "type_url": found.type_url, "nonce": found.version_info}
@@ -121,8 +138,10 @@ class RenderedJson:
         return text
 
 
-def decode_request(body: bytes) -> tuple[Node, SotwRequest]:
+def decode_request(body: bytes, node_bytes: int = NODE_BYTES) -> tuple[Node, SotwRequest]:
     """A DiscoveryRequest in proto3 JSON, snake_case or camelCase. Raises ``RemoteProtocolError`` for anything else."""
+    if len(body) > node_bytes:
+        check_node_bytes(_bytes_besides_names(body), node_bytes)
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -131,6 +150,11 @@ def decode_request(body: bytes) -> tuple[Node, SotwRequest]:
         return _decoded(as_object(document, "the request"))
     except ValueError as error:
         raise _malformed(str(error)) from error
+
+
+def _bytes_besides_names(body: bytes) -> int:
+    """How long a body is but for its list of names. Without reading it: half a million members take half a second."""
+    return len(body) - max((found.end() - found.start() for found in _NAMES.finditer(body)), default=0)
 
 
 def _decoded(fields: Json) -> tuple[Node, SotwRequest]:
@@ -162,9 +186,18 @@ async def _body(request: Request) -> bytes:
     return b"".join(pieces)
 
 
+def _is_json(request: Request) -> bool:
+    """Every proxy says so; a page cannot without asking whether it may (CORS)."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == JSON
+
+
 def _refusal(error: RemoteProtocolError) -> Response:
     status = _STATUS.get(error.code, HTTPStatus.BAD_REQUEST)
     if status is HTTPStatus.NOT_FOUND:
         return Response(status_code=status)  # rule 77: "Prefer 404 with no body for no snapshot"
-    problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": error.message}
+    return _problem(status, error.message)
+
+
+def _problem(status: HTTPStatus, detail: str) -> Response:
+    problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
     return JSONResponse(problem, status, media_type="application/problem+json")

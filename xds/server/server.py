@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection
 from itertools import count
 from time import monotonic, time
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
 from xds.codec import schema
+from xds.control.access import Access, Identity
 from xds.control.off_loop import off_loop
 from xds.control.phase import Phase
 from xds.fleet.fleet import Fleet
@@ -23,6 +25,7 @@ from xds.protocol.wire import decode_node, decode_sotw
 from xds.server import limits
 from xds.server.admission import Admission, Place
 from xds.server.discovery import Discovery, StreamShell
+from xds.server.expiry import expire
 from xds.server.gate import Gate
 from xds.server.introspection import Introspection
 from xds.server.load_metrics import LoadMetrics
@@ -30,6 +33,7 @@ from xds.server.load_streams import LoadStreams
 from xds.server.logs import get_logger
 from xds.server.lrs import LoadShell
 from xds.server.metrics import Metrics
+from xds.server.node_door import Authorize, NodeDoor
 from xds.server.options import ServerOptions
 from xds.server.pacing import Pacer
 from xds.server.registry import StreamRegistry
@@ -44,6 +48,7 @@ OBSERVE_EVERY_S = 0.5
 RELEASE_EVERY_S = 20.0
 CONVERGENCE_LIMIT_S = 600.0
 STOP_GRACE_S = 0.5
+RECHECKED_AT_ONCE = 100  # streams, in a turn
 
 _log = get_logger("xds.server")
 
@@ -63,13 +68,16 @@ class XdsServer:
         book: LoadBook | None = None,
     ) -> None:
         self.registry = StreamRegistry(cache, metrics)
+        self.clients = ClientTable(cache, options.order)
         self.port = 0
         self._cache = cache
         self._fleet = fleet
         self._options = options
         self._metrics = metrics
         self._seen_changes = -1
-        self._gate = Gate(options.tokens, metrics)
+        self.access = options.access if options.access is not None else Access(options.tokens)
+        self.door = NodeDoor(self.access, fleet.events, metrics)
+        self._gate = Gate(self.access, metrics, wants_certificates=options.client_ca is not None)
         self._introspection = Introspection(
             [*(service.service for service in SERVICES), *(service.service for service in LOAD_SERVICES)]
         )
@@ -90,6 +98,7 @@ class XdsServer:
             self.registry.turns,
             self._pacer,
             self._ids,
+            self.door,
         )
         metrics.registry.register(LoadMetrics(self.load))
         metrics.attach(cache, fleet, options.nodes_shown)
@@ -98,15 +107,15 @@ class XdsServer:
     async def start(self) -> int:
         """Listen; returns the bound port. Raises ``OSError`` when the address cannot be bound, ``ValueError`` for
         settings that contradict each other."""
-        clients = ClientTable(self._cache, self._options.order)
         self._shared = Discovery(
             self._cache,
             self._fleet,
             self._metrics,
             self.registry,
             self._options,
-            clients,
+            self.clients,
             self._pacer,
+            self.door,
             self._ids,
         )
         self._transport = transport = open_transport(self._options, (self._gate,))
@@ -118,7 +127,10 @@ class XdsServer:
         self._introspection.register(transport, schema.pool())
         await self._introspection.starting()
         self.port = await transport.listen(pem_files(self._options))
-        self._chores = [asyncio.create_task(self._observe()), asyncio.create_task(self._tidy())]
+        chores = [self._observe(), self._tidy()]
+        if self._options.client_ca is not None:
+            chores.append(expire(self._shells, self._options.expiry_spread_s, transport.cut))
+        self._chores = [asyncio.create_task(chore) for chore in chores]
         _log.info("grpc.listening", address=self._options.address, port=self.port)
         return self.port
 
@@ -144,6 +156,21 @@ class XdsServer:
         for shell in shells:
             shell.finish()
         return len(shells)
+
+    async def reauthorize(self) -> int:
+        """The rules have changed: streams that would not be let in now are ended; how many."""
+        ended = 0
+        for number, shell in enumerate(list(self._shells), 1):
+            shell.identity, turned = self._gate.refusal_now(shell.identity)
+            if turned is not None:
+                self._metrics.refused[turned.reason] += 1
+                shell.finish((turned.code, turned.message))
+            else:
+                shell.recheck()
+            ended += shell.is_ending
+            if number % RECHECKED_AT_ONCE == 0:
+                await self.registry.turns.come()
+        return ended
 
     async def let_go(self, node_ids: Collection[str]) -> None:
         """What lingers for these nodes ends, each client's in a turn of one of its streams."""
@@ -194,26 +221,27 @@ class XdsServer:
         return grpc.method_handlers_generic_handler(service.service, methods)
 
     def _stream_handler(self, service: DiscoveryService, variant: Variant) -> Any:
-        def shell(context: Any, place: Place) -> Shell:
+        def shell(context: Any, place: Place, identity: Identity) -> Shell:
             assert self._shared is not None
-            return StreamShell(self._shared, service, variant, context, place)
+            return StreamShell(self._shared, service, variant, context, place, identity)
 
         return self._handler(shell)
 
     def _load_handlers(self, service: LoadService) -> Any:
-        handler = self._handler(lambda context, place: LoadShell(self.load, service, context, place))
+        handler = self._handler(lambda context, place, who: LoadShell(self.load, service, context, place, who))
         return grpc.method_handlers_generic_handler(service.service, {LOAD_METHOD: handler})
 
-    def _handler(self, shell: Callable[[Any, Place], Shell]) -> Any:
+    def _handler(self, shell: Callable[[Any, Place, Identity], Shell]) -> Any:
         async def handle(_requests: Any, context: Any) -> None:
             assert self._transport is not None
+            identity = await self._gate.enter(context)
             self._transport.make_way(self.registry.turns)
             place = await self._admission.enter()
             try:
                 refusal = self._gate.late_refusal()
                 if refusal is not None:
                     await context.abort(*refusal)
-                await self._run(shell(context, place))
+                await self._run(shell(context, place, identity))
             finally:
                 place.leave()
 
@@ -228,8 +256,9 @@ class XdsServer:
 
     def _fetch_handler(self, service: DiscoveryService) -> Any:
         async def handle(data: bytes, context: Any) -> bytes:
+            identity = await self._gate.enter(context)
             try:
-                return self._fetch(service, data)
+                return self._fetch(service, data, self.door.of(identity, service.label, unquote(context.peer())))
             except RemoteProtocolError as error:
                 limits.count(error, self._metrics)
                 await context.abort(*status_of(error))
@@ -237,12 +266,12 @@ class XdsServer:
 
         return grpc.unary_unary_rpc_method_handler(handle)
 
-    def _fetch(self, service: DiscoveryService, data: bytes) -> bytes:
+    def _fetch(self, service: DiscoveryService, data: bytes, authorize: Authorize) -> bytes:
         limits.check_size(data, self._options.max_receive_bytes)
         request = decode_sotw(data)
         self._metrics.type(service.type_url).kinds["poll"] += 1
-        node = decode_node(request.node)
-        found = answer(self._cache, self._options.limits, node, request, service.type_url, service.api)
+        node = decode_node(request.node, self._options.limits.node_bytes)
+        found = answer(self._cache, self._options.limits, node, request, service.type_url, authorize, service.api)
         # There is no "not modified" on this transport: whoever asks gets the answer.
         return found.encode()
 

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import grpc
 
+from xds.control.access import NOBODY, Identity
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.server.admission import Place
@@ -59,16 +60,22 @@ def never(_message: bytes) -> bool:
 
 
 class Shell(ABC):
-    """One stream. It holds ``place`` until its first message is taken up.
+    """One stream. It holds ``place`` until its first message is taken up. ``identity`` is who opened it.
 
     Where the transport can, ``take`` is offered what comes before the reader is (`PromptContext`).
     """
 
-    __slots__ = ("_context", "_ending", "_peer", "_place", "_status", "_turns", "_wake", "_write_now")
+    __slots__ = ("_context", "_ending", "_peer", "_place", "_status", "_turns", "_wake", "_write_now", "identity")
 
     def __init__(
-        self, context: Context, place: Place, turns: Turns, take: Callable[[bytes], bool] | None = None
+        self,
+        context: Context,
+        place: Place,
+        turns: Turns,
+        take: Callable[[bytes], bool] | None = None,
+        identity: Identity = NOBODY,
     ) -> None:
+        self.identity = identity
         self._context = context
         self._peer = unquote(context.peer())
         self._place: Place | None = place
@@ -87,6 +94,19 @@ class Shell(ABC):
     @abstractmethod
     def node(self) -> Node | None:
         """Who it is of, once it has said so."""
+
+    @property
+    def peer(self) -> str:
+        """The client's address, as gRPC writes it."""
+        return self._peer
+
+    @abstractmethod
+    def recheck(self) -> None:
+        """The rules or its identity have changed: end it where it would not be let in now."""
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ending
 
     def finish(self, status: Status = FINE) -> None:
         """End the stream when what is to be written is."""

@@ -20,11 +20,12 @@ Stamp = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PemFiles:
-    """Where certificate, key and the authorities of clients are."""
+    """Where certificate, key and the authorities of clients are. ``is_optional``: clients may show no certificate."""
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
+    is_optional: bool = False
 
     def stamp(self) -> Stamp:
         """Differs when one of them was written. Raises ``OSError`` when one is gone."""
@@ -103,7 +104,7 @@ def _context(files: PemFiles) -> ssl.SSLContext:
     context.num_tickets = 0
     if files.client_ca is not None:
         context.load_verify_locations(files.client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL if files.is_optional else ssl.CERT_REQUIRED
     return context
 
 
@@ -115,4 +116,4 @@ def pem_files(options: ServerOptions) -> PemFiles | None:
         return None
     if options.tls_certificate is None or options.tls_key is None:
         raise ValueError("TLS needs both tls_certificate and tls_key")
-    return PemFiles(options.tls_certificate, options.tls_key, options.client_ca)
+    return PemFiles(options.tls_certificate, options.tls_key, options.client_ca, options.client_cert_optional)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from xds.model.errors import RemoteProtocolError, StatusCode
@@ -13,9 +14,15 @@ from xds.protocol.limits import Limits, check_names, check_node_id, check_type
 
 
 def answer(
-    cache: SnapshotCache, limits: Limits, node: Node, request: SotwRequest, type_url: str, api: str = ""
+    cache: SnapshotCache,
+    limits: Limits,
+    node: Node,
+    request: SotwRequest,
+    type_url: str,
+    authorize: Callable[[Node, str], None],
+    api: str = "",
 ) -> Fetched:
-    """What the node is served of ``type_url`` now.
+    """What the node is served of ``type_url`` now. ``authorize`` raises where it may not follow its group.
 
     Raises ``RemoteProtocolError``: NOT_FOUND while no group matches the node, INVALID_ARGUMENT for a request without
     node id or for another type, RESOURCE_EXHAUSTED for too many names.
@@ -24,6 +31,7 @@ def answer(
     check_names(request, 0, limits)
     check_node_id(node.id)
     view = cache.resolve(node, api)
+    authorize(node, view.group if view is not None else "")
     if view is None:
         raise RemoteProtocolError(StatusCode.NOT_FOUND, "no snapshot for this node")
     return fetch(view, replace(request, type_url=type_url))

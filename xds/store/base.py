@@ -7,12 +7,22 @@ values beside the revisions. Sources: spec/storage.md 6.1, 9, 10; DESIGN 4.2.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from xds.model.errors import NotFoundError, XdsError
+from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
 from xds.store.retention import Collected, Condition, Retention, Stats
 
 if TYPE_CHECKING:
@@ -22,6 +32,7 @@ BLOB_ID_BYTES = 20
 EVENTS_KEPT = 4096  # how many commits back a watch can be resumed
 READER_BUFFER = 1024  # how many commits a reader of a watch may lag behind
 PUSH_IDS_KEPT_S = 24 * 3600
+PUSH, ROLLBACK, RESTORE, DELETE = "push", "rollback", "restore", "delete"  # what a revision can be
 SKIPPED = "skipped"  # the kind of a document that is told of where cursors were left out: it says nothing
 
 
@@ -40,11 +51,17 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Who pushed and why. ``time_s`` is seconds since the epoch, given by the caller."""
+    """Who pushed and why. ``time_s`` is seconds since the epoch, given by the caller.
+
+    ``actor`` is who was authenticated, ``author`` what the client says besides. ``kind``: what a revision is called in
+    the history, where the change itself does not say it.
+    """
 
     author: str = ""
     message: str = ""
     time_s: float = 0.0
+    actor: str = ""
+    kind: str = ""
 
 
 NO_META = Meta()
@@ -80,9 +97,15 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """A new revision with the content, not the versions, of ``to``."""
+    """A new revision with the content, not the versions, of ``to``.
+
+    With ``keeps_endpoints``, ``keep`` names assignments (type URL, name) that stay as the group holds them now,
+    whatever ``to`` has: a caller finds them anew for each try, so they are no part of what is asked for.
+    """
 
     to: int
+    keeps_endpoints: bool = False
+    keep: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +136,7 @@ class GroupPush:
     ``known`` spares an engine reading what the group holds, where its head is at that very revision; what is told of
     it must be true then. It is no part of what is asked for: the outcome is the same without it and with an older one.
     ``hashes`` (by type URL) say what the changed types will hold; they stand in the version_info of those without a
-    label.
+    label. ``note`` is written to the audit list with the revision that the push makes, if it makes one.
     """
 
     group: str
@@ -121,6 +144,7 @@ class GroupPush:
     expect: int | None = None
     known: Known | None = field(default=None, compare=False, repr=False)
     hashes: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    note: Note | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +188,11 @@ class RevisionInfo:
 
     ``live`` is False for the revision that deleted the group. ``content`` is False where there is nothing to read or
     roll back to: for such a revision, and for one whose content was collected.
+
+    ``kind`` is ``push``, ``rollback``, ``restore`` (of a deleted group) or ``delete``; ``content_of`` is the revision
+    that a rollback went back to, with ``keeps_endpoints`` where assignments of the present stayed. ``undone_by`` is the
+    revision that took this one back, 0 while it is in effect. ``endpoints_only``: it changed endpoints alone.
+    ``refused`` of ``nodes`` refused it, as far as that was noted.
     """
 
     group: str
@@ -173,6 +202,13 @@ class RevisionInfo:
     resources: int
     live: bool = True
     content: bool = True
+    kind: str = PUSH
+    content_of: int = 0
+    keeps_endpoints: bool = False
+    undone_by: int = 0
+    endpoints_only: bool = False
+    nodes: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +219,16 @@ class Doc:
     id: str
     body: bytes
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenNack:
+    """A refusal that stands, by the number of its record. Observed state: it has no revisions and nobody watches it."""
+
+    id: int
+    node: str
+    type_url: str
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +358,16 @@ class Store(Protocol):
     async def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
         """Bytes by blob id, hash verified. Raises ``CorruptError`` for a missing or damaged one."""
 
-    async def history(self, group: str, *, before: int | None = None, limit: int = 50) -> list[RevisionInfo]:
-        """Newest first, strictly below ``before``. Empty for an unknown group."""
+    async def history(
+        self, group: str, *, before: int | None = None, limit: int = 50, endpoints: bool = True
+    ) -> list[RevisionInfo]:
+        """Newest first, strictly below ``before``. Empty for an unknown group.
+
+        ``endpoints`` False leaves out those that changed endpoints alone.
+        """
+
+    async def tally(self, group: str, revision: int, nodes: int, refused: int) -> None:
+        """Note how many nodes a revision was meant for, and how many of them refused it; it may be gone by then."""
 
     def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
         """Every commit after ``cursor`` in order, each exactly once or covered by a ``Reset``; never ends by itself.
@@ -322,14 +376,32 @@ class Store(Protocol):
         a ``Reset`` instead of what it missed.
         """
 
-    async def put_doc(self, kind: str, id: str, body: bytes | None, *, expect: int | None = None) -> int:
+    async def put_doc(
+        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: Note | None = None
+    ) -> int:
         """Write (None: delete) a document; returns its new revision. ``expect`` as in ``commit``.
 
-        Writing what is there already changes nothing. Raises ``NotFoundError`` for deleting what is not there.
+        Writing what is there already changes nothing. ``note`` goes to the audit list with what is written. Raises
+        ``NotFoundError`` for deleting what is not there.
+        """
+
+    async def note(self, notes: Sequence[Note]) -> None:
+        """Write to the audit list what changes nothing in the store: durably, all of it or nothing."""
+
+    async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
+        """The audit list behind ``cursor`` (empty: from its begin), the oldest first.
+
+        Raises ``ValueError`` for what is no cursor.
         """
 
     async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
         """Documents of a kind whose id starts with ``prefix``, by id."""
+
+    async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
+        """Write refusals, each in the place of an earlier one of its id, and forget those ids; all or nothing."""
+
+    async def nacks(self) -> list[OpenNack]:
+        """All refusals that were written and not forgotten, by id."""
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         """Let go of what ``policy`` does not keep: contents, lines of history, blobs nobody names, old push ids.

@@ -15,13 +15,14 @@ import sqlite3
 from typing import NamedTuple
 
 from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
-from xds.store.retention import Collected, Retention, Stats, content_floor
+from xds.store.retention import Collected, Counted, Retention, Stats, content_floor
 from xds.store.schema import PAGE_BYTES
 
 Connection = sqlite3.Connection
 
 ROWS_PER_STEP = 2_000  # written
 ROWS_PER_SCAN = 20_000  # read
+REVISIONS_PER_STEP = 200
 BYTES_PER_STEP = 8 << 20
 PAGES_PER_STEP = 512
 SPARE_SHARE = 16  # one in so many pages is left free, for the pushes to come
@@ -52,14 +53,76 @@ def raise_floor(connection: Connection, name: str, policy: Retention, now_s: flo
     group, newest, live, floor = connection.execute(
         "SELECT id, revision, live, floor FROM grp WHERE name = ?", (name,)
     ).fetchone()
+    limit = _nth(connection, group, policy.revisions_limit)
     (young,) = connection.execute(
-        "SELECT min(revision) FROM revision WHERE grp = ? AND revision >= ? AND time_s >= ?",
-        (group, max(floor, newest - policy.revisions_limit + 1), now_s - policy.age_s),
+        "SELECT min(revision) FROM revision WHERE grp = ? AND revision >= ? AND time_s >= ? AND NOT endpoints_only",
+        (group, max(floor, limit or 1), now_s - policy.age_s),
     ).fetchone()
-    raised = content_floor(newest, bool(live), floor, young, policy.pinned.get(name, ()), policy)
+    counted = Counted(_nth(connection, group, policy.revisions), limit, young)
+    raised = content_floor(newest, bool(live), floor, counted, policy.pinned.get(name, ()))
     if raised > floor:
         connection.execute("UPDATE grp SET floor = ? WHERE id = ?", (raised, group))
-    return Collected(revisions=raised - floor)
+    (thinned,) = connection.execute(
+        "SELECT count(*) FROM revision WHERE grp = ? AND revision >= ? AND revision < ? AND NOT content",
+        (group, floor, raised),
+    ).fetchone()
+    return Collected(revisions=raised - floor - thinned)
+
+
+def thin(connection: Connection, name: str, policy: Retention) -> Collected:
+    """Let go of contents above the floor that changed endpoints alone; to be called until it lets go of none.
+
+    A row of ``past`` goes with the last revision that it is part of. Those of a revision lie before the next one that
+    is kept, so only rows that ended by then are looked at.
+    """
+    group, newest, floor = connection.execute("SELECT id, revision, floor FROM grp WHERE name = ?", (name,)).fetchone()
+    pinned = policy.pinned.get(name, ())
+    rows = connection.execute(
+        "SELECT revision FROM revision WHERE grp = ? AND endpoints_only AND content AND revision >= ?"
+        " AND revision < ? AND revision < ? ORDER BY revision LIMIT ?",
+        (
+            group,
+            floor,
+            newest,
+            _nth(connection, group, policy.endpoint_revisions, 1) or 0,
+            REVISIONS_PER_STEP + len(pinned),
+        ),
+    )
+    gone = [revision for (revision,) in rows if revision not in pinned][:REVISIONS_PER_STEP]
+    if not gone:
+        return Collected()
+    connection.executemany(
+        "UPDATE revision SET content = 0 WHERE grp = ? AND revision = ?", [(group, revision) for revision in gone]
+    )
+    _drop_unread(connection, group, floor, gone[0], gone[-1])
+    return Collected(revisions=len(gone))
+
+
+def _drop_unread(connection: Connection, group: int, floor: int, first: int, last: int) -> None:
+    """Drop the rows of ``past`` that were part of revisions from ``first`` to ``last`` and of none that is kept."""
+    (until,) = connection.execute(
+        "SELECT min(revision) FROM revision WHERE grp = :grp AND content AND revision > :last",
+        {"grp": group, "last": last},
+    ).fetchone()
+    rows = connection.execute(
+        "SELECT grp, died, type, name, h FROM past WHERE grp = :grp AND died > :first AND died <= :until"
+        " AND NOT EXISTS (SELECT 1 FROM revision WHERE grp = :grp AND content AND live"
+        " AND revision >= past.born AND revision >= :floor AND revision < past.died)",
+        {"grp": group, "first": first, "until": until, "floor": floor},
+    ).fetchall()
+    connection.executemany(
+        "DELETE FROM past WHERE grp = ? AND died = ? AND type = ? AND name = ?", (row[:4] for row in rows)
+    )
+    connection.executemany("INSERT OR IGNORE INTO doomed VALUES (?)", (row[4:] for row in rows))
+
+
+def _nth(connection: Connection, group: int, number: int, endpoints_only: int = 0) -> int | None:
+    """The last but ``number`` - 1 of a group's revisions that did or did not change endpoints alone."""
+    row = connection.execute(
+        "SELECT revision FROM revision WHERE grp = ? AND endpoints_only = ? ORDER BY revision DESC LIMIT 1 OFFSET ?",
+        (group, endpoints_only, number - 1),
+    ).fetchone()
+    return row[0] if row is not None else None
 
 
 def trim(connection: Connection, name: str) -> int:
@@ -79,12 +142,19 @@ def trim(connection: Connection, name: str) -> int:
 
 def trim_history(connection: Connection, name: str, policy: Retention, now_s: float) -> Collected:
     """Drop lines of a group's history; to be called until it drops none."""
+    (group,) = connection.execute("SELECT id FROM grp WHERE name = ?", (name,)).fetchone()
     dropped = connection.execute(
-        "DELETE FROM revision WHERE grp = (SELECT id FROM grp WHERE name = :name) AND revision IN ("
-        " SELECT revision.revision FROM revision JOIN grp ON grp.id = grp WHERE name = :name"
-        " AND revision.revision < min(floor, grp.revision)"
-        " AND (time_s < :old OR revision.revision <= grp.revision - :most) LIMIT :limit)",
-        {"name": name, "old": now_s - policy.history_s, "most": policy.history_limit, "limit": ROWS_PER_STEP},
+        "DELETE FROM revision WHERE grp = :grp AND revision IN ("
+        " SELECT revision.revision FROM revision JOIN grp ON grp.id = grp WHERE grp = :grp"
+        " AND revision.revision < grp.revision AND (revision.revision < floor OR NOT content)"
+        " AND (time_s < :old OR revision.revision < iif(endpoints_only, :endpoints, :others)) LIMIT :limit)",
+        {
+            "grp": group,
+            "old": now_s - policy.history_s,
+            "endpoints": _nth(connection, group, policy.endpoint_lines, 1) or 0,
+            "others": _nth(connection, group, policy.history_limit) or 0,
+            "limit": ROWS_PER_STEP,
+        },
     ).rowcount
     return Collected(lines=dropped)
 
@@ -166,7 +236,8 @@ def stats(connection: Connection) -> Stats:
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (blobs,) = connection.execute("SELECT count(*) FROM blob").fetchone()
     (revisions,) = connection.execute(
-        "SELECT count(*) FROM revision JOIN grp ON grp.id = grp WHERE revision.live AND revision.revision >= floor"
+        "SELECT count(*) FROM revision JOIN grp ON grp.id = grp WHERE revision.live AND content"
+        " AND revision.revision >= floor"
     ).fetchone()
     return Stats(pages * PAGE_BYTES, free * PAGE_BYTES, revisions, blobs)
 

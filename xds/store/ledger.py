@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xds.model.errors import NotFoundError
-from xds.store import entries, revisions
+from xds.store import audit_rows, entries, revisions
+from xds.store.audit import Note
 from xds.store.base import (
     EVENTS_KEPT,
     PUSH_IDS_KEPT_S,
@@ -36,7 +37,7 @@ from xds.store.base import (
     WatchItem,
 )
 from xds.store.feed import resumable
-from xds.store.revisions import Edit, Key
+from xds.store.revisions import Back, Edit, Key
 
 Connection = sqlite3.Connection
 
@@ -140,7 +141,7 @@ def manifest(connection: Connection, name: str, revision: int | None) -> Manifes
     found = next(iter(_history(connection, group, wanted + 1, 1)), None)
     if found is None or found.revision != wanted or not found.live:
         raise NotFoundError(f"group {name!r} has no content at revision {wanted}")
-    revisions.check_kept(name, wanted, group.floor)
+    revisions.check_kept(name, wanted, found.content)
     content = tuple(entries.entries_at(connection, group.id, wanted))
     if len(content) != found.resources:
         raise CorruptError(f"group {name!r} at revision {wanted}: {len(content)} of {found.resources} resources left")
@@ -164,16 +165,31 @@ def blobs(connection: Connection, ids: Iterable[str]) -> dict[str, bytes]:
     return found
 
 
-def history(connection: Connection, name: str, before: int | None, limit: int) -> list[RevisionInfo]:
+def history(
+    connection: Connection, name: str, before: int | None, limit: int, endpoints: bool = True
+) -> list[RevisionInfo]:
     """``Store.history``."""
     group = find_group(connection, name)
     if group is None:
         return []
-    return _history(connection, group, group.head.revision + 1 if before is None else before, limit)
+    lines = _history(connection, group, group.head.revision + 1 if before is None else before, limit, endpoints)
+    backs, newest = _backs(connection, group.id), group.head.revision
+    return [
+        with_fields(line, undone_by=revisions.undone_by(line.revision, line.endpoints_only, backs, newest))
+        for line in lines
+    ]
+
+
+def tally(connection: Connection, name: str, revision: int, nodes: int, refused: int) -> None:
+    """``Store.tally``."""
+    connection.execute(
+        "UPDATE revision SET nodes = ?, refused = ? WHERE grp = (SELECT id FROM grp WHERE name = ?) AND revision = ?",
+        (nodes, refused, name, revision),
+    )
 
 
 def put_doc(
-    connection: Connection, kind: str, name: str, body: bytes | None, expect: int | None
+    connection: Connection, kind: str, name: str, body: bytes | None, expect: int | None, note: Note | None = None
 ) -> tuple[int, list[ChangeItem]]:
     """``Store.put_doc``, and what to tell the watches of it."""
     row = connection.execute("SELECT revision, body FROM doc WHERE kind = ? AND name = ?", (kind, name)).fetchone()
@@ -188,6 +204,7 @@ def put_doc(
         " ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body, revision = excluded.revision",
         (kind, name, body, revision + 1),
     )
+    audit_rows.write(connection, [note] if note is not None else [])
     return revision + 1, [_add_event(connection, Event(kind, name, revision + 1, body is not None, body))]
 
 
@@ -282,7 +299,8 @@ def _edit(connection: Connection, group: Group, change: GroupChange, held: Mappi
         case Delta():
             return revisions.amend(change, held)
         case Rollback():
-            return revisions.replace(manifest(connection, group.head.group, change.to).entries, held)
+            target = manifest(connection, group.head.group, change.to).entries
+            return revisions.replace(revisions.brought_back(target, change.keep, held), held)
         case Drop():
             if not group.head.live:
                 raise NotFoundError(f"no such group: {group.head.group!r}")
@@ -302,7 +320,11 @@ def _advance(
     )
     versions = revisions.next_versions(group.versions, edit.types(), push, head.revision) if head.live else {}
     resources = group.resources + sum(key not in held for key in edit.put) - len(edit.removed)
-    _add_revision(connection, group, RevisionInfo(push.group, head.revision, meta, versions, resources, head.live))
+    line = revisions.line(
+        push, group.head, head, edit, RevisionInfo(head.group, head.revision, meta, versions, resources)
+    )
+    _add_revision(connection, group, line)
+    audit_rows.write(connection, revisions.noted(push.note, line))
     event = _add_event(connection, Event("", push.group, head.revision, head.live))
     return Commit(push.group, head.revision, versions=versions), event
 
@@ -326,8 +348,8 @@ def _add_group(connection: Connection, name: str) -> Group:
 def _add_revision(connection: Connection, group: Group, info: RevisionInfo) -> None:
     meta = info.meta
     connection.execute(
-        "INSERT INTO revision (grp, revision, live, resources, versions, author, message, time_s)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO revision (grp, revision, live, resources, versions, author, message, time_s, actor,"
+        " kind, content_of, keeps_endpoints, endpoints_only) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             group.id,
             info.revision,
@@ -337,33 +359,60 @@ def _add_revision(connection: Connection, group: Group, info: RevisionInfo) -> N
             meta.author,
             meta.message,
             meta.time_s,
+            meta.actor,
+            info.kind,
+            info.content_of,
+            info.keeps_endpoints,
+            info.endpoints_only,
         ),
     )
 
 
-def _history(connection: Connection, group: Group, before: int, limit: int) -> list[RevisionInfo]:
+def _history(
+    connection: Connection, group: Group, before: int, limit: int, endpoints: bool = True
+) -> list[RevisionInfo]:
+    """Lines without what later revisions made of them."""
     end = group.head.revision + 1
     rows = connection.execute(
-        "SELECT revision, author, message, time_s, versions, resources, live FROM revision"
-        " WHERE grp = ? AND revision < ? ORDER BY revision DESC LIMIT ?",
+        "SELECT revision, author, message, time_s, actor, versions, resources, live, content, kind, content_of,"
+        " keeps_endpoints, endpoints_only, nodes, refused FROM revision"
+        " WHERE grp = ? AND revision < ? AND endpoints_only <= ? ORDER BY revision DESC LIMIT ?",
         (
             group.id,
             max(0, min(before, end)),
+            endpoints,
             max(0, min(limit, end)),
         ),  # whatever was asked for, it fits SQLite's 64 bits
     )
-    return [
-        RevisionInfo(
-            group.head.group,
-            at,
-            Meta(author, message, time_s),
-            versions_of(versions),
-            resources,
-            bool(live),
-            content=bool(live) and at >= group.floor,
-        )
-        for at, author, message, time_s, versions, resources, live in rows
-    ]
+    return [_line(group, *row) for row in rows]
+
+
+def _line(group: Group, at: int, author: str, message: str, time_s: float, actor: str, *told: Any) -> RevisionInfo:
+    versions, resources, live, content, kind, content_of, keeps_endpoints, endpoints_only, nodes, refused = told
+    return RevisionInfo(
+        group.head.group,
+        at,
+        Meta(author, message, time_s, actor),
+        versions_of(versions),
+        resources,
+        bool(live),
+        content=bool(live and content) and at >= group.floor,
+        kind=kind,
+        content_of=content_of,
+        keeps_endpoints=bool(keeps_endpoints),
+        endpoints_only=bool(endpoints_only),
+        nodes=nodes,
+        refused=refused,
+    )
+
+
+def _backs(connection: Connection, group: int) -> list[Back]:
+    """The rollbacks of a group, in their order."""
+    rows = connection.execute(
+        "SELECT revision, content_of, keeps_endpoints FROM revision WHERE grp = ? AND content_of > 0 ORDER BY revision",
+        (group,),
+    )
+    return [Back(revision, to, bool(keeps)) for revision, to, keeps in rows]
 
 
 def _replayed(connection: Connection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
-from typing import Any, NamedTuple
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from xds.model.errors import ConflictError, NotFoundError
 from xds.store import revisions
+from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
+from xds.store.audit_list import AuditList
 from xds.store.base import (
     EVENTS_KEPT,
     NO_META,
@@ -32,6 +34,7 @@ from xds.store.base import (
     Head,
     Manifest,
     Meta,
+    OpenNack,
     Reset,
     RevisionInfo,
     Rollback,
@@ -39,29 +42,11 @@ from xds.store.base import (
     WatchItem,
 )
 from xds.store.feed import Feed, resumable
-from xds.store.memory_records import entries_at, entry_records
+from xds.store.memory_group import Group
+from xds.store.memory_records import recorded, restored
 from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record
-from xds.store.retention import Collected, Condition, Retention, Stats, content_floor
-from xds.store.revisions import Edit, Key
-
-
-@dataclass(slots=True)
-class _Group:
-    """``manifests`` and ``history`` by revision; a deletion has only the latter, and so has what was collected.
-
-    ``floor`` is the lowest revision whose content is kept. ``content`` and ``blob_ids`` are the head's, in the order of
-    pushes: a change of one resource must not cost a look at all.
-    """
-
-    head: Head
-    manifests: dict[int, Manifest] = field(default_factory=dict)
-    history: dict[int, RevisionInfo] = field(default_factory=dict)
-    floor: int = 1
-    content: dict[Key, Entry] = field(default_factory=dict)
-    blob_ids: dict[Key, str] = field(default_factory=dict)
-
-    def current(self) -> Manifest | None:
-        return self.manifests.get(self.head.revision)
+from xds.store.retention import Collected, Condition, Counted, Retention, Stats, content_floor
+from xds.store.revisions import Back, Edit
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +63,15 @@ class MemoryStore:
 
     def __init__(self, *, reader_buffer: int = READER_BUFFER, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, Group] = {}
         self._pushes: dict[tuple[str, str], _Push] = {}  # (group, push id), the oldest first
         self._blobs: dict[str, bytes] = {}
         self._docs: dict[tuple[str, str], tuple[int, bytes | None]] = {}
+        self._nacks: dict[int, OpenNack] = {}
         self._events: deque[ChangeItem] = deque(maxlen=EVENTS_KEPT)
         self._cursor = 0
         self._feed = Feed(reader_buffer)
+        self._audit = AuditList()
         self._open = False
 
     async def open(self) -> None:
@@ -159,18 +146,33 @@ class MemoryStore:
             revisions.check_blob(blob, found[blob])
         return found
 
-    async def history(self, group: str, *, before: int | None = None, limit: int = 50) -> list[RevisionInfo]:
+    async def history(
+        self, group: str, *, before: int | None = None, limit: int = 50, endpoints: bool = True
+    ) -> list[RevisionInfo]:
         self._check_open()
         state = self._groups.get(group)
         if state is None:
             return []
-        wanted = [revision for revision in state.history if before is None or revision < before]
-        return [_line(state, revision) for revision in sorted(wanted, reverse=True)[: max(0, limit)]]
+        wanted = [
+            revision
+            for revision, line in state.history.items()
+            if (before is None or revision < before) and (endpoints or not line.endpoints_only)
+        ]
+        backs = _backs(state)
+        return [_line(state, revision, backs) for revision in sorted(wanted, reverse=True)[: max(0, limit)]]
+
+    async def tally(self, group: str, revision: int, nodes: int, refused: int) -> None:
+        self._check_open()
+        state = self._groups.get(group)
+        if state is not None and revision in state.history:
+            state.history[revision] = replace(state.history[revision], nodes=nodes, refused=refused)
 
     def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
         return self._feed.follow(cursor, self._catch_up)
 
-    async def put_doc(self, kind: str, id: str, body: bytes | None, *, expect: int | None = None) -> int:
+    async def put_doc(
+        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: Note | None = None
+    ) -> int:
         self._check_open()
         revision, held = self._docs.get((kind, id), (0, None))
         revisions.check_expect(f"{kind} {id!r}", revision if held is not None else 0, expect)
@@ -179,6 +181,7 @@ class MemoryStore:
         if body == held:
             return revision
         self._docs[kind, id] = (revision + 1, body)
+        self._audit.write([note] if note is not None else [])
         self._publish(DocChanged(kind, id, body, self._cursor + 1))
         return revision + 1
 
@@ -190,8 +193,27 @@ class MemoryStore:
             if of_kind == kind and id.startswith(prefix) and body is not None
         ]
 
+    async def note(self, notes: Sequence[Note]) -> None:
+        self._check_open()
+        self._audit.write(notes)
+
+    async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
+        self._check_open()
+        return self._audit.read(cursor, limit, wanted)
+
+    async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
+        self._check_open()
+        for id in gone:
+            self._nacks.pop(id, None)
+        self._nacks.update((nack.id, nack) for nack in put)
+
+    async def nacks(self) -> list[OpenNack]:
+        self._check_open()
+        return [nack for _, nack in sorted(self._nacks.items())]
+
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         self._check_open()
+        self._audit.trim(policy, now_s)
         total = Collected(push_ids=self._forget_pushes(now_s))
         for state in self._groups.values():
             total += _trim(state, policy, now_s)
@@ -204,7 +226,7 @@ class MemoryStore:
 
     async def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
         self._check_open()
-        groups = [_recorded(state, history) for _, state in sorted(self._groups.items())]
+        groups = [recorded(state, history) for _, state in sorted(self._groups.items())]
         documents = [
             Record(DOCUMENTS.name, (kind, id, body is not None, body or b"", revision))
             for (kind, id), (revision, body) in sorted(self._docs.items())
@@ -231,7 +253,7 @@ class MemoryStore:
         blobs = dict(found[BLOBS.name])
         for blob, data in blobs.items():
             revisions.check_blob(blob, data)
-        self._groups = {name: _restored(name, found, blobs) for name, *_ in found[GROUPS.name]}
+        self._groups = {name: restored(name, found, blobs) for name, *_ in found[GROUPS.name]}
         self._blobs = blobs
         self._docs = {(k, id): (at, body if live else None) for k, id, live, body, at in found[DOCUMENTS.name]}
         self._pushes.clear()
@@ -255,9 +277,9 @@ class MemoryStore:
             old += 1
         return old
 
-    def _stage(self, push: GroupPush, given: dict[str, bytes]) -> tuple[_Group, Edit]:
+    def _stage(self, push: GroupPush, given: dict[str, bytes]) -> tuple[Group, Edit]:
         """Check one group's part of a push without changing anything; its blobs are added to ``given``."""
-        state = self._groups.get(push.group) or _Group(Head(push.group, 0, live=False))
+        state = self._groups.get(push.group) or Group(Head(push.group, 0, live=False))
         at = revisions.position(state.head)
         revisions.check_expect(f"group {push.group!r}", at, push.expect, push.group)
         edit = _edit(state, push.change)
@@ -267,7 +289,7 @@ class MemoryStore:
                 raise CorruptError(f"blob {blob} is neither given nor held")
         return state, edit
 
-    def _apply(self, state: _Group, push: GroupPush, edit: Edit, meta: Meta) -> Commit:
+    def _apply(self, state: Group, push: GroupPush, edit: Edit, meta: Meta) -> Commit:
         previous, change = state.current(), push.change
         if previous is not None and not edit and not isinstance(change, Drop):
             return Commit(state.head.group, state.head.revision, changed=False, versions=previous.versions)
@@ -277,7 +299,9 @@ class MemoryStore:
         versions, resources = (made.versions, len(made.entries)) if made is not None else ({}, 0)
         if made is not None:
             state.manifests[head.revision] = made
-        state.history[head.revision] = RevisionInfo(head.group, head.revision, meta, versions, resources, head.live)
+        info = RevisionInfo(head.group, head.revision, meta, versions, resources)
+        line = state.history[head.revision] = revisions.line(push, state.head, head, edit, info)
+        self._audit.write(revisions.noted(push.note, line))
         state.head = head
         self._publish(Changed(head, self._cursor + 1))
         return Commit(head.group, head.revision, versions=versions)
@@ -302,55 +326,7 @@ class MemoryStore:
             raise UnavailableError("the store is not open")
 
 
-class _Recorded(NamedTuple):
-    head: Record
-    lines: list[Record]
-    entries: list[Record]
-
-
-def _recorded(state: _Group, history: bool) -> _Recorded:
-    head = state.head
-    name, newest = head.group, head.revision
-    floor = state.floor if history else newest
-    manifests = {at: made for at, made in state.manifests.items() if at >= floor}
-    lines = [
-        Record(REVISIONS.name, (name, at, line.live, line.resources, line.versions, *astuple(line.meta)))
-        for at, line in sorted(state.history.items())
-        if history or at == newest
-    ]
-    return _Recorded(
-        Record(GROUPS.name, (name, newest, head.live, floor)), lines, entry_records(name, newest, manifests)
-    )
-
-
-def _restored(group: str, found: Mapping[str, list[tuple[Any, ...]]], blobs: Mapping[str, bytes]) -> _Group:
-    """A group of records. Raises ``CorruptError`` where they do not fit together."""
-    ((_, newest, live, floor),) = (values for values in found[GROUPS.name] if values[0] == group)
-    rows = [values for values in found[ENTRIES.name] if values[0] == group]
-    history = {
-        at: RevisionInfo(group, at, Meta(*meta), versions, resources, is_live)
-        for name, at, is_live, resources, versions, *meta in found[REVISIONS.name]
-        if name == group
-    }
-    if newest not in history or history[newest].live is not live:
-        raise CorruptError(f"group {group!r} lacks the line of its revision")
-    if missing := next((name for _, _, name, blob, *_ in rows if blob not in blobs), None):
-        raise CorruptError(f"the body of {missing!r} is missing")
-    manifests = {
-        at: Manifest(group, at, entries_at(rows, at), line.versions, line.meta)
-        for at, line in history.items()
-        if line.live and at >= floor
-    }
-    said = {at: line.resources for at, line in history.items()}
-    came, went = Counter(row[5] for row in rows), Counter(row[6] for row in rows if row[6])
-    revisions.check_sizes(group, floor, said, came, went)
-    entries = manifests[newest].entries if live else ()
-    content = {(entry.type_url, entry.name): entry for entry in entries}
-    ids = {key: entry.blob_id for key, entry in content.items()}
-    return _Group(Head(group, newest, live), manifests, history, floor, content, ids)
-
-
-def _edit(state: _Group, change: GroupChange) -> Edit:
+def _edit(state: Group, change: GroupChange) -> Edit:
     held = state.blob_ids
     match change:
         case FullSet():
@@ -358,14 +334,16 @@ def _edit(state: _Group, change: GroupChange) -> Edit:
         case Delta():
             return revisions.amend(change, held)
         case Rollback():
-            return revisions.replace(_manifest(state, change.to).entries, held)
+            return revisions.replace(
+                revisions.brought_back(_manifest(state, change.to).entries, change.keep, held), held
+            )
         case Drop():
             if state.current() is None:
                 raise NotFoundError(f"no such group: {state.head.group!r}")
             return revisions.replace((), held)
 
 
-def _turn_over(state: _Group, edit: Edit) -> None:
+def _turn_over(state: Group, edit: Edit) -> None:
     """Make the head's content what the edit leaves of it."""
     state.blob_ids.update(edit.put)
     state.content.update({key: Entry(*key, blob) for key, blob in edit.put.items()})
@@ -381,37 +359,87 @@ def _next(
 ) -> Manifest:
     versions = previous.versions if previous is not None else {}
     made = revisions.next_versions(versions, edit.types(), push, head.revision)
-    return Manifest(head.group, head.revision, entries, made, meta)
+    return Manifest(head.group, head.revision, entries, made, replace(meta, kind=""))
 
 
-def _manifest(state: _Group, revision: int | None) -> Manifest:
+def _manifest(state: Group, revision: int | None) -> Manifest:
     wanted = state.head.revision if revision is None else revision
     line = state.history.get(wanted)
     if line is None or not line.live:
         raise NotFoundError(f"group {state.head.group!r} has no content at revision {wanted}")
-    revisions.check_kept(state.head.group, wanted, state.floor)
+    revisions.check_kept(state.head.group, wanted, wanted in state.manifests)
     return state.manifests[wanted]
 
 
-def _line(state: _Group, revision: int) -> RevisionInfo:
-    return replace(state.history[revision], content=revision in state.manifests)
+def _line(state: Group, revision: int, backs: Sequence[Back]) -> RevisionInfo:
+    line = state.history[revision]
+    undone = revisions.undone_by(revision, line.endpoints_only, backs, state.head.revision)
+    return replace(line, content=revision in state.manifests, undone_by=undone)
 
 
-def _trim(state: _Group, policy: Retention, now_s: float) -> Collected:
-    head, floor = state.head, state.floor
-    least = max(floor, head.revision - policy.revisions_limit + 1)
-    times = {at: line.meta.time_s for at, line in state.history.items()}
-    young = min((at for at, time_s in times.items() if at >= least and time_s >= now_s - policy.age_s), default=None)
-    pinned = policy.pinned.get(head.group, ())
-    state.floor = content_floor(head.revision, head.live, floor, young, pinned, policy)
+def _backs(state: Group) -> list[Back]:
+    """The rollbacks of a group, in their order."""
+    lines = (line for _, line in sorted(state.history.items()) if line.content_of)
+    return [Back(line.revision, line.content_of, line.keeps_endpoints) for line in lines]
+
+
+def _nth(state: Group, number: int, endpoints_only: bool = False) -> int | None:
+    """The last but ``number`` - 1 of the revisions that did or did not change endpoints alone."""
+    found = sorted((at for at, line in state.history.items() if line.endpoints_only == endpoints_only), reverse=True)
+    return found[number - 1] if len(found) >= number else None
+
+
+def _trim(state: Group, policy: Retention, now_s: float) -> Collected:
+    head, floor, pinned = state.head, state.floor, policy.pinned.get(state.head.group, ())
+    limit = _nth(state, policy.revisions_limit)
+    young = (
+        at
+        for at, line in state.history.items()
+        if at >= max(floor, limit or 1) and line.meta.time_s >= now_s - policy.age_s and not line.endpoints_only
+    )
+    counted = Counted(_nth(state, policy.revisions), limit, min(young, default=None))
+    state.floor = content_floor(head.revision, head.live, floor, counted, pinned)
+    thinned = sum(
+        1 for at, line in state.history.items() if floor <= at < state.floor and not line.content and line.live
+    )
     for revision in range(floor, min(state.floor, head.revision + 1)):
         state.manifests.pop(revision, None)
+    thin = _thin(state, policy)
+    return Collected(revisions=state.floor - floor - thinned + thin, lines=_trim_history(state, policy, now_s))
+
+
+def _thin(state: Group, policy: Retention) -> int:
+    """Let go of contents that changed endpoints alone; how many."""
+    last, pinned = (
+        _nth(state, policy.endpoint_revisions, endpoints_only=True) or 0,
+        policy.pinned.get(state.head.group, ()),
+    )
+    gone = [
+        at
+        for at, line in state.history.items()
+        if line.endpoints_only
+        and line.content
+        and state.floor <= at < min(last, state.head.revision)
+        and at not in pinned
+    ]
+    for revision in gone:
+        state.manifests.pop(revision)
+        state.history[revision] = replace(state.history[revision], content=False)
+    return len(gone)
+
+
+def _trim_history(state: Group, policy: Retention, now_s: float) -> int:
+    least = {
+        True: _nth(state, policy.endpoint_lines, endpoints_only=True) or 0,
+        False: _nth(state, policy.history_limit) or 0,
+    }
     old = [
         at
-        for at, time_s in times.items()
-        if at < min(state.floor, head.revision)
-        and (time_s < now_s - policy.history_s or at <= head.revision - policy.history_limit)
+        for at, line in state.history.items()
+        if at < state.head.revision
+        and (at < state.floor or (line.endpoints_only and not line.content))
+        and (line.meta.time_s < now_s - policy.history_s or at < least[line.endpoints_only])
     ]
     for revision in old:
         del state.history[revision]
-    return Collected(revisions=state.floor - floor, lines=len(old))
+    return len(old)

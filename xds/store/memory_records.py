@@ -1,23 +1,73 @@
-"""Between the manifests of a group and the rows of what it held from which revision to which. Pure."""
+"""Between a group of the reference engine and the records of a backup: rows of what it held from when to when. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from xds.store import rank
-from xds.store.base import Entry, Manifest
-from xds.store.records import ENTRIES, Record
+from xds.store import rank, revisions
+from xds.store.base import CorruptError, Entry, Head, Manifest, Meta, RevisionInfo
+from xds.store.memory_group import Group
+from xds.store.records import ENTRIES, GROUPS, REVISIONS, Record
 from xds.store.revisions import Key
 
 _Row = tuple[str, int, int]  # blob id, rank, born
+_META = ("author", "message", "time_s", "actor")
 
 
-def entry_records(group: str, newest: int, manifests: Mapping[int, Manifest]) -> list[Record]:
-    """The records of all revisions in ``manifests``; one that is not among them, before ``newest``, is a deletion."""
+class Recorded(NamedTuple):
+    """The records of a group."""
+
+    head: Record
+    lines: list[Record]
+    entries: list[Record]
+
+
+def recorded(state: Group, history: bool) -> Recorded:
+    """A group as records; without ``history`` its head alone."""
+    head = state.head
+    name, newest = head.group, head.revision
+    floor = state.floor if history else newest
+    manifests = {at: made for at, made in state.manifests.items() if at >= floor}
+    lines = [_line(line) for at, line in sorted(state.history.items()) if history or at == newest]
+    deletions = {at for at, line in state.history.items() if not line.live}
+    entries = entry_records(name, newest, manifests, deletions)
+    return Recorded(Record(GROUPS.name, (name, newest, head.live, floor)), lines, entries)
+
+
+def restored(group: str, found: Mapping[str, list[tuple[Any, ...]]], blobs: Mapping[str, bytes]) -> Group:
+    """A group of records. Raises ``CorruptError`` where they do not fit together."""
+    ((_, newest, live, floor),) = (values for values in found[GROUPS.name] if values[0] == group)
+    rows = [values for values in found[ENTRIES.name] if values[0] == group]
+    history = {values[1]: _info(values) for values in found[REVISIONS.name] if values[0] == group}
+    if newest not in history or history[newest].live is not live or not history[newest].content:
+        raise CorruptError(f"group {group!r} lacks the line of its revision")
+    if any(line.content_of and not 0 < line.content_of < at for at, line in history.items()):
+        raise CorruptError(f"group {group!r} has a rollback to what was not there yet")
+    if missing := next((name for _, _, name, blob, *_ in rows if blob not in blobs), None):
+        raise CorruptError(f"the body of {missing!r} is missing")
+    manifests = {
+        at: Manifest(group, at, entries_at(rows, at), line.versions, line.meta)
+        for at, line in history.items()
+        if line.live and line.content and at >= floor
+    }
+    said = {at: line.resources for at, line in history.items() if line.content}
+    came, went = Counter(row[5] for row in rows), Counter(row[6] for row in rows if row[6])
+    revisions.check_sizes(group, floor, said, came, went)
+    entries = manifests[newest].entries if live else ()
+    content = {(entry.type_url, entry.name): entry for entry in entries}
+    ids = {key: entry.blob_id for key, entry in content.items()}
+    return Group(Head(group, newest, live), manifests, history, floor, content, ids)
+
+
+def entry_records(
+    group: str, newest: int, manifests: Mapping[int, Manifest], deletions: Collection[int]
+) -> list[Record]:
+    """The records of all revisions in ``manifests``; those between them that are no deletions are not kept."""
     ended: list[Record] = []
     alive: dict[Key, _Row] = {}
-    for revision in range(min(manifests, default=newest), newest + 1):
+    for revision in sorted({*manifests, *(at for at in deletions if at >= min(manifests, default=newest))}):
         made = manifests.get(revision)
         wanted = {(e.type_url, e.name): e.blob_id for e in made.entries} if made is not None else {}
         ranks = rank.assign([alive[key][1] if key in alive else None for key in wanted])
@@ -31,11 +81,23 @@ def entry_records(group: str, newest: int, manifests: Mapping[int, Manifest]) ->
     return [*(_record(group, key, row, 0) for key, row in alive.items()), *ended]
 
 
-def _record(group: str, key: Key, row: _Row, died: int) -> Record:
-    return Record(ENTRIES.name, (group, *key, *row, died))
-
-
 def entries_at(rows: Iterable[tuple[Any, ...]], revision: int) -> tuple[Entry, ...]:
     """What the rows of a group's records hold at a revision, in pushed order."""
     held = [row for row in rows if row[5] <= revision and (row[6] == 0 or row[6] > revision)]
     return tuple(Entry(url, name, blob) for _, url, name, blob, *_ in sorted(held, key=lambda row: row[4]))
+
+
+def _line(line: RevisionInfo) -> Record:
+    told = {name: getattr(line.meta, name) for name in _META}
+    told |= {name: getattr(line, name) for name in REVISIONS.fields if name not in told}
+    told["content"] = line.content or not line.live  # a deletion has none that could have been collected
+    return Record(REVISIONS.name, tuple(told[name] for name in REVISIONS.fields))
+
+
+def _info(values: tuple[Any, ...]) -> RevisionInfo:
+    told = dict(zip(REVISIONS.fields, values, strict=True))
+    return RevisionInfo(meta=Meta(**{name: told.pop(name) for name in _META}), **told)
+
+
+def _record(group: str, key: Key, row: _Row, died: int) -> Record:
+    return Record(ENTRIES.name, (group, *key, *row, died))

@@ -16,13 +16,22 @@ from typing import Any, NamedTuple
 from xds.model.errors import ConflictError
 from xds.store import ledger, revisions
 from xds.store.base import CorruptError
-from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record
+from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, FLAG, GROUPS, REVISIONS, TEXTS, Field, Record
 
 Connection = sqlite3.Connection
 Values = tuple[Any, ...]
 
+LINE_COLUMNS = tuple(REVISIONS.fields)[1:]  # without the group
 ROWS_PER_STEP = 5_000
 BYTES_PER_STEP = 4 << 20
+
+_LINE, _LINE_FIELDS = ", ".join(LINE_COLUMNS), tuple(REVISIONS.fields.values())[1:]
+_READ: Mapping[Field, Callable[[Any], Any]] = {FLAG: bool, TEXTS: ledger.versions_of}
+_WRITTEN: Mapping[Field, Callable[[Any], Any]] = {TEXTS: json.dumps}
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 class Cut(NamedTuple):
@@ -64,14 +73,15 @@ def begin(connection: Connection, history: bool) -> Moment:
 def lines(connection: Connection, cut: Cut, behind: int, history: bool) -> list[Record]:
     """The next lines of a group's history, oldest first; none at the end."""
     rows = connection.execute(
-        "SELECT revision, live, resources, versions, author, message, time_s FROM revision"
-        " WHERE grp = ? AND revision > ? AND revision <= ? ORDER BY revision LIMIT ?",
+        f"SELECT {_LINE} FROM revision WHERE grp = ? AND revision > ? AND revision <= ? ORDER BY revision LIMIT ?",  # noqa: S608
         (cut.id, behind if history else max(behind, cut.revision - 1), cut.revision, ROWS_PER_STEP),
     )
-    return [
-        Record(REVISIONS.name, (cut.name, at, bool(live), resources, ledger.versions_of(versions), *rest))
-        for at, live, resources, versions, *rest in rows
-    ]
+    return [Record(REVISIONS.name, (cut.name, *line_values(row))) for row in rows]
+
+
+def line_values(row: Values) -> Values:
+    """What a record says of a line of the history, of the columns `LINE_COLUMNS`. Raises ``CorruptError``."""
+    return tuple(_READ.get(field, _same)(value) for field, value in zip(_LINE_FIELDS, row, strict=True))
 
 
 def present(connection: Connection, cut: Cut) -> list[Record]:
@@ -179,11 +189,13 @@ def _take_groups(ids: _Ids, batch: list[Values]) -> None:
 
 def _take_revisions(ids: _Ids, batch: list[Values]) -> None:
     ids.connection.executemany(
-        "INSERT INTO revision (grp, revision, live, resources, versions, author, message, time_s)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO revision (grp, {_LINE}) VALUES (?{', ?' * len(LINE_COLUMNS)})",  # noqa: S608
         [
-            (ids.group(group), revision, live, resources, json.dumps(versions), *rest)
-            for group, revision, live, resources, versions, *rest in batch
+            (
+                ids.group(group),
+                *(_WRITTEN.get(field, _same)(value) for field, value in zip(_LINE_FIELDS, line, strict=True)),
+            )
+            for group, *line in batch
         ],
     )
 
@@ -230,7 +242,11 @@ _TAKEN: Mapping[str, Callable[[_Ids, list[Values]], None]] = {
 _NOT_WHOLE = {
     "group {!r} lacks the line of its revision": (
         "SELECT name FROM grp WHERE NOT EXISTS (SELECT 1 FROM revision AS line WHERE line.grp = grp.id"
-        " AND line.revision = grp.revision AND line.live = grp.live)"
+        " AND line.revision = grp.revision AND line.live = grp.live AND line.content)"
+    ),
+    "group {!r} has a rollback to what was not there yet": (
+        "SELECT grp.name FROM revision AS line JOIN grp ON grp.id = line.grp"
+        " WHERE content_of < 0 OR (content_of > 0 AND content_of >= line.revision)"
     ),
     "group {!r} has something of a revision that is not there yet": (
         "SELECT grp.name FROM grp WHERE EXISTS (SELECT 1 FROM revision AS line WHERE line.grp = grp.id"
@@ -245,7 +261,7 @@ _NOT_WHOLE = {
 }
 
 _SIZES = (
-    "SELECT revision, resources FROM revision WHERE grp = ?",
+    "SELECT revision, resources FROM revision WHERE grp = ? AND content",
     "SELECT born, count(*) FROM (SELECT born FROM entry WHERE grp = ?1 UNION ALL SELECT born FROM past WHERE grp = ?1)"
     " GROUP BY born",
     "SELECT died, count(*) FROM past WHERE grp = ? GROUP BY died",

@@ -116,6 +116,7 @@ def _read(name: str, field: Field, value: object) -> Any:
 
 # ``floor`` is the lowest revision whose content is there.
 GROUPS = Kind("groups", {"name": TEXT, "revision": INTEGER, "live": FLAG, "floor": INTEGER})
+# ``content`` is False where it is not there although it lies above the floor.
 REVISIONS = Kind(
     "revisions",
     {
@@ -127,6 +128,14 @@ REVISIONS = Kind(
         "author": TEXT,
         "message": TEXT,
         "time_s": NUMBER,
+        "actor": TEXT,
+        "kind": TEXT,
+        "content_of": INTEGER,
+        "keeps_endpoints": FLAG,
+        "endpoints_only": FLAG,
+        "content": FLAG,
+        "nodes": INTEGER,
+        "refused": INTEGER,
     },
 )
 # Deleted documents are there as well: their revisions count on.

@@ -20,7 +20,10 @@ class Retention:
     * ``revisions``, ``age_s``: the last so many revisions of a group, and all that are younger, keep their content;
     * ``revisions_limit``: never more than so many, however young;
     * ``history_s``, ``history_limit``: the same for the lines of the history, which outlive the content;
-    * ``pinned``: revisions by group whose content is kept whatever else is said.
+    * ``pinned``: revisions by group whose content is kept whatever else is said;
+    * ``endpoint_revisions``, ``endpoint_lines``: of the revisions that changed endpoints alone, the last so many keep
+      their content, and their lines; they count for none of the numbers above;
+    * ``audit_s``, ``audit_bytes``: how old the audit list becomes, and how large with what was changed.
 
     The head is always kept. Of a deleted group everything is kept for ``age_s`` after the deletion, then nothing but
     the history. Raises ``ValueError`` for a policy that would not keep the head.
@@ -32,6 +35,10 @@ class Retention:
     history_s: float = 365 * DAY_S
     history_limit: int = 100_000
     pinned: Mapping[str, Collection[int]] = field(default_factory=dict)
+    endpoint_revisions: int = 100
+    endpoint_lines: int = 10_000
+    audit_s: float = 365 * DAY_S
+    audit_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
         if self.revisions < 1 or self.revisions_limit < self.revisions or self.history_limit < 1:
@@ -78,16 +85,26 @@ class Condition:
     behind: str = ""
 
 
-def content_floor(
-    newest: int, live: bool, floor: int, oldest_young: int | None, pinned: Collection[int], policy: Retention
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Of the revisions of a group that are no pushes of endpoints alone: the lowest of the last
+    ``Retention.revisions``, of the last ``revisions_limit``, and of those that are young within these; None where
+    there are not so many.
+    """
+
+    kept: int | None
+    limit: int | None
+    young: int | None
+
+
+def content_floor(newest: int, live: bool, floor: int, counted: Counted, pinned: Collection[int]) -> int:
     """The lowest revision of a group whose content is to be kept; above ``newest`` when none is.
 
-    ``floor`` is the lowest that has it now, ``oldest_young`` the lowest that is younger than ``policy.age_s``.
+    ``floor`` is the lowest that has it now.
     """
-    if not live and oldest_young is None:
+    if not live and counted.young is None:
         return newest + 1
-    kept = newest - policy.revisions + 1
-    young = kept if oldest_young is None else min(kept, oldest_young)
-    bounded = max(young, newest - policy.revisions_limit + 1)
+    kept = counted.kept if counted.kept is not None else 1
+    young = kept if counted.young is None else min(kept, counted.young)
+    bounded = max(young, counted.limit if counted.limit is not None else 1)
     return max(1, floor, min(bounded, newest, *(each for each in pinned if each >= floor)))

@@ -6,22 +6,35 @@ An engine looks up what it holds, asks for the ``Edit``, and when that changes s
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from hashlib import blake2b
+from typing import NamedTuple
 
 from xds.model.errors import ConflictError, NotFoundError
+from xds.model.resource_type import ENDPOINT_TYPES
+from xds.store.audit import Lane, Note
 from xds.store.base import (
+    DELETE,
+    PUSH,
+    RESTORE,
+    ROLLBACK,
     CorruptError,
     Delta,
+    Drop,
     Entry,
     FullSet,
     GoneError,
     GroupChange,
     GroupPush,
     Head,
+    Meta,
     ReusedPushIdError,
+    RevisionInfo,
     Rollback,
     blob_id,
 )
@@ -75,6 +88,83 @@ def amend(delta: Delta, held: Mapping[Key, str]) -> Edit:
     return Edit({key: blob for key, blob in wanted.items() if held.get(key) != blob}, removed)
 
 
+def brought_back(entries: Iterable[Entry], keep: Iterable[Key], held: Mapping[Key, str]) -> list[Entry]:
+    """What a rollback leaves: ``entries``, where of ``keep`` the group's own stay."""
+    kept = {key: held[key] for key in keep if key in held}
+    found = [Entry(url, name, kept.pop((url, name), blob)) for url, name, blob in entries]
+    return [*found, *(Entry(*key, blob) for key, blob in kept.items())]
+
+
+class Back(NamedTuple):
+    """A revision that went back ``to`` another."""
+
+    revision: int
+    to: int
+    keeps_endpoints: bool
+
+
+def undone_by(revision: int, endpoints_only: bool, backs: Sequence[Back], newest: int) -> int:
+    """The rollback for which a revision is not in effect at ``newest``; 0 where it is.
+
+    ``backs`` in the order of their revisions. What a group is served came about by the pushes behind the last rollback,
+    by those up to where that one went, behind the last rollback before there, and so on. What a rollback kept of
+    endpoints is in effect still.
+    """
+    end = newest
+    while at := bisect_right(backs, end, key=lambda back: back.revision):
+        back = backs[at - 1]
+        if revision >= back.revision:
+            return 0
+        if revision > back.to:
+            return 0 if endpoints_only and back.keeps_endpoints else back.revision
+        end = back.to
+    return 0
+
+
+def kind_of(change: GroupChange, head: Head, meta: Meta) -> str:
+    """What the next revision is called."""
+    match change:
+        case Drop():
+            return DELETE
+        case Rollback():
+            return ROLLBACK if head.live else RESTORE
+        case _:
+            return meta.kind or PUSH
+
+
+def is_endpoints_only(edit: Edit, head: Head) -> bool:
+    """Whether the next revision of a group that is there changes endpoints alone."""
+    return head.live and bool(edit) and edit.types() <= ENDPOINT_TYPES
+
+
+def line(push: GroupPush, before: Head, head: Head, edit: Edit, info: RevisionInfo) -> RevisionInfo:
+    """The line of the history for the revision ``head`` that a push makes; ``info`` has what is the engine's."""
+    change = push.change
+    return with_fields(
+        info,
+        live=head.live,
+        content=head.live,
+        # What a revision is called is in its kind.
+        meta=with_fields(info.meta, kind=""),
+        kind=kind_of(change, before, info.meta),
+        content_of=change.to if isinstance(change, Rollback) else 0,
+        keeps_endpoints=isinstance(change, Rollback) and change.keeps_endpoints,
+        endpoints_only=is_endpoints_only(edit, before) and head.live,
+    )
+
+
+def noted(note: Note | None, line: RevisionInfo) -> list[Note]:
+    """What the audit list is told of a revision."""
+    if note is None:
+        return []
+    told = with_fields(note, revision=line.revision)
+    if not line.endpoints_only:
+        return [told]
+    host = note.peer.rpartition(":")[0]
+    key = json.dumps([note.action, note.actor, note.author, host, note.group, note.message])
+    return [with_fields(told, lane=Lane.ENDPOINTS, key=key)]
+
+
 def delta_keys(delta: Delta) -> list[Key]:
     """All keys that a delta names."""
     return [*((entry.type_url, entry.name) for entry in delta.put), *delta.delete]
@@ -111,9 +201,9 @@ def check_groups(pushes: Sequence[GroupPush]) -> None:
         raise ValueError("a transaction changes at least one group, and each of them once")
 
 
-def check_kept(group: str, revision: int, floor: int) -> None:
-    """Raises ``GoneError`` for a revision below the lowest that has its content."""
-    if revision < floor:
+def check_kept(group: str, revision: int, has_content: bool) -> None:
+    """Raises ``GoneError`` for a revision whose content was collected."""
+    if not has_content:
         raise GoneError(
             f"the content of revision {revision} of group {group!r} is no longer kept;"
             " the history says who pushed it and when"
@@ -142,7 +232,7 @@ def _told(change: GroupChange) -> str:
     """All that a change says, each part with its length."""
     told = _sized(type(change).__name__)
     if isinstance(change, Rollback):
-        told += _sized(str(change.to))
+        told += _sized(str(change.to)) + ("keeps" if change.keeps_endpoints else "")
     if isinstance(change, FullSet | Delta):
         entries = change.entries if isinstance(change, FullSet) else change.put
         labels = (part for label in sorted(change.labels.items()) for part in label)

@@ -8,7 +8,6 @@ newest revision is not whole goes back to the newest one that is, under a number
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xds.store import ledger
+from xds.store import ledger, recording
 from xds.store.acknowledged import SUFFIX, read
-from xds.store.base import CorruptError, UnavailableError, blob_id
+from xds.store.base import DELETE, PUSH, RESTORE, CorruptError, UnavailableError, blob_id
 from xds.store.copy import connect_copy
-from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record
+from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record, WrongRecordError
 from xds.store.schema import SCHEMA_VERSION
 
 Connection = sqlite3.Connection
@@ -30,6 +29,8 @@ Fits = Callable[[str, str, bytes], bool]
 
 _LOCKED_FROM, _LOCKED_BYTES = 0x40000002, 510  # sqlite.org/fileformat2.html: who writes has a lock on these
 _SHOWN = 20
+_KEPT = 1 + recording.LINE_COLUMNS.index("content")
+_MIGRATED = {"actor": "''", "kind": "iif(live, 'push', 'delete')", "content": "1"}
 _LENGTHENED_TIMES = 16
 # SQLite's own words may be damaged, too, so that they are no text.
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -165,9 +166,7 @@ class _Tables:
         self._bodies = {h: data for h, data in self._blobs() if isinstance(h, bytes)}
         self._entries = self._by_group("entry", "grp, type, name, h, rank, born, 0", "grp, type, name")
         self._past = self._by_group("past", "grp, type, name, h, rank, born, died", "grp, died, type, name")
-        self._lines = self._by_group(
-            "revision", "grp, revision, live, resources, versions, author, message, time_s", "grp, revision"
-        )
+        self._lines = self._by_group("revision", f"grp, {self._line_columns()}", "grp, revision")
 
     def newest(self) -> int | None:
         """The newest commit, where that can be read."""
@@ -210,7 +209,9 @@ class _Tables:
             return "deleted", self._made(group, group.revision, lines.get(group.revision), [])
         for revision in range(group.revision, max(group.floor, 1) - 1, -1):
             line, held = lines.get(revision), self._at(group.id, revision)
-            if line is not None and line[2] and held is not None and len(held) == line[3]:
+            if line is None or held is None or not (line[2] and line[_KEPT]):
+                continue
+            if len(held) == line[3]:
                 if revision == group.revision:
                     return f"sound at revision {revision}", self._made(group, revision, line, held)
                 self._findings.append(f"group {group.name!r}: revision {group.revision} is not whole")
@@ -220,16 +221,17 @@ class _Tables:
         return "lost: no revision is whole", []
 
     def _made(self, group: _Group, revision: int, line: Values | None, held: list[Values]) -> list[Record]:
-        _, at, live, _, versions, *meta = line or (0, revision, False, 0, "{}", "", "", 0.0)
-        if at != revision:
-            meta = [meta[0], f"salvaged from revision {at}", meta[2]]
-        head = Record(GROUPS.name, (group.name, revision, bool(live), revision))
-        told = (group.name, revision, bool(live), len(held), ledger.versions_of(versions), *meta)
+        values = recording.line_values(line[1:] if line is not None else _no_line(revision, group.live))
+        told = dict(zip(recording.LINE_COLUMNS, values, strict=True)) | {"resources": len(held), "content": True}
+        if told["revision"] != revision:
+            told |= {"kind": RESTORE, "message": f"salvaged from revision {told['revision']}", "revision": revision}
+            told |= {"content_of": 0, "keeps_endpoints": False, "endpoints_only": False, "nodes": 0, "refused": 0}
+        head = Record(GROUPS.name, (group.name, revision, told["live"], revision))
         entries = [
             Record(ENTRIES.name, (group.name, self._types[type_id], name, h.hex(), rank, min(born, revision), 0))
             for _, type_id, name, h, rank, born, _ in held
         ]
-        return [head, Record(REVISIONS.name, told), *entries]
+        return [head, Record(REVISIONS.name, (group.name, *told.values())), *entries]
 
     def _at(self, group: int, revision: int) -> list[Values] | None:
         """The rows of a group's content at a revision, in their order; None where something of it is missing."""
@@ -246,6 +248,13 @@ class _Tables:
             body, url = self._bodies.get(h), self._types.get(type_id)
             self._sound[key] = body is not None and url is not None and self._fits(url, name, body)
         return self._sound[key]
+
+    def _line_columns(self) -> str:
+        """Those of the history; what an earlier release had no column for is what a migration makes of it."""
+        with suppress(*_UNREADABLE):
+            there = {row[1] for row in self._connection.execute("PRAGMA table_info(revision)")}
+            return ", ".join(name if name in there else _MIGRATED.get(name, "0") for name in recording.LINE_COLUMNS)
+        return ", ".join(recording.LINE_COLUMNS)
 
     def _by_group(self, table: str, columns: str, key: str) -> Mapping[int, list[Values]]:
         found: dict[int, list[Values]] = {}
@@ -289,10 +298,17 @@ def _is_entry(row: Values) -> bool:
 
 
 def _is_line(row: Values) -> bool:
-    kinds = (int, int, int, int, str, str, str, float)
-    if not all(type(value) is kind for value, kind in zip(row, kinds, strict=True)):
+    try:
+        values = recording.line_values(row[1:])
+        line = REVISIONS.document(("", *values))
+        REVISIONS.values(line)
+    except (CorruptError, WrongRecordError, RecursionError, TypeError):
         return False
-    with suppress(ValueError, RecursionError):
-        versions = json.loads(row[4])
-        return isinstance(versions, dict) and all(isinstance(version, str) for version in versions.values())
-    return False
+    return type(row[0]) is int and 0 <= line["content_of"] < max(1, line["revision"])
+
+
+def _no_line(revision: int, live: bool) -> Values:
+    """In place of the line of a head that is damaged."""
+    told = {"revision": revision, "live": live, "versions": "{}", "author": "", "message": "", "time_s": 0.0}
+    told |= {"actor": "", "kind": PUSH if live else DELETE, "content": 1}
+    return tuple(told.get(name, 0) for name in recording.LINE_COLUMNS)

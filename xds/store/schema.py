@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from xds.store.base import UnavailableError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 PAGE_BYTES = 8192
 CACHE_KIB = 32 * 1024
 WAL_LIMIT_BYTES = 64 << 20
@@ -43,8 +43,17 @@ CREATE TABLE revision (
     author TEXT NOT NULL,
     message TEXT NOT NULL,
     time_s REAL NOT NULL,
+    actor TEXT NOT NULL DEFAULT '',
+    kind TEXT NOT NULL DEFAULT 'push',
+    content_of INTEGER NOT NULL DEFAULT 0, -- what a rollback went back to
+    keeps_endpoints INTEGER NOT NULL DEFAULT 0,
+    endpoints_only INTEGER NOT NULL DEFAULT 0,
+    content INTEGER NOT NULL DEFAULT 1, -- 0 where it was collected although the floor is lower
+    nodes INTEGER NOT NULL DEFAULT 0,
+    refused INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (grp, revision)
 ) WITHOUT ROWID;
+CREATE INDEX rollbacks ON revision (grp, revision) WHERE content_of > 0;
 CREATE TABLE entry (
     grp INTEGER NOT NULL REFERENCES grp,
     type INTEGER NOT NULL REFERENCES type,
@@ -93,7 +102,20 @@ CREATE TABLE event (
 );
 -- Every blob that no row names is in here, kept across a crash amid a collection; some that are named may be, too.
 CREATE TABLE doomed (h BLOB PRIMARY KEY) WITHOUT ROWID;
+-- Refusals that stand, so that what was refused is not sent again after a restart.
+CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL);
 """
+
+_AUDIT = (
+    "CREATE TABLE audit ("
+    " position INTEGER PRIMARY KEY AUTOINCREMENT, id INTEGER NOT NULL, lane INTEGER NOT NULL, key TEXT NOT NULL,"
+    " grp TEXT NOT NULL, actor TEXT NOT NULL, action TEXT NOT NULL, count INTEGER NOT NULL, first_s REAL NOT NULL,"
+    " time_s REAL NOT NULL, size INTEGER NOT NULL, body TEXT NOT NULL)",
+    "CREATE INDEX audit_lanes ON audit (lane, position)",
+    "CREATE INDEX audit_keys ON audit (key) WHERE key <> ''",
+    # Cursors of one store mean nothing to another; how far the list was cut is told to who comes back late.
+    "INSERT INTO meta VALUES ('audit_epoch', lower(hex(randomblob(4)))), ('audit_trimmed', '0')",
+)
 
 # What brings a file from a schema to the next.
 _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
@@ -101,6 +123,21 @@ _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
         "ALTER TABLE grp ADD COLUMN floor INTEGER NOT NULL DEFAULT 1",
         "ALTER TABLE push ADD COLUMN digest BLOB NOT NULL DEFAULT x''",
         "CREATE TABLE doomed (h BLOB PRIMARY KEY) WITHOUT ROWID",
+    ),
+    2: (
+        "ALTER TABLE revision ADD COLUMN actor TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE revision ADD COLUMN kind TEXT NOT NULL DEFAULT 'push'",
+        "ALTER TABLE revision ADD COLUMN content_of INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE revision ADD COLUMN keeps_endpoints INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE revision ADD COLUMN endpoints_only INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE revision ADD COLUMN content INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE revision ADD COLUMN nodes INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE revision ADD COLUMN refused INTEGER NOT NULL DEFAULT 0",
+        "UPDATE revision SET kind = 'delete' WHERE NOT live",
+        "CREATE INDEX rollbacks ON revision (grp, revision) WHERE content_of > 0",
+        *_AUDIT,
+        # Refusals that stand.
+        "CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL)",
     ),
 }
 
@@ -154,5 +191,7 @@ def _migrate(connection: sqlite3.Connection, found: int) -> None:
 
 def _create(connection: sqlite3.Connection) -> None:
     for statement in _TABLES.split(";\n"):  # a comment holds no semicolon at the end of its line
+        connection.execute(statement)
+    for statement in _AUDIT:
         connection.execute(statement)
     connection.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,9 @@ from typing import TypeVar
 
 import structlog
 
-from xds.store import collection, ledger, recording
+from xds.store import audit_rows, collection, ledger, nacks, recording
 from xds.store.acknowledged import Acknowledged
+from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
 from xds.store.base import (
     NO_META,
     READER_BUFFER,
@@ -30,6 +31,7 @@ from xds.store.base import (
     Head,
     Manifest,
     Meta,
+    OpenNack,
     RevisionInfo,
     UnavailableError,
     WatchItem,
@@ -119,17 +121,37 @@ class SqliteStore:
         wanted = list(ids)
         return await self._read(lambda connection: ledger.blobs(connection, wanted))
 
-    async def history(self, group: str, *, before: int | None = None, limit: int = 50) -> list[RevisionInfo]:
-        return await self._read(lambda connection: ledger.history(connection, group, before, limit))
+    async def history(
+        self, group: str, *, before: int | None = None, limit: int = 50, endpoints: bool = True
+    ) -> list[RevisionInfo]:
+        return await self._read(lambda connection: ledger.history(connection, group, before, limit, endpoints))
+
+    async def tally(self, group: str, revision: int, nodes: int, refused: int) -> None:
+        await self._step(lambda connection: ledger.tally(connection, group, revision, nodes, refused))
 
     def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
         return self._feed.follow(cursor, self._catch_up)
 
-    async def put_doc(self, kind: str, id: str, body: bytes | None, *, expect: int | None = None) -> int:
-        return await self._write(lambda connection: ledger.put_doc(connection, kind, id, body, expect))
+    async def put_doc(
+        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: Note | None = None
+    ) -> int:
+        return await self._write(lambda connection: ledger.put_doc(connection, kind, id, body, expect, note))
+
+    async def note(self, notes: Sequence[Note]) -> None:
+        await self._step(lambda connection: audit_rows.write(connection, notes))
+
+    async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
+        return await self._read(lambda connection: audit_rows.read(connection, cursor, limit, wanted))
 
     async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
         return await self._read(lambda connection: ledger.docs(connection, kind, prefix))
+
+    async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
+        rows, ids = list(put), list(gone)
+        await self._step(lambda connection: nacks.write(connection, rows, ids))
+
+    async def nacks(self) -> list[OpenNack]:
+        return await self._read(nacks.read)
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         async with self._collecting:
@@ -137,6 +159,8 @@ class SqliteStore:
             for group in await self._read(collection.group_names):
                 total += await self._trim(group, policy, now_s)
             total += await self._repeat(lambda connection: collection.trim_push_ids(connection, now_s))
+            while await self._step(lambda connection: audit_rows.trim(connection, policy, now_s)):
+                pass
             total += await self._sweep()
             while await self._step(collection.shrink):
                 pass
@@ -221,6 +245,7 @@ class SqliteStore:
         total = await self._step(lambda connection: collection.raise_floor(connection, group, policy, now_s))
         while await self._step(lambda connection: collection.trim(connection, group)):
             pass
+        total += await self._repeat(lambda connection: collection.thin(connection, group, policy))
         return total + await self._repeat(lambda connection: collection.trim_history(connection, group, policy, now_s))
 
     async def _sweep(self) -> Collected:

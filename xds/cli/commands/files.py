@@ -1,4 +1,4 @@
-"""``validate``, ``convert``, ``apply``, ``diff``."""
+"""``validate``, ``convert``, ``apply``, ``put``, ``diff``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from xds.cli.app import Command, app, shared
 from xds.cli.commands.options import (
     EmptyFlag,
     GroupFilter,
+    GroupOption,
     IfMatchOption,
     MessageOption,
+    NoneFlag,
     TimeoutOption,
     WaitOption,
     YesFlag,
@@ -113,6 +115,7 @@ def apply(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
     allow_empty: EmptyFlag = False,
+    allow_none: NoneFlag = False,
     yes: YesFlag = False,
 ) -> None:
     """Replace the whole snapshot of a group by what is in the files: what they do not hold goes away.
@@ -143,6 +146,7 @@ def apply(
         prune=prune,
         yes=yes,
         wait_percent=parse_percent(wait) if wait else 0.0,
+        allow_none=allow_none,
         timeout_s=parse_duration(timeout),
         format=options.output or options.style().format,
     )
@@ -150,6 +154,45 @@ def apply(
         show_checked(check_files(file, group, Checks()), options.output, "warning" if strict else "error")
     else:
         push(options.connect(), read_sources(file, group), wanted)
+
+
+@app.command(cls=Command)
+def put(
+    context: typer.Context,
+    file: FilesOption,
+    group: GroupOption = "default",
+    create: Annotated[bool, typer.Option("--create", help="Make the group when it does not exist.")] = False,
+    wait: WaitOption = "",
+    timeout: TimeoutOption = "60s",
+    message: MessageOption = "",
+    if_match: IfMatchOption = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    allow_none: NoneFlag = False,
+) -> None:
+    """Add or replace single resources of a group; all others stay as they are.
+
+    \b
+    Examples:
+      xds put -g edge -f cluster.yaml --wait
+      xds get cluster web -g edge -o yaml | sed s/8080/8081/ | xds put -g edge -f -
+    """
+    import time
+
+    from xds.cli.pushing import push_query, show_answer
+    from xds.cli.putting import put_resources
+    from xds.cli.values import parse_duration, parse_percent
+    from xds.cli.waiting import wait_for
+
+    options = shared(context)
+    percent = parse_percent(wait) if wait else 0.0
+    end = time.monotonic() + parse_duration(timeout)
+    client = options.connect()
+    query = push_query(message, dry_run=dry_run, strict=strict)
+    answer = put_resources(client, file, group, query, if_match, create=create)
+    show_answer(answer, options.output)
+    if percent and not dry_run:
+        wait_for(client, group, answer["revision"], percent, end, allow_none=allow_none)
 
 
 @app.command(cls=Command)

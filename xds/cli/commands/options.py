@@ -14,6 +14,7 @@ IfMatchOption = Annotated[str, typer.Option(help="Only if the group is at this r
 WaitOption = Annotated[
     str, typer.Option(help="Until the connected nodes have it, or so many of them.", metavar="[=PERCENT]")
 ]
+NoneFlag = Annotated[bool, typer.Option("--allow-none", help="With --wait: no node of the group is no error.")]
 TimeoutOption = Annotated[str, typer.Option(help="How long to wait.", metavar="DURATION")]
 YesFlag = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 EmptyFlag = Annotated[bool, typer.Option("--allow-empty", help="Connected nodes may lose everything.")]

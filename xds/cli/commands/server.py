@@ -46,7 +46,7 @@ def serve(
       xds serve --grpc 0.0.0.0:18000 --config xds.yaml
     """
     from xds.cli.flags import serve_flags
-    from xds.control.settings import SettingsError, load_settings
+    from xds.control.settings import SettingsError, auth_files, load_settings
     from xds.model.errors import XdsError
 
     if dev:
@@ -60,7 +60,7 @@ def serve(
     from xds.cli.serve import serve as run
 
     try:
-        run(settings)
+        run(settings, read=lambda: load_settings(config, flags), files=auth_files(config))
     except (XdsError, OSError, ValueError) as error:
         raise CommandError(Exit.NEGATIVE, f"cannot serve: {error}") from None
 

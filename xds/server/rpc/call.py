@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import grpc
 
+from xds.control.certificate import Certificate
 from xds.http2.events import Stream
 from xds.http2.headers import Fields, RequestHead
 from xds.http2.messages import MessageError, Piece, decompress
@@ -29,6 +30,8 @@ class Wire(Protocol):
 
     @property
     def peer(self) -> str: ...
+    @property
+    def certificate(self) -> Certificate | None: ...
     @property
     def message_bytes(self) -> int: ...
     @property
@@ -227,6 +230,11 @@ class Call:
     def peer(self) -> str:
         """The client's address, percent-encoded as gRPC has it."""
         return quote(self._wire.peer, safe=":.")
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the client has shown, verified; None for nothing. gRPC's own contexts have ``auth_context`` instead."""
+        return self._wire.certificate
 
     def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         """The request's metadata, that of ``-bin`` keys as bytes."""

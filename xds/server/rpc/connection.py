@@ -7,11 +7,12 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
+from xds.control.certificate import Certificate
 from xds.http2.connection import Limits, ServerConnection
 from xds.http2.events import Broken, Closed, HalfClosed, Message, Opened, Stream, Written
 from xds.http2.frames import ErrorCode, Http2Error
 from xds.http2.headers import CONTENT_TYPE, Fields
-from xds.server.connections import peer_name
+from xds.server.connections import peer_certificate, peer_name
 from xds.server.logs import get_logger
 from xds.server.rate import RateLimit
 from xds.server.rpc.call import Call
@@ -41,6 +42,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, host: Host) -> None:
         self.number = 0
         self.peer = ""
+        self.certificate: Certificate | None = None  # of the client, verified
         self.calls_started = 0
         self.is_paused = False
         self.is_heard = True  # something came since the server looked last
@@ -102,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
         self._is_open = True
         self.peer = peer_name(transport.get_extra_info("peername"))
+        self.certificate = peer_certificate(transport.get_extra_info("ssl_object"))
         self._host.joined(self)
         self._host.doorway.enter(self)
         # Our SETTINGS go out with the answer to the client's, which it sends without waiting (RFC 9113 3.4).

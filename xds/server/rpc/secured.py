@@ -82,7 +82,7 @@ class Secured(asyncio.Protocol):
     # As ``inner`` sees it
 
     def get_extra_info(self, name: str) -> Any:
-        return self._transport.get_extra_info(name)
+        return self._tls if name == "ssl_object" else self._transport.get_extra_info(name)
 
     def write(self, data: bytes | memoryview) -> None:
         """Encrypt and send."""

@@ -1,0 +1,204 @@
+"""``group``: settings, deletion and where the nodes go then; ``put``; ``whoami``; the words of refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Remote
+from tests.cli.proxy import Proxy
+from tests.support.resources import static_cluster
+from tests.support.server import ServerProcess
+
+
+@pytest.fixture
+def group(remote: Remote, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A group of the test's own, with a cluster."""
+    name = request.node.originalname.removeprefix("test_")[:40].rstrip("_")
+    remote.server.push(name, [static_cluster("a", 80)])
+    yield name
+    remote.server.request("DELETE", f"/api/v1/groups/{name}", params={"allow_empty": "true"})
+
+
+def settings(remote: Remote, group: str) -> tuple[object, ...]:
+    item = remote.server.get(f"/groups/{group}")
+    return tuple(item[name] for name in ("selector", "priority", "on_nack", "removal_delay_s", "listener_drain_s"))
+
+
+def test_settings_that_are_not_given_stay(remote: Remote, group: str) -> None:
+    ran = remote.xds("group", "set", group, "--selector", "node.id == x", "--priority", "5", "--removal-delay", "0")
+    expected = "selector - -> 'node.id == x', priority 0 -> 5, removal-delay - -> 0"
+    assert (ran.code, ran.out) == (0, f"group {group}: {expected}\n")
+    assert remote.xds("group", "set", group, "--on-nack", "proceed", "--listener-drain", "2m").code == 0
+    assert settings(remote, group) == ("node.id == x", 5, "proceed", 0, 120)
+    ran = remote.xds("group", "set", group, "--selector", "", "--on-nack", "default", "--removal-delay", "default")
+    assert ran.out == f"group {group}: selector 'node.id == x' -> -, on-nack 'proceed' -> -, removal-delay 0 -> -\n"
+    assert settings(remote, group) == ("", 5, "", None, 120)
+    assert remote.xds("group", "set", group, "--priority", "5").out == f"group {group}: unchanged\n"
+
+
+def test_a_dry_run_and_what_is_wrong_change_nothing(remote: Remote, group: str) -> None:
+    dry = remote.xds("group", "set", group, "--priority", "7", "--dry-run")
+    assert (dry.code, dry.out, "nothing was changed" in dry.err) == (0, f"group {group}: priority 0 -> 7\n", True)
+    wrong = remote.xds("group", "set", group, "--selector", "node.id == edge-1", "--priority", "99999999")
+    assert wrong.code == 3
+    assert "--selector: selector, column " in wrong.err
+    assert "--priority: priority must be between" in wrong.err
+    assert "/selector" not in wrong.err
+    assert remote.xds("group", "set", group, "--on-nack", "maybe").code == 3
+    nothing = remote.xds("group", "set", group)
+    assert (nothing.code, "--selector, --priority" in nothing.err) == (2, True)
+    assert remote.xds("group", "set", group, "--removal-delay", "soon").code == 2
+    assert settings(remote, group) == ("", 0, "", None, None)
+
+
+def test_groups_are_listed_and_shown(remote: Remote, group: str) -> None:
+    remote.xds("group", "set", group, "--selector", "node.id == x", "--priority", "3")
+    listed = remote.xds("group", "list", "-o", "json").json()["items"]
+    assert [item["selector"] for item in listed if item["group"] == group] == ["node.id == x"]
+    (row,) = (line for line in remote.xds("group", "list").out.splitlines() if line.split()[0] == group)
+    assert row.split()[1:4] == ["0", "1", "3"]
+    shown = remote.xds("group", "show", group).out
+    assert "selector:" in shown
+    assert "node.id == x" in shown
+    assert remote.xds("group", "show", group, "-o", "json").json()["priority"] == 3
+    assert remote.xds("group", "show", "none").code == 4
+
+
+def test_a_group_can_be_made_before_its_snapshot(remote: Remote) -> None:
+    made = remote.xds("group", "set", "early", "--selector", "node.id == early")
+    assert "it takes no nodes until one is pushed (xds apply -g early -f ...)" in made.err
+    assert "none: it takes no nodes yet" in remote.xds("group", "show", "early").out
+    assert remote.xds("group", "delete", "early").code == 0
+
+
+def test_names_of_new_groups_are_plain(remote: Remote, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
+    for arguments in (("apply", "-g", "a b", "-f", file), ("group", "set", "a b", "--priority", "1")):
+        refused = remote.xds(*arguments)
+        assert (refused.code, "a new group is named by 1 to 256 of A-Z a-z 0-9" in refused.err) == (3, True)
+
+
+@pytest.mark.parametrize("command", [("delete",), ("group", "delete")], ids=" ".join)
+def test_a_canary_ends(remote: Remote, command: tuple[str, ...]) -> None:
+    """A5: nobody is frightened, and nobody needs a flag that the command does not have."""
+    server, names = remote.server, [f"canary-{number}" for number in range(2)]
+    server.push("edge", [static_cluster("a", 80)])
+    server.push("canary", [static_cluster("a", 81)])
+    remote.xds("group", "set", "canary", "--selector", 'node.id matches "^canary-"', "--priority", "10")
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(Proxy(server.grpc_port, name, "edge")).answer()
+            server.wait_synced("canary", name)
+        dry = remote.xds(*command, "canary", "--dry-run")
+        assert (dry.code, "2 nodes would move to edge" in dry.err) == (0, True)
+        done = remote.xds(*command, "canary")
+        assert (done.code, "2 nodes move to edge" in done.err) == (0, True)
+        assert "allow" not in done.err
+        assert {server.nodes()[name]["group"] for name in names} == {"edge"}
+        last = remote.xds(*command, "edge")
+        assert last.code == 5
+        assert "2 nodes would belong to no group" in last.err
+        assert "pass --allow-empty when that is meant" in last.err
+        assert "allow_empty" not in last.err
+        gone = remote.xds(*command, "edge", "--allow-empty")
+        assert (gone.code, "2 nodes belong to no group any more, and keep what they have" in gone.err) == (0, True)
+
+
+def test_emptying_names_the_flag_of_the_command(remote: Remote, group: str, tmp_path: Path) -> None:
+    """In whatever way it is asked for: alone, with other groups, by an undo."""
+    empty, other = tmp_path / f"{group}.yaml", tmp_path / "other.yaml"
+    for file in (empty, other):
+        file.write_text("resources: []\n")
+    remote.server.push(group, [])
+    remote.server.push(group, [static_cluster("a", 80)])
+    with Proxy(remote.server.grpc_port, f"{group}-1", group) as proxy:
+        proxy.answer()
+        remote.server.wait_synced(group, f"{group}-1")
+        for arguments in (
+            ("apply", "-f", empty),
+            ("apply", "-f", other, "-f", empty),
+            ("delete", "cluster", "a", "-g", group),
+            ("rollout", "undo", group),
+        ):
+            refused = remote.xds(*arguments)
+            assert refused.code == 5, arguments
+            assert "while 1 nodes are connected; pass --allow-empty when that is meant" in refused.err, arguments
+            assert "allow_empty" not in refused.err, arguments
+        assert remote.xds("rollout", "undo", group, "--allow-empty").code == 0
+
+
+def test_single_resources_are_put_and_the_rest_stays(remote: Remote, group: str, tmp_path: Path) -> None:
+    file = tmp_path / "b.json"
+    file.write_text(json.dumps(static_cluster("b", 80)))
+    assert remote.xds("put", "-g", group, "-f", file).out == f"group {group}: revision 2: +1 clusters\n"
+    both = [static_cluster("b", 81), static_cluster("c", 81)]
+    (tmp_path / "both.json").write_text(json.dumps({"resources": both}))
+    dry = remote.xds("put", "-g", group, "-f", tmp_path / "both.json", "--dry-run")
+    assert dry.out == f"group {group}: would change: +1 clusters, ~1 clusters\n"
+    done = remote.xds("put", "-g", group, "-f", tmp_path / "both.json", "-m", "why", "--if-match", "2", "-o", "json")
+    assert done.json()["changes"]["clusters"] == {"added": ["c"], "changed": ["b"], "removed": []}
+    assert remote.server.get(f"/groups/{group}/revisions")["items"][0]["message"] == "why"
+    assert remote.xds("get", "clusters", "-g", group, "-o", "name").out.split() == ["a", "b", "c"]
+    assert remote.xds("put", "-g", group, "-f", file, "--if-match", "2").code == 5
+    taken = remote.xds("get", "cluster", "c", "-g", group, "-o", "yaml").out.replace("81", "82")
+    fed = remote.xds("put", "-g", group, "-f", "-", stdin=taken)
+    assert fed.out == f"group {group}: revision 4: ~1 clusters\n"
+    assert remote.xds("put", "-g", group, "-f", "-").code == 3, "there is nothing on standard input"
+
+
+def test_a_put_makes_no_group_by_mistake(remote: Remote, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(static_cluster("a", 80)))
+    refused = remote.xds("put", "-g", "ghost", "-f", file)
+    assert (refused.code, refused.err) == (4, "xds: there is no group 'ghost'; pass --create to make it\n")
+    assert remote.xds("get", "snapshot", "-g", "ghost").code == 4
+    assert remote.xds("put", "-g", "ghost", "-f", file, "--create").out == "group ghost: revision 1: +1 clusters\n"
+    assert remote.xds("put", "-g", "ghost", "-f", file, "--create").out == "group ghost: revision 1, unchanged\n"
+
+
+def test_what_is_wrong_with_a_put_is_told_with_its_place(remote: Remote, group: str, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps([static_cluster("b", 80), {**static_cluster("c", 80), "connect_timeout": "soon"}]))
+    refused = remote.xds("put", "-g", group, "-f", bad)
+    assert refused.code == 3
+    assert f"{bad}:1:" in refused.err
+    assert " clusters/c /connect_timeout: " in refused.err
+    versioned = tmp_path / "versioned.json"
+    versioned.write_text(json.dumps({"version": "v1", "resources": [static_cluster("b", 80)]}))
+    assert "a version is that of a whole snapshot" in remote.xds("put", "-g", group, "-f", versioned).err
+    assert remote.xds("get", "clusters", "-g", group, "-o", "name").out.split() == ["a"]
+
+
+def test_whoami_without_tokens(remote: Remote) -> None:
+    assert "nobody: the server asks for no credentials" in remote.xds("whoami").out
+    assert remote.xds("whoami", "-o", "json").json()["authenticated"] is False
+
+
+def test_whoami_and_what_a_write_builds_on(tmp_path: Path, running: ExitStack) -> None:
+    scopes = ["read", "write:group/edge*"]
+    tokens = json.dumps([{"name": "ci", "sha256": sha256(b"secret").hexdigest(), "scopes": scopes}])
+    environment = {"XDS_AUTH__TOKENS": tokens, "XDS_SERVER__REQUIRE_IF_MATCH": "true"}
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment, token="secret"))
+    remote = Remote(server)
+    (tmp_path / "token").write_text("secret")
+    credentials = ("--token-file", str(tmp_path / "token"))
+    assert (
+        remote.xds("whoami", *credentials).out
+        == "principal: token:ci\nname:      ci\nscopes:    read, write:group/edge*\n"
+    )
+    assert remote.xds("whoami").code == 6
+    file = tmp_path / "edge.json"
+    file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
+    refused = remote.xds("apply", "-f", file, *credentials)
+    assert refused.code == 5
+    assert "pass --if-match with the revision that you know" in refused.err
+    assert "If-None-Match" not in refused.err
+    assert remote.xds("put", "-g", "edge", "-f", file, "--create", *credentials).code == 0
+    assert remote.xds("put", "-g", "edge", "-f", file, *credentials).code == 0

@@ -1,0 +1,123 @@
+"""Settings of auth are read again by SIGHUP and when their file changes; what cannot be read changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.support.process import LOOPBACK, wait_until
+from tests.support.resources import static_cluster
+from tests.support.server import ServerProcess
+from xds.model.resource_type import CLUSTER
+from xds.proto import wire_pb2
+
+ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+ADMIN = {"name": "root", "scopes": ["admin"]}
+PROXY = {"name": "proxy", "scopes": ["xds"]}
+
+
+def auth(*tokens: dict[str, Any], **more: Any) -> dict[str, Any]:
+    made = [{**token, "sha256": sha256(token["name"].encode()).hexdigest()} for token in tokens]
+    return {"auth": {"tokens": made, **more}}
+
+
+class Site:
+    """A server, its settings file, and a proxy that is connected."""
+
+    def __init__(self, directory: Path, running: ExitStack) -> None:
+        self.file = directory / "xds.json"
+        self.write(auth(ADMIN, PROXY))
+        flags = ["--store", "memory", "--config", str(self.file)]
+        self.server = running.enter_context(ServerProcess(directory, flags, token="root"))
+        self.server.push("default", [static_cluster("a", 80)])
+        self._running = running
+
+    def write(self, settings: Any) -> None:
+        """As editors do: another file takes the place of the old one."""
+        draft = self.file.with_suffix(".new")
+        draft.write_text(settings if isinstance(settings, str) else json.dumps(settings))
+        draft.replace(self.file)
+
+    def hang_up(self) -> None:
+        os.kill(self.server.process.pid, signal.SIGHUP)
+
+    def proxy(self, token: str = "proxy") -> Any:
+        """A stream that was answered."""
+        channel = self._running.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{self.server.grpc_port}"))
+        request = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=wire_pb2.Node(id="n1").SerializeToString())
+        sent = Event()
+
+        def requests() -> Iterator[bytes]:
+            yield request.SerializeToString()
+            sent.wait()  # the stream stays open
+
+        self._running.callback(sent.set)
+        call: Any = channel.stream_stream(ADS)(requests(), metadata=[("authorization", f"Bearer {token}")])
+        next(call)
+        return call
+
+    def status(self, token: str) -> int:
+        answer = self.server.request("GET", "/api/v1/groups", headers={"authorization": f"Bearer {token}"})
+        return int(answer.status_code)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with ExitStack() as running:
+        yield Site(tmp_path, running)
+
+
+@pytest.mark.parametrize("how", [Site.hang_up, lambda site: None], ids=["SIGHUP", "file"])
+def test_tokens_and_rules_are_read_anew(site: Site, how: Callable[[Site], None]) -> None:
+    """Finding 11: a hang-up ended the process."""
+    call = site.proxy()
+    site.write(auth(ADMIN, {"name": "second", "scopes": ["read"]}))
+    how(site)
+    wait_until(lambda: site.status("second") == 200, "the new token", 15)
+    with pytest.raises(grpc.RpcError) as ended:  # the proxy's was taken back
+        next(call)
+    assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert site.server.metrics()['xds_server_auth_reloads_total{result="ok"}'] == 1
+    shown = site.server.get("/config")["auth"]["tokens"]
+    assert [token["name"] for token in shown] == ["root", "second"]
+    assert site.server.process.running
+
+
+def test_a_bad_file_keeps_the_rules_of_before(site: Site) -> None:
+    """The last of them are good files that would open the door to everybody: one that was emptied, above all."""
+    cases: list[tuple[Any, str]] = [
+        ("auth: {tokens: [", "while parsing"),
+        ({"auth": {"tokens": [{"name": "x", "sha256": "s3cret", "scopes": ["admin"]}]}}, "auth.tokens.0.sha256"),
+        (auth(ADMIN, nodes={"mode": "enforce"}), "mode enforce needs rules"),
+        (auth(ADMIN, nodes={"rules": [{"principal": "cn:{a}", "groups": ["{b}"]}]}), "the principal binds no {b}"),
+        ({"auht": {}}, "did you mean 'auth'"),
+        ("", "nothing of auth is left"),
+        (auth(certificates=[{"cn": "root", "name": "root", "scopes": ["admin"]}]), "nothing of auth is left"),
+    ]
+    for number, (bad, says) in enumerate(cases, 1):
+        site.write(bad)
+        site.hang_up()
+        failed = 'xds_server_auth_reloads_total{result="failed"}'
+        wait_until(lambda: site.server.metrics().get(failed, 0) >= number, "the failure", 15)  # noqa: B023 - at once
+        assert says in site.server.process.log()
+        assert (site.status("root"), site.status("wrong")) == (200, 401)
+    assert "s3cret" not in site.server.process.log()
+
+
+def test_a_file_that_is_gone_and_other_settings_change_nothing(site: Site) -> None:
+    site.file.unlink()
+    wait_until(lambda: "auth.reload_failed" in site.server.process.log(), "the failure", 15)
+    assert site.status("root") == 200
+    site.write({**auth(ADMIN), "server": {"drain_s": 1}})
+    wait_until(lambda: "settings.need_restart" in site.server.process.log(), "a word about them", 15)
+    assert site.server.get("/config")["server"]["drain_s"] == 5

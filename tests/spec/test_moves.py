@@ -1,0 +1,207 @@
+"""DESIGN 3.2: what a node may still have of a group that it was moved out of.
+
+"Secrets and endpoints of a group that a node was moved out of are not updated or sent again": what it has lingers, and
+no name that it never had is given to it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec.by_hand import GRID_S, REMOVED_S, start, wait
+from tests.spec.conftest import Connect
+from tests.support.sansio import Client, Server
+from tests.support.texts import joined, push, site
+from xds.model.errors import RemoteProtocolError, StatusCode
+from xds.model.node import Node
+from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE, SECRET
+from xds.protocol.draft import Variant
+from xds.protocol.stream import DiscoveryStream
+
+FORMER = joined(site("a"), {SECRET: {"had": "@1", "never": "@1"}, ENDPOINT: {"never": "@1"}})
+PRESENT = joined(site("b"), {SECRET: {"own": "@1"}})
+
+
+def moved(server: Server, connect: Connect) -> Client:
+    """A client that had one of the former group's secrets, and is in a group of its own now."""
+    push(server, FORMER)
+    client = start(connect("node"))
+    client.subscribe(SECRET, "had")
+    client.settle()
+    assert client.texts(SECRET) == {"had": "@1"}
+    push(server, PRESENT, "node")
+    client.settle()
+    return client
+
+
+def test_what_it_has_lingers(server: Server, connect: Connect) -> None:
+    client = moved(server, connect)
+    assert client.texts(SECRET) == {"had": "@1"}
+    assert {"a", "b"} <= client.texts(CLUSTER).keys()
+    wait(server, REMOVED_S + GRID_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
+@pytest.mark.parametrize("url", [SECRET, ENDPOINT])
+def test_what_it_never_had_is_not_given_anew(server: Server, connect: Connect, url: str) -> None:
+    client = moved(server, connect)
+    client.subscribe(url, "never")
+    client.settle()
+    assert client.texts(url).get("never") != "@1"
+    wait(server, REMOVED_S, client)
+    assert client.texts(url).get("never") != "@1"
+
+
+def test_nor_on_another_stream_of_its_connection(server: Server, connect: Connect) -> None:
+    moved(server, connect)
+    other = connect("node", type_url=SECRET)
+    other.subscribe(SECRET, "never", "own")
+    other.settle()
+    assert other.texts(SECRET) == {"own": "@1"}
+
+
+def test_what_it_has_is_not_updated(server: Server, connect: Connect) -> None:
+    client = moved(server, connect)
+    push(server, joined(FORMER, {SECRET: {"had": "@2", "never": "@2"}}))
+    client.settle()
+    client.unsubscribe(SECRET, "had")
+    client.subscribe(SECRET, "had")
+    client.settle()
+    assert client.texts(SECRET) == {"had": "@1"}
+
+
+def test_nor_is_it_given_when_it_comes_back(server: Server, connect: Connect) -> None:
+    """The label and the names of a reconnecting client are its own word."""
+    client = moved(server, connect)
+    client.types[SECRET].names |= {"never"}
+    client.types[ENDPOINT].names |= {"never"}
+    client.reconnect()
+    client.settle()
+    assert "never" not in client.texts(SECRET)
+    assert client.texts(ENDPOINT).get("never") != "@1"
+
+
+def test_nor_when_it_was_moved_while_it_was_away(server: Server, connect: Connect) -> None:
+    push(server, FORMER)
+    client = start(connect("node"))
+    client.subscribe(SECRET, "had")
+    client.settle()
+    client.disconnect()
+    push(server, PRESENT, "node")
+    client.types[SECRET].names |= {"never", "own"}
+    client.reconnect()
+    client.settle()
+    assert client.texts(SECRET).keys() - {"had"} == {"own"}
+
+
+def test_nor_while_no_group_matches(server: Server, connect: Connect) -> None:
+    push(server, FORMER)
+    client = start(connect("node"))
+    client.subscribe(SECRET, "had")
+    client.settle()
+    server.drop()
+    client.subscribe(SECRET, "never")
+    client.settle()
+    assert client.texts(SECRET) == {"had": "@1"}
+
+
+def test_a_group_that_it_is_in_again_is_all_there(server: Server, connect: Connect) -> None:
+    push(server, FORMER, "fleet")
+    server.select(("fleet", "node.id == node"))
+    client = start(connect("node"))
+    client.subscribe(SECRET, "had")
+    client.settle()
+    server.select()
+    client.subscribe(SECRET, "never")
+    client.settle()
+    assert client.texts(SECRET) == {"had": "@1"}
+    server.select(("fleet", "node.id == node"))
+    client.settle()
+    if client.variant is Variant.SOTW:
+        client.repeat(SECRET)
+    else:
+        client.subscribe(SECRET, "never")
+    client.settle()
+    assert client.texts(SECRET) == {"had": "@1", "never": "@1"}
+
+
+# -- authorisation
+
+
+class Rules:
+    """Lets a node follow some groups."""
+
+    def __init__(self, *groups: str) -> None:
+        self.groups = {*groups, ""}
+
+    def __call__(self, node: Node, group: str) -> None:
+        if group not in self.groups:
+            raise RemoteProtocolError(StatusCode.PERMISSION_DENIED, f"{node.id} may not follow {group}")
+
+    def allows(self, node: Node, group: str) -> bool:
+        return group in self.groups
+
+
+def ruled(server: Server, variant: Variant, rules: Rules) -> Client:
+    client = Client(server, variant)
+    client.stream = DiscoveryStream(
+        cache=server.cache,
+        clients=server.clients,
+        variant=variant,
+        peer=client.peer,
+        authorize=rules,
+        may_return=rules.allows,
+    )
+    return client
+
+
+def test_a_refused_node_has_changed_nothing(server: Server, variant: Variant) -> None:
+    push(server, FORMER)
+    client = ruled(server, variant, Rules())
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError, match="may not follow default"):
+            client.request(type_url=CLUSTER, node=client.node)
+    assert client.stream.node is None
+    assert len(server.clients) == 0
+
+
+def test_a_move_into_a_group_that_it_may_not_follow_is_refused_before_anything_is_sent(
+    server: Server, variant: Variant
+) -> None:
+    push(server, FORMER)
+    client = ruled(server, variant, Rules("default"))
+    start(client)
+    server.push(PRESENT, "node", wake=False)
+    with pytest.raises(RemoteProtocolError, match="may not follow node"):
+        client.wake()
+    assert not client.pending()
+    assert client.stream.group == "default"
+
+
+def test_a_group_that_appears_later_is_judged_as_well(server: Server, variant: Variant) -> None:
+    client = ruled(server, variant, Rules("other"))
+    client.subscribe(CLUSTER)
+    server.push(FORMER, wake=False)
+    with pytest.raises(RemoteProtocolError, match="may not follow default"):
+        client.wake()
+    assert not client.pending()
+
+
+def test_history_of_a_group_that_it_may_not_follow_any_more_is_not_for_it(server: Server, variant: Variant) -> None:
+    """On a new stream, routes that a client names are answered "from the revision it holds"."""
+    push(server, FORMER)
+    rules = Rules("default", "node")
+    client = ruled(server, variant, rules)
+    start(client)
+    client.disconnect()
+    push(server, site("b", route="r2"), "node")
+    rules.groups.discard("default")
+    back = ruled(server, variant, rules)
+    back.types = client.types
+    back.types[ROUTE].names = {"r1", "r2"}
+    for held in back.types.values():
+        held.nonce, held.nonces, held.explicit = "", set(), False
+    for url in (CLUSTER, ROUTE):
+        back._resume(url, back.types[url])
+    sent = {name for send in back.pending(ROUTE) for name in send.response.names}
+    assert "r1" not in sent

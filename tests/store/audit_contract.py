@@ -1,0 +1,193 @@
+"""What every engine does with the audit list, with kinds of revisions, and with pushes of endpoints alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.store.contract import cluster, contents, delta, endpoints, full, push
+from xds.store.audit import LIMITS, MERGED_S, AuditFilter, Lane, Note
+from xds.store.base import Drop, GoneError, GroupChange, GroupPush, Meta, Rollback, Store, blob_id
+from xds.store.retention import Retention
+
+CHANGED = Note("push", "team", "root", "10.0.0.1:1", "g", new='{"a": 1}', time_s=1.0)
+REFUSED = Note("refused", "", "", "10.0.0.9:1", "g", time_s=2.0, lane=Lane.REFUSED, key="k")
+
+
+async def commit(store: Store, change: GroupChange, note: Note | None = None) -> None:
+    number = len(await store.history("g", limit=10_000))
+    await store.commit_all([GroupPush("g", change, note=note)], push_id=f"n{number}", meta=Meta(actor="team"))
+
+
+async def line(store: Store, revision: int) -> tuple[str, int, bool, int, bool]:
+    (found,) = await store.history("g", before=revision + 1, limit=1)
+    return found.kind, found.content_of, found.endpoints_only, found.undone_by, found.content
+
+
+class AuditContract:
+    """Mixed into the suite of each engine."""
+
+    async def test_a_write_is_noted_with_the_revision_that_it_makes(self, store: Store) -> None:
+        await commit(store, full(cluster("a")), CHANGED)
+        await store.put_doc("group", "g", b"1", note=replace(CHANGED, action="group.configured"))
+        page = await store.audit()
+        assert [(entry.note.action, entry.note.revision, entry.count) for entry in page.entries] == [
+            ("push", 1, 1),
+            ("group.configured", 0, 1),
+        ]
+        assert replace(page.entries[0].note, revision=0) == CHANGED
+        assert not page.lagged and not page.more
+
+    async def test_what_writes_nothing_is_not_noted(self, store: Store) -> None:
+        await store.commit_all([GroupPush("g", full(cluster("a")), note=CHANGED)], push_id="p")
+        await store.commit_all([GroupPush("g", full(cluster("a")), note=CHANGED)], push_id="p")  # replayed
+        await store.commit_all([GroupPush("g", full(cluster("a")), note=CHANGED)], push_id="q")  # as it was
+        for _ in range(2):
+            await store.put_doc("group", "g", b"1", note=CHANGED)
+        assert len((await store.audit()).entries) == 2
+
+    async def test_a_reader_goes_on_behind_its_cursor(self, store: Store) -> None:
+        await store.note([replace(CHANGED, group=f"g{n}") for n in range(5)])
+        seen, cursor = [], ""
+        while True:
+            page = await store.audit(cursor, 2)
+            seen += [entry.note.group for entry in page.entries]
+            cursor = page.cursor
+            if not page.more:
+                break
+        assert seen == ["g0", "g1", "g2", "g3", "g4"]
+        assert (await store.audit(cursor)).entries == ()
+        await store.note([replace(CHANGED, group="later")])
+        assert [entry.note.group for entry in (await store.audit(cursor)).entries] == ["later"]
+
+    async def test_a_cursor_of_another_list_begins_anew_and_says_so(self, store: Store) -> None:
+        await store.note([CHANGED])
+        page = await store.audit("abc-1")
+        assert (len(page.entries), page.lagged) == (1, True)
+        for text in ("1", "abc", "a b-1", "abc-x", "-", "abc--1", "abc-" + "9" * 30):
+            with pytest.raises(ValueError, match="not a cursor"):
+                await store.audit(text)
+
+    async def test_entries_are_filtered(self, store: Store) -> None:
+        await store.note([CHANGED, replace(CHANGED, group="h", actor="other", time_s=9.0), REFUSED])
+        for wanted, found in (
+            (AuditFilter(group="h"), ["h"]),
+            (AuditFilter(actor="team"), ["g"]),
+            (AuditFilter(since_s=5.0), ["h"]),
+            (AuditFilter(action="refused"), ["g"]),
+            (AuditFilter(lanes=frozenset({Lane.CHANGE})), ["g", "h"]),
+        ):
+            assert [entry.note.group for entry in (await store.audit("", 10, wanted)).entries] == found, wanted
+
+    async def test_entries_of_a_key_are_counted_and_come_again(self, store: Store) -> None:
+        await store.note([REFUSED])
+        page = await store.audit()
+        await store.note([replace(REFUSED, time_s=9.0, count=3, first_s=5.0)])
+        (entry,) = (await store.audit(page.cursor)).entries
+        assert (entry.id, entry.count, entry.first_s, entry.note.time_s) == (page.entries[0].id, 4, 2.0, 9.0)
+        assert len((await store.audit()).entries) == 1
+        await store.note([replace(REFUSED, time_s=3.0 + MERGED_S)])  # another hour
+        assert [entry.count for entry in (await store.audit()).entries] == [4, 1]
+
+    async def test_what_is_refused_pushes_no_change_out(self, store: Store) -> None:
+        await store.note([CHANGED])
+        for turn in range(3):
+            await store.note([replace(REFUSED, key=f"{turn}-{n}") for n in range(LIMITS[Lane.REFUSED])])
+        entries = (await store.audit("", 10_000)).entries
+        assert entries[0].note == CHANGED
+        assert len(entries) == 1 + LIMITS[Lane.REFUSED]
+        await store.collect(Retention(audit_bytes=1000), 10.0)
+        assert (await store.audit("", 1)).entries[0].note == CHANGED
+
+    async def test_the_list_is_bounded_by_age_and_by_size(self, store: Store) -> None:
+        page = await store.audit()
+        await store.note([replace(CHANGED, group=f"g{n}", time_s=float(n)) for n in range(10)])
+        await store.collect(Retention(audit_s=5.0), 9.5)
+        assert [entry.note.group for entry in (await store.audit()).entries] == ["g5", "g6", "g7", "g8", "g9"]
+        await store.collect(Retention(audit_bytes=3 * replace(CHANGED, group="g0").size), 9.5)
+        later = await store.audit(page.cursor)
+        assert [entry.note.group for entry in later.entries] == ["g7", "g8", "g9"]
+        assert later.lagged, "some are gone that this reader has not seen"
+        assert not (await store.audit(later.cursor)).lagged
+
+    async def test_a_revision_says_what_it_is(self, store: Store) -> None:
+        await push(store, full(cluster("a"), endpoints("a")))
+        await push(store, delta(endpoints("a", b"2")))
+        await push(store, full(cluster("b"), endpoints("a", b"2")))
+        await push(store, Rollback(2))
+        await push(store, Drop())
+        await push(store, Rollback(1))
+        assert [await line(store, n) for n in range(1, 7)] == [
+            ("push", 0, False, 0, True),
+            ("push", 0, True, 6, True),
+            ("push", 0, False, 6, True),
+            ("rollback", 2, False, 6, True),
+            ("delete", 0, False, 6, False),
+            ("restore", 1, False, 0, True),
+        ]
+        await store.commit("g", full(cluster("c")), push_id="k", meta=Meta(kind="restore"))
+        assert (await line(store, 7))[0] == "restore"
+
+    async def test_what_is_undone_is_what_is_not_in_effect(self, store: Store) -> None:
+        async def undone() -> dict[int, int]:
+            return {each.revision: each.undone_by for each in await store.history("g") if each.undone_by}
+
+        for n in range(1, 4):
+            await push(store, full(cluster("a", b"%d" % n)))
+        await push(store, Rollback(2))
+        assert await undone() == {3: 4}
+        await push(store, Rollback(1))
+        assert await undone() == {2: 5, 3: 5, 4: 5}
+        await push(store, Rollback(3))  # it was good after all
+        assert await undone() == {4: 6, 5: 6}
+        await push(store, Rollback(5))
+        assert await undone() == {2: 5, 3: 5, 4: 5, 6: 7}
+
+    async def test_a_rollback_keeps_the_endpoints_that_it_names(self, store: Store) -> None:
+        await push(store, full(cluster("a"), endpoints("a"), endpoints("b")))
+        await push(store, full(cluster("a", b"2"), endpoints("a", b"2"), endpoints("c")))
+        keep = tuple(each[:2] for each in (endpoints("a"), endpoints("c")))
+        await push(store, Rollback(1, keeps_endpoints=True, keep=keep))
+        found = await contents(store, await store.manifest("g"))
+        assert found == [cluster("a"), endpoints("a", b"2"), endpoints("b"), endpoints("c")]
+        (newest, *_) = await store.history("g")
+        assert (newest.content_of, newest.keeps_endpoints) == (1, True)
+
+    async def test_endpoints_alone_do_not_use_up_the_history(self, store: Store) -> None:
+        for n in range(1, 4):
+            await push(store, full(cluster("a", b"%d" % n), endpoints("a")))
+        for n in range(50):
+            await push(store, delta(endpoints("a", b"moved %d" % n)))
+        policy = Retention(revisions=2, age_s=-1.0, revisions_limit=2, endpoint_revisions=5, endpoint_lines=10)
+        done = await store.collect(policy, 0.0)
+        assert done.revisions == 1 + 45
+        lines = await store.history("g", limit=100)
+        assert [each.revision for each in lines if each.content] == [53, 52, 51, 50, 49, 3, 2]
+        assert [each.revision for each in lines] == [*range(53, 43, -1), 3, 2, 1]
+        assert [each.revision for each in await store.history("g", endpoints=False)] == [3, 2, 1]
+        for revision, body in ((2, b"1"), (3, b"1"), (49, b"moved 45"), (53, b"moved 49")):
+            held = await contents(store, await store.manifest("g", revision))
+            assert held[1] == endpoints("a", body), revision
+        with pytest.raises(GoneError):
+            await store.manifest("g", 48)
+        found = await store.stats()
+        assert (found.revisions, found.blobs) == (7, 2 + 1 + 5)
+        assert blob_id(b"moved 44") not in {each.blob_id for each in (await store.manifest("g")).entries}
+        assert (await store.collect(policy, 0.0)).revisions == 0
+
+    async def test_endpoints_alone_are_counted_in_the_audit_list(self, store: Store) -> None:
+        await commit(store, full(cluster("a"), endpoints("a")), CHANGED)
+        for n in range(20):
+            await commit(store, delta(endpoints("a", b"%d" % n)), replace(CHANGED, time_s=2.0 + n))
+        first, moved = (await store.audit()).entries
+        assert (first.note.revision, first.count) == (1, 1)
+        assert (moved.note.revision, moved.count, moved.first_s, moved.note.time_s) == (21, 20, 2.0, 21.0)
+
+    async def test_how_many_refused_a_revision_is_kept(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        await store.tally("g", 1, 5, 3)
+        await store.tally("g", 9, 5, 3)  # it may be gone
+        await store.tally("none", 1, 5, 3)
+        (found,) = await store.history("g")
+        assert (found.nodes, found.refused) == (5, 3)

@@ -1,0 +1,182 @@
+"""What ``undo`` goes back to: never to what was undone or refused before (spec/first_hour.md A6).
+
+What a group is served came about by a line of revisions, its rollbacks followed (`RevisionInfo.undone_by`). ``undo``
+takes back the last of them that is a change of configuration; those that changed endpoints alone stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import structlog
+
+from xds.control.content import Content, Key
+from xds.control.policy_review import assignment_name
+from xds.control.rollout import rollout
+from xds.fleet.fleet import Fleet
+from xds.fleet.state import Sync
+from xds.model.errors import NotFoundError
+from xds.model.resource import Resource
+from xds.model.resource_type import CLUSTER, ENDPOINT_TYPES
+from xds.protocol.cache import SnapshotCache
+from xds.store.base import DELETE, RevisionInfo, Rollback, Store, StoreError
+
+REFUSED_SHARE = 0.1
+WATCH_S = 1.0
+CANDIDATES_LIMIT = 10
+PAGE = 100
+PAGES_LIMIT = 100  # a history is looked through so far
+
+_log = structlog.get_logger(logger_name="xds.control.undo")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A revision that could be gone back to; ``reason`` says why it is not chosen, empty for one that can be."""
+
+    line: RevisionInfo
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPlan:
+    """What taking the last change of configuration back comes to.
+
+    ``takes_back`` is that change, ``to`` the revision to go back to; None where every earlier one was undone, or
+    refused, or is not kept: then a person has to choose. ``candidates`` are the newest earlier ones.
+    """
+
+    group: str
+    revision: int
+    etag: str
+    takes_back: RevisionInfo
+    to: RevisionInfo | None
+    candidates: tuple[Candidate, ...]
+
+
+class Undo:
+    """Plans, from a store's history and from what nodes refuse. ``held`` is what a group holds now.
+
+    A revision that more than ``refused_share`` of its nodes refused is not gone back to.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        cache: SnapshotCache,
+        fleet: Fleet,
+        held: Callable[[str], Content | None],
+        refused_share: float,
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._fleet = fleet
+        self._held = held
+        self._share = refused_share
+        self._noted: dict[str, tuple[int, int]] = {}  # revision and refusals by group, as they were stored last
+
+    async def plan(self, held: Content) -> UndoPlan:
+        """What ``undo`` would do with a group that holds this.
+
+        Raises ``NotFoundError`` where there is nothing before, ``StoreError``.
+        """
+        group = held.group
+        await self.note_refusals([group])
+        takes_back, chosen = None, None
+        candidates: list[Candidate] = []
+        follows = held.revision + 1
+        async for line in self._configured(group, follows):
+            if line.kind == DELETE and not line.undone_by:
+                break
+            if takes_back is not None:
+                reason = self._reason(line)
+                candidates.append(Candidate(line if reason else await self._latest(group, line, follows), reason))
+                if not reason:
+                    chosen = chosen or candidates[-1].line
+            elif not line.undone_by and not line.content_of:
+                takes_back = line
+            follows = line.revision
+            if chosen is not None and len(candidates) >= CANDIDATES_LIMIT:
+                break
+        if takes_back is None or not candidates:
+            raise NotFoundError(await self._nothing(held, takes_back))
+        shown = tuple(candidates[:CANDIDATES_LIMIT])
+        return UndoPlan(group, held.revision, held.etag, takes_back, chosen, shown)
+
+    async def note_refusals(self, groups: Iterable[str]) -> None:
+        """Store how many of their nodes refuse what these groups hold, where some do. Raises ``StoreError``."""
+        for group in self._fleet.nack_log.open_groups().intersection(groups):  # none, most often
+            held = self._held(group)
+            if held is None:
+                continue
+            states = (await rollout(self._cache, self._fleet, held.snapshot)).states
+            refused, before = states.get(Sync.NACKED, 0), self._noted.get(group, (0, 0))
+            if refused > (before[1] if before[0] == held.revision else 0):
+                nodes = refused + states.get(Sync.SYNCED, 0) + states.get(Sync.PENDING, 0)
+                await self._store.tally(group, held.revision, nodes, refused)
+                self._noted[group] = (held.revision, refused)
+
+    async def watch_refusals(self) -> None:
+        """Store, while nodes refuse something, how many do: after a restart that is all that is known of it."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            try:
+                await self.note_refusals(self._fleet.nack_log.open_groups())
+            except StoreError as error:
+                _log.warning("undo.refusals_not_stored", error_message=str(error))
+
+    def _reason(self, line: RevisionInfo) -> str:
+        """Why a revision is not gone back to; empty where it can be."""
+        if line.kind == DELETE:
+            return "the group was deleted"
+        if line.undone_by:
+            return f"undone by revision {line.undone_by}"
+        if line.refused > line.nodes * self._share:
+            return f"refused by {line.refused} of {line.nodes} nodes"
+        return "" if line.content else "its content is no longer kept"
+
+    async def _latest(self, group: str, line: RevisionInfo, follows: int) -> RevisionInfo:
+        """The revision with a line's configuration and the latest endpoints that were pushed before ``follows``."""
+        for each in await self._store.history(group, before=follows, limit=1):
+            if each.revision > line.revision and each.content and not each.undone_by:
+                return each
+        return line
+
+    async def _nothing(self, held: Content, first: RevisionInfo | None) -> str:
+        """Why nothing can be taken back."""
+        newest = await self._store.history(held.group, limit=1)
+        if first is not None and newest and newest[0].endpoints_only:
+            hint = "go back to earlier ones with the number of a revision, endpoints included"
+            return f"group {held.group}: only endpoints changed since revision {first.revision}; {hint}"
+        return f"group {held.group}: there is no revision before {held.revision} to go back to"
+
+    async def _configured(self, group: str, before: int) -> AsyncIterator[RevisionInfo]:
+        """The history without pushes of endpoints alone, the newest first."""
+        for _ in range(PAGES_LIMIT):
+            lines = await self._store.history(group, before=before, limit=PAGE, endpoints=False)
+            for line in lines:
+                yield line
+            if len(lines) < PAGE:
+                return
+            before = lines[-1].revision
+
+
+def keeping(change: Rollback, held: Content | None, target: Content) -> Rollback:
+    """A rollback that leaves the assignments of the present to clusters that are there before and after it.
+
+    An assignment that is not there now comes back: a cluster without one never gets warm.
+    """
+    if not change.keeps_endpoints or held is None:
+        return replace(change, keep=())
+    clusters = [(key, resource) for key, resource in _clusters(target) if key in held.blob_ids]
+    named = {name for _, resource in clusters if (name := assignment_name(resource))}
+    keep = (key for key in held.blob_ids if key[0] in ENDPOINT_TYPES and (key in target.blob_ids or key[1] in named))
+    return replace(change, keep=tuple(keep))
+
+
+def _clusters(content: Content) -> Iterator[tuple[Key, Resource]]:
+    for key in content.blob_ids:
+        if key[0] == CLUSTER and (resource := content.get(key)) is not None:
+            yield key, resource

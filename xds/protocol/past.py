@@ -1,0 +1,143 @@
+"""The past of one client: what is remembered of it from before, and what of it is kept for its return.
+
+What a stream had ACKed and refused when it ended is kept here until the last of the client's streams ends; then it is
+its `Memory`. What is remembered stands in for nothing that the client shows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from xds.model.snapshot import ResourceSet
+from xds.protocol.linger import Lingering, keep_of
+from xds.protocol.memory import NO_LABELS, NO_REFUSALS, NO_SUSPECTS, Memory
+from xds.protocol.refusals import Refusals
+from xds.protocol.release import Releases
+from xds.protocol.watch import Watch
+
+if TYPE_CHECKING:
+    from xds.protocol.client import ClientState
+
+_Acked = tuple[ResourceSet, str]  # a set, and under which label
+
+
+class Past:
+    """``memories`` are those of the client's node id, the latest first: of itself, or of proxies of the same id.
+
+    ``refused_before``: what it refused before the server started, as in `Memory`.
+    """
+
+    __slots__ = ("_left", "_left_refusals", "memories", "refused_before")
+
+    def __init__(self, memories: Sequence[Memory]) -> None:
+        self.memories = memories
+        self.refused_before: Mapping[str, Mapping[str, str]] = NO_REFUSALS
+        # What was ACKed and refused of types whose streams ended. Most clients have one stream: no room for nothing.
+        self._left: dict[str, _Acked] | None = None
+        self._left_refusals: dict[str, Refusals] | None = None
+
+    # -- what is remembered -----------------------------------------------------------------------------------------
+
+    @property
+    def warm(self) -> ResourceSet | None:
+        """The clusters that were all warm; None where nobody knows, or where memories differ."""
+        agreed = {memory.warm for memory in self.memories}
+        return agreed.pop() if len(agreed) == 1 else None
+
+    @property
+    def drains(self) -> bool:
+        """Had a listener changed, and the clock of what lingers for that did not run yet?"""
+        return any(memory.drains for memory in self.memories)
+
+    @property
+    def drain_until_s(self) -> float:
+        """When old connections of listeners are known to be over; 0 for nothing known."""
+        return max((memory.drain_until_s for memory in self.memories), default=0.0)
+
+    def lingering(self, releases: Releases) -> Lingering:
+        """All that lingered, with the latest of its ends; without what some memory has in use."""
+        together = releases.lingerings.together(memory.lingering for memory in self.memories)
+        used: dict[str, set[str]] = {}
+        for memory in self.memories if together else ():
+            for url, names in together.names.items():
+                held = memory.sets[url].resources.keys() if url in memory.sets else frozenset[str]()
+                used.setdefault(url, set()).update((names & held) - memory.lingering.names.get(url, frozenset()))
+        return releases.lingerings.besides(together, keep_of(used))
+
+    def has(self, type_url: str) -> bool:
+        """Did the client ask this server for the type?"""
+        return any(type_url in memory.sets for memory in self.memories)
+
+    def acked(self, type_url: str, releases: Releases) -> ResourceSet | None:
+        """What the client had ACKed of a type; None for nothing.
+
+        Two proxies of one node id never speak for each other: what not all that is remembered agrees on does not count.
+        """
+        found: ResourceSet | None = None
+        for memory in self.memories:
+            each = memory.sets.get(type_url)
+            if each is None:
+                return None
+            found = releases.common(found, each) if found is not None else each
+        return found
+
+    def refusals(self, type_url: str) -> Refusals | None:
+        """ "Refusals are remembered per node id"."""
+        suspected = next((m.suspected[type_url] for m in self.memories if type_url in m.suspected), None)
+        if suspected is not None:
+            return suspected.copy()
+        before = self.refused_before.get(type_url)
+        refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), before)
+        return Refusals(refused) if refused else None
+
+    # -- what is kept -----------------------------------------------------------------------------------------------
+
+    def keep(self, watch: Watch) -> None:
+        """The stream of this watch ended."""
+        url = watch.type.type_url
+        if watch.refusals:
+            self._left_refusals = {**(self._left_refusals or {}), url: watch.refusals}
+        if watch.acked_set is not None:
+            self._left = {**(self._left or {}), url: _acked_by(watch, (self._left or {}).get(url))}
+
+    def memory(self, client: ClientState, now_s: float) -> Memory | None:
+        """What is remembered of the client for its return; None where it holds nothing."""
+        held = dict(self._left or {})
+        refusals = dict(self._left_refusals or {})
+        for url in client.watches:
+            for watch in client.watches.of(url):
+                if watch.acked_set is not None:
+                    held[url] = _acked_by(watch, held.get(url))
+                if watch.refusals:
+                    refusals[url] = watch.refusals.copy()
+        if not held:
+            return None
+        transition = client.transition
+        return Memory(
+            _shared({url: acked for url, (acked, _) in held.items()}, client.goal.sets),
+            {url: label for url, (acked, label) in held.items() if label not in ("", acked.version_info)} or NO_LABELS,
+            client.warm or (transition.readiness.before if transition is not None else None),
+            client.lingering,
+            client.drain_until_s,
+            transition is not None and transition.drains,
+            {url: dict(each.refused) for url, each in refusals.items() if each.refused} or NO_REFUSALS,
+            now_s,
+            {url: each for url, each in refusals.items() if each.suspects} or NO_SUSPECTS,
+        )
+
+
+def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) -> Mapping[str, ResourceSet]:
+    """Clients in step share one mapping."""
+    return goal if goal == sets else sets
+
+
+def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
+    """What a watch ACKed, and under which label; under none where another stream says another one of it.
+
+    Of several streams the one that lags says what all have.
+    """
+    assert watch.acked_set is not None
+    if before is None:
+        return watch.acked_set, watch.acked_label
+    return watch.acked_set if watch.lags else before[0], watch.acked_label if before[1] == watch.acked_label else ""

@@ -1,0 +1,81 @@
+"""What of a push's removals lingers for one client (DESIGN 3.2, Removals). How long it does is in ``linger``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xds.model.resource_type import resource_type
+from xds.model.snapshot import Snapshot, empty_set
+from xds.protocol.linger import Lingering, Names, keep_of
+from xds.protocol.trees import Part
+
+if TYPE_CHECKING:
+    from xds.protocol.client import ClientState
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+def with_removed(client: ClientState, removed: Names, revision: int) -> Lingering:
+    """What lingers once a push has removed these names, as far as the client has them: "Only ACKed names linger".
+
+    What only leads from a cluster or a listener stays in any case: who holds those may ask for it yet.
+    """
+    left = []
+    asked = _named_by_listeners(client) if removed else frozenset()
+    for url, gone in removed:
+        type = resource_type(url)
+        names = gone
+        if (type.is_led_to or type.in_tree) and client.watches.of(url):
+            names = _had(client, url, gone) | frozenset(name for name in gone if (url, name) in asked)
+        if names:
+            left.append((url, names))
+    lingerings = client.releases.lingerings
+    made = lingerings.with_removed(client.lingering, revision, tuple(left))
+    latest = lingerings.latest(made, client.rules.linger_max)
+    client.cut += made.removals[: len(made.removals) - len(latest.removals)]
+    return latest
+
+
+def without_unsent(client: ClientState, removed: Names) -> Names:
+    """ "Secrets and endpoints of a group that a node was moved out of are not updated or sent again"."""
+    guarded = ((url, resource_type(url).is_guarded, names) for url, names in removed)
+    return keep_of(
+        {url: names & _sent_names(client, url) if is_guarded else names for url, is_guarded, names in guarded}
+    )
+
+
+def sent_of(client: ClientState, snapshot: Snapshot) -> Snapshot:
+    """A snapshot without what is guarded and was not sent; the very snapshot where that is nothing."""
+    sets = dict(snapshot.sets)
+    for url, held in snapshot.sets.items():
+        names = _sent_names(client, url).intersection(held.resources) if held.type.is_guarded else held.resources
+        if len(names) < len(held):
+            sets[url] = client.releases.mixed(empty_set(url), held, frozenset(names))
+    return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
+
+
+def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
+    return _NOTHING.union(*(watch.sent_names() for watch in client.watches.of(type_url)))
+
+
+def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:
+    """Those of some names that the client uses, as far as is known."""
+    held, type = client.watches.acked(url), resource_type(url)
+    names = gone.intersection(held.resources) if held is not None else _NOTHING
+    if type.is_led_to:
+        names |= gone.intersection(_members_kept(client, url))
+        if held is not None and client.transition is not None:
+            names |= client.transition.readiness.let_through(gone)
+    return names
+
+
+def _members_kept(client: ClientState, url: str) -> frozenset[str]:
+    """The members of aggregates as they were released: "new members go out with the old aggregate" and its own."""
+    changed = client.releases.aggregates(client.goal.get(url), client.released.get(url))
+    return frozenset().union(*changed.values())
+
+
+def _named_by_listeners(client: ClientState) -> frozenset[Part]:
+    """What the listeners that were released lead to: should one be held as it is, the client asks for that."""
+    listeners = client.released.get(client.url_of("listeners")).resources
+    return client.releases.used_by(frozenset(listeners), client.released)

@@ -1,0 +1,76 @@
+"""The audit list in memory: the reference for ``audit_rows``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from xds.store.audit import (
+    LIMITS,
+    MERGED_S,
+    AuditEntry,
+    AuditFilter,
+    AuditPage,
+    Lane,
+    Note,
+    merged,
+    page,
+    place_of,
+)
+from xds.store.retention import Retention
+
+
+class AuditList:
+    """Entries by position, the oldest first."""
+
+    def __init__(self) -> None:
+        self._epoch = uuid4().hex[:8]
+        self._entries: dict[int, AuditEntry] = {}
+        self._newest = 0
+        self._trimmed = 0
+
+    def write(self, notes: Sequence[Note]) -> None:
+        """Put notes at the end of the list; those of a key that is there let its entry grow."""
+        for note in notes:
+            held = self._held(note) if note.key else None
+            if held is not None:
+                del self._entries[held.position]
+            self._newest += 1
+            first_s = note.time_s if note.first_s is None else note.first_s
+            count, first_s = merged(note, held) if held is not None else (note.count, first_s)
+            identifier = held.id if held is not None else self._newest
+            self._entries[self._newest] = AuditEntry(
+                identifier, self._newest, replace(note, count=1, first_s=None), count, first_s
+            )
+        for lane in {note.lane for note in notes} & LIMITS.keys():
+            own = [entry for entry in self._entries.values() if entry.note.lane is lane]
+            self._drop(own[: max(0, len(own) - LIMITS[lane])])
+
+    def read(self, cursor: str, limit: int, wanted: AuditFilter) -> AuditPage:
+        """``Store.audit``."""
+        after, lagged = place_of(cursor, self._epoch, self._trimmed, self._newest)
+        found = [entry for position, entry in self._entries.items() if position > after]
+        return page(found, limit, self._epoch, self._newest, lagged, wanted)
+
+    def trim(self, policy: Retention, now_s: float) -> None:
+        """Let go of entries that are too old, and of the oldest changes where they take too much room."""
+        self._drop([entry for entry in self._entries.values() if entry.note.time_s < now_s - policy.audit_s])
+        size = 0
+        for entry in reversed([each for each in self._entries.values() if each.note.lane is Lane.CHANGE]):
+            size += entry.note.size
+            if size > policy.audit_bytes:
+                self._drop([entry])
+
+    def _held(self, note: Note) -> AuditEntry | None:
+        """The entry that a note lets grow."""
+        for entry in reversed(self._entries.values()):
+            if entry.note.key == note.key and entry.first_s > note.time_s - MERGED_S:
+                return entry
+        return None
+
+    def _drop(self, entries: Sequence[AuditEntry]) -> None:
+        for entry in entries:
+            del self._entries[entry.position]
+            if entry.note.lane is Lane.CHANGE:
+                self._trimmed = max(self._trimmed, entry.position)

@@ -1,0 +1,139 @@
+"""The audit list in SQLite, within the caller's transaction (what it is: ``audit``)."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+
+from xds.store.audit import (
+    LIMITS,
+    MERGED_S,
+    AuditEntry,
+    AuditFilter,
+    AuditPage,
+    Lane,
+    Note,
+    merged,
+    page,
+    place_of,
+)
+from xds.store.retention import Retention
+
+Connection = sqlite3.Connection
+
+ROWS_PER_STEP = 2_000
+_COLUMNS = "position, id, lane, key, grp, actor, action, count, first_s, time_s, body"
+_BODY = ("author", "peer", "subject", "message", "old", "new", "reason", "request_id", "revision")
+
+
+def write(connection: Connection, notes: Sequence[Note]) -> None:
+    """Put notes at the end of the list; those of a key that is there let its entry grow."""
+    grown: set[Lane] = set()
+    for note in notes:
+        held = _held(connection, note) if note.key else None
+        if held is not None:
+            connection.execute("DELETE FROM audit WHERE position = ?", (held.position,))
+        else:
+            grown.add(note.lane)
+        _add(connection, note, held)
+    for lane in grown & LIMITS.keys():
+        _bound(connection, lane)
+
+
+def read(connection: Connection, cursor: str, limit: int, wanted: AuditFilter) -> AuditPage:
+    """``Store.audit``."""
+    known = dict(connection.execute("SELECT k, v FROM meta WHERE k IN ('audit_epoch', 'audit_trimmed')"))
+    (newest,) = connection.execute("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit'").fetchone()
+    after, lagged = place_of(cursor, known["audit_epoch"], int(known["audit_trimmed"]), newest)
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM audit WHERE position > :after AND :group IN ('', grp) AND :actor IN ('', actor)"  # noqa: S608
+        " AND :action IN ('', action) AND time_s >= :since"
+        f" AND lane IN ({', '.join(str(int(lane)) for lane in sorted(wanted.lanes))}) ORDER BY position LIMIT :limit",
+        {
+            "after": after,
+            "group": wanted.group,
+            "actor": wanted.actor,
+            "action": wanted.action,
+            "since": wanted.since_s,
+            "limit": limit + 1,
+        },
+    )
+    return page([_entry(row) for row in rows], limit, known["audit_epoch"], newest, lagged, wanted)
+
+
+def trim(connection: Connection, policy: Retention, now_s: float) -> int:
+    """Let go of entries that are too old, and of the oldest changes where they take too much room.
+
+    How many; to be called until there are none.
+    """
+    dropped = _drop(connection, "time_s < ?", (now_s - policy.audit_s,))
+    (size,) = connection.execute("SELECT ifnull(sum(size), 0) FROM audit WHERE lane = ?", (Lane.CHANGE,)).fetchone()
+    if size > policy.audit_bytes:
+        running = (
+            "position IN (SELECT position FROM (SELECT position, sum(size) OVER (ORDER BY position DESC) AS total"
+            " FROM audit WHERE lane = ?) WHERE total > ?)"
+        )
+        dropped += _drop(connection, running, (Lane.CHANGE, policy.audit_bytes))
+    return dropped
+
+
+def _add(connection: Connection, note: Note, held: AuditEntry | None) -> None:
+    count, first_s = merged(note, held) if held is not None else (note.count, note.first_s)
+    body = json.dumps({name: getattr(note, name) for name in _BODY}, ensure_ascii=False)
+    position = connection.execute(
+        "INSERT INTO audit (id, lane, key, grp, actor, action, count, first_s, time_s, size, body)"
+        " VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            int(note.lane),
+            note.key,
+            note.group,
+            note.actor,
+            note.action,
+            count,
+            note.time_s if first_s is None else first_s,
+            note.time_s,
+            note.size,
+            body,
+        ),
+    ).lastrowid
+    identifier = held.id if held is not None else position
+    connection.execute("UPDATE audit SET id = ? WHERE position = ?", (identifier, position))
+
+
+def _held(connection: Connection, note: Note) -> AuditEntry | None:
+    """The entry that a note lets grow."""
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM audit WHERE key = ? AND first_s > ? ORDER BY position DESC LIMIT 1",  # noqa: S608
+        (note.key, note.time_s - MERGED_S),
+    ).fetchone()
+    return _entry(row) if row is not None else None
+
+
+def _bound(connection: Connection, lane: Lane) -> None:
+    """Keep the newest entries of a lane that is bounded by number."""
+    _drop(
+        connection,
+        "position IN (SELECT position FROM audit WHERE lane = ? ORDER BY position DESC LIMIT -1 OFFSET ?)",
+        (int(lane), LIMITS[lane]),
+    )
+
+
+def _drop(connection: Connection, condition: str, values: tuple[float, ...]) -> int:
+    """Delete entries; how far changes are gone is kept for their readers."""
+    found = connection.execute(
+        f"SELECT position, lane FROM audit WHERE {condition} ORDER BY position LIMIT {ROWS_PER_STEP}",  # noqa: S608
+        values,
+    ).fetchall()
+    connection.executemany("DELETE FROM audit WHERE position = ?", [(position,) for position, _ in found])
+    last = max((position for position, lane in found if lane == Lane.CHANGE), default=0)
+    connection.execute("UPDATE meta SET v = ? WHERE k = 'audit_trimmed' AND CAST(v AS INTEGER) < ?", (str(last), last))
+    return len(found)
+
+
+def _entry(row: tuple[object, ...]) -> AuditEntry:
+    position, identifier, lane, key, group, actor, action, count, first_s, time_s, body = row
+    note = Note(action=str(action), actor=str(actor), group=str(group), key=str(key), **json.loads(str(body)))
+    note = replace(note, lane=Lane(int(str(lane))), time_s=float(str(time_s)))
+    return AuditEntry(int(str(identifier)), int(str(position)), note, int(str(count)), float(str(first_s)))
