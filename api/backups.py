@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
+from api.caller import Calling
 from api.grants import needs
 from api.problem import RequestError
 from api.routing import api_router
@@ -97,16 +98,18 @@ async def get_backup(
 async def restore(
     here: Here,
     request: Request,
+    by: Calling,
     replace: Annotated[bool, Query(description="In place of all that the server holds; else it must be empty")] = False,
     dry_run: Annotated[bool, Query(description="Verify the archive, change nothing")] = False,
 ) -> Response:
     """Put a backup in place of everything, and serve it: all of it, or nothing.
 
-    Revisions and their versions are what they were. The archive is verified before anything is changed.
+    Revisions and their versions are what they were. The archive is verified before anything is changed. The audit list
+    of the archive is added to that of the server, with a line that says who restored it.
     """
     with tempfile.TemporaryFile(dir=here.options.spool) as file:
         await _receive(request, here, file)
-        checked = await here.backups.restore(file, replace=replace, dry_run=dry_run)
+        checked = await here.backups.restore(file, replace=replace, dry_run=dry_run, by=by)
     return JSONResponse(_item(checked, restored=not dry_run))
 
 

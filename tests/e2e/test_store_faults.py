@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,6 +21,8 @@ from .test_disk import NAMESPACE, _can_mount, big, check_serving, push
 from .test_durability import _serve
 
 Json = dict[str, Any]
+
+pytestmark = pytest.mark.xdist_group("store faults")  # they share a server
 
 DATABASE = "xds.sqlite3"
 RAW_WORDS = ("malformed", "disk image", "UTF-8", "I/O error", "Traceback", "not a database")
@@ -35,51 +38,60 @@ def lost(server: ServerProcess) -> bool:
     return server.metrics()["xds_server_store_lost"] == 1.0
 
 
-def test_a_store_that_is_deleted_stops_acknowledging_at_once(server: ServerProcess) -> None:
-    first = push(server, [r.static_cluster("a", 1)]).json()
-    assert not lost(server) and check(server).code == 0
-    shutil.rmtree(server.data)
-    refused = push(server, [r.static_cluster("b", 1)])
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server whose files the tests take away, and give back."""
+    with ServerProcess(tmp_path_factory.mktemp("shared")) as server:
+        yield server
+
+
+def test_a_store_that_was_moved_away_takes_pushes_when_it_is_back(shared: ServerProcess) -> None:
+    first = push(shared, [r.static_cluster("a", 1)]).json()
+    assert not lost(shared)
+    elsewhere = shared.data.with_name("elsewhere")
+    shared.data.rename(elsewhere)
+    refused = push(shared, [r.static_cluster("b", 1)], "moved")
     assert refused.status_code == 503 and "moved or deleted under the server" in refused.json()["detail"]
-    settings = server.request("PUT", "/api/v1/groups/test", json={"priority": 1})
+    settings = shared.request("PUT", "/api/v1/groups/test", json={"priority": 1})
     assert settings.status_code == 503, "nothing else is acknowledged either"
-    check_serving(server, first)
-    assert lost(server)
-    told = check(server)
+    check_serving(shared, first)
+    assert lost(shared)
+    told = check(shared)
     assert told.code == 1 and "moved or deleted" in told.out
+    elsewhere.rename(shared.data)
+    done = push(shared, [r.static_cluster("b", 1)], "moved")
+    assert (done.status_code, done.json()["revision"], lost(shared)) == (200, first["revision"] + 1, False)
+    shared.kill()
+    shared.start()
+    check_serving(shared, done.json())
 
 
-def test_a_store_that_was_moved_away_takes_pushes_when_it_is_back(server: ServerProcess, tmp_path: Path) -> None:
-    push(server, [r.static_cluster("a", 1)])
-    server.data.rename(tmp_path / "elsewhere")
-    assert push(server, [r.static_cluster("b", 1)], "k").status_code == 503
-    (tmp_path / "elsewhere").rename(server.data)
-    done = push(server, [r.static_cluster("b", 1)], "k")
-    assert (done.status_code, done.json()["revision"], lost(server)) == (200, 2, False)
-    server.kill()
-    server.start()
-    check_serving(server, done.json())
+def test_a_log_that_was_deleted_loses_nothing(shared: ServerProcess) -> None:
+    first = push(shared, [r.static_cluster("c", 1)]).json()
+    (shared.data / f"{DATABASE}-wal").unlink()
+    assert push(shared, [r.static_cluster("d", 1)], "log").status_code == 503
+    done = push(shared, [r.static_cluster("d", 1)], "log")
+    assert (done.status_code, done.json()["revision"]) == (200, first["revision"] + 1)
+    shared.kill()
+    shared.start()
+    check_serving(shared, done.json())
 
 
-def test_a_store_that_was_replaced_is_not_written(server: ServerProcess, tmp_path: Path) -> None:
-    first = push(server, [r.static_cluster("a", 1)]).json()
-    copied = tmp_path / "copy"
-    shutil.copyfile(server.data / DATABASE, copied)
-    copied.replace(server.data / DATABASE)
-    refused = push(server, [r.static_cluster("b", 1)])
+def test_a_store_that_was_replaced_is_not_written(shared: ServerProcess, tmp_path: Path) -> None:
+    first = push(shared, [r.static_cluster("e", 1)]).json()
+    path = shared.data / DATABASE
+    path.rename(tmp_path / "own")
+    shutil.copyfile(tmp_path / "own", path)
+    refused = push(shared, [r.static_cluster("f", 1)])
     assert refused.status_code == 503 and "replaced under the server" in refused.json()["detail"]
-    check_serving(server, first)
+    check_serving(shared, first)
+    (tmp_path / "own").replace(path)
+    assert push(shared, [r.static_cluster("f", 1)]).status_code == 200
 
 
-def test_a_log_that_was_deleted_loses_nothing(server: ServerProcess) -> None:
-    push(server, [r.static_cluster("a", 1)])
-    (server.data / f"{DATABASE}-wal").unlink()
-    assert push(server, [r.static_cluster("b", 1)], "k").status_code == 503
-    done = push(server, [r.static_cluster("b", 1)], "k")
-    assert (done.status_code, done.json()["revision"]) == (200, 2)
-    server.kill()
-    server.start()
-    check_serving(server, done.json())
+def test_a_running_store_is_not_touched(shared: ServerProcess) -> None:
+    held = xds("store", "check", "--data", shared.data)
+    assert held.code == 1 and "in use by a server" in held.err
 
 
 def test_a_store_that_went_back_says_so(server: ServerProcess) -> None:
@@ -98,11 +110,9 @@ def test_a_store_that_went_back_says_so(server: ServerProcess) -> None:
     told = check(server)
     assert told.code == 1 and "were acknowledged and are not in the store" in told.out
     assert push(server, [r.static_cluster("b", 1)]).json()["revision"] == revision + 1
-    server.stop()
-    server.start()
-    assert check(server).code == 1, "it is not forgotten by a restart"
 
 
+@pytest.mark.soak
 def test_an_empty_file_is_told(server: ServerProcess) -> None:
     push(server, [r.static_cluster("a", 1)])
     server.stop()
@@ -111,57 +121,82 @@ def test_an_empty_file_is_told(server: ServerProcess) -> None:
             path.unlink()
     (server.data / DATABASE).touch()
     server.start()
-    log = server.process.log()
-    assert "store.empty" in log and "store.behind" in log
+    log_text = server.process.log()
+    assert "store.empty" in log_text and "store.behind" in log_text
     assert check(server).code == 1
-
-
-@pytest.mark.parametrize("kind", ["half", "no header", "bodies"])
-def test_a_damaged_store_is_told_and_what_is_sound_of_it_saved(
-    server: ServerProcess, tmp_path: Path, running: ExitStack, kind: str
-) -> None:
-    server.push("sound", [r.static_cluster("sound", 1)])
-    server.push("spoiled", [r.static_cluster("c", 1, alt_stat_name="first")])
-    server.push("spoiled", [r.static_cluster("c", 1, alt_stat_name="secondsecond")])
-    expected = server.get("/groups/sound/snapshot")
     server.stop()
-    path = server.data / DATABASE
-    data = path.read_bytes()
-    damaged = {
-        "half": data[: len(data) // 2],
-        "no header": bytes(100) + data[100:],
-        "bodies": data.replace(b"secondsecond", b"secondsecXnd"),
-    }[kind]
-    path.write_bytes(damaged)
-    code, message = _serve(server.data)
+    server.start()
+    assert server.get("/store")["state"] == "behind", "it is not forgotten by a restart"
+
+
+class Filled(NamedTuple):
+    """The file of a server that ended, and what it served of the group ``sound``."""
+
+    database: bytes
+    expected: Json
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    with ServerProcess(tmp_path_factory.mktemp("filled")) as server:
+        server.push("sound", [r.static_cluster("sound", 1)])
+        server.push("spoiled", [r.static_cluster("c", 1, alt_stat_name="first")])
+        server.push("spoiled", [r.static_cluster("c", 1, alt_stat_name="secondsecond")])
+        expected = server.get("/groups/sound/snapshot")
+        server.stop()
+        found = xds("store", "check", "--data", server.data, "-o", "json")
+        groups = {"sound": "sound at revision 1", "spoiled": "sound at revision 2"}
+        assert (found.code, found.json()["groups"]) == (0, groups)
+        return Filled((server.data / DATABASE).read_bytes(), expected)
+
+
+# What is saved of which damage is tested without a server (tests/store/test_damage.py).
+@pytest.mark.parametrize(
+    "kind", ["bodies", pytest.param("half", marks=pytest.mark.soak), pytest.param("no header", marks=pytest.mark.soak)]
+)
+def test_a_damaged_store_is_told_and_what_is_sound_of_it_saved(
+    filled: Filled, shared: ServerProcess, tmp_path: Path, kind: str
+) -> None:
+    data = filled.database
+    path = tmp_path / "data" / DATABASE
+    path.parent.mkdir()
+    path.write_bytes(
+        {
+            "half": data[: len(data) // 2],
+            "no header": bytes(100) + data[100:],
+            "bodies": data.replace(b"secondsecond", b"secondsecXnd"),
+        }[kind]
+    )
+    code, message = _serve(path.parent)
     last = message.strip().splitlines()[-1]
     assert code == 1 and "cannot serve" in last
     assert not [word for word in RAW_WORDS if word in last]
     damaged = path.read_bytes()  # the server has tried to open it
-    told = xds("store", "check", "--data", server.data)
+    told = xds("store", "check", "--data", path.parent)
     assert told.code == 1 and not [word for word in RAW_WORDS if word in told.out + told.err]
-    saved = xds("store", "salvage", tmp_path / "saved.tar", "--data", server.data)
+    saved = xds("store", "salvage", tmp_path / "saved.tar", "--data", path.parent)
     assert path.read_bytes() == damaged
     if kind == "no header":
         assert saved.code == 1 and not (tmp_path / "saved.tar").exists()
         return
     assert saved.code == 0, saved.err
     if kind == "bodies":
-        (tmp_path / "new").mkdir()
-        new = running.enter_context(ServerProcess(tmp_path / "new"))
-        assert xds("restore", tmp_path / "saved.tar", environment=address(new.http_port)).code == 0
-        assert new.get("/groups/sound/snapshot") == expected
-        (resource,) = new.get("/groups/spoiled/snapshot")["resources"]
-        assert (new.get("/groups/spoiled")["revision"], resource["alt_stat_name"]) == (3, "first")
+        restored = xds("restore", tmp_path / "saved.tar", "--replace", "-y", environment=address(shared.http_port))
+        assert restored.code == 0, restored.err
+        assert shared.get("/groups/sound/snapshot") == filled.expected
+        (resource,) = shared.get("/groups/spoiled/snapshot")["resources"]
+        assert (shared.get("/groups/spoiled")["revision"], resource["alt_stat_name"]) == (3, "first")
+        assert "push" in {item["action"] for item in shared.get("/audit")["items"]}
 
 
-def test_a_sound_store_passes_its_check_and_a_running_one_is_not_touched(server: ServerProcess) -> None:
-    server.push("a", [r.static_cluster("a", 1)])
-    held = xds("store", "check", "--data", server.data)
-    assert held.code == 1 and "in use by a server" in held.err
-    server.kill()
-    found = xds("store", "check", "--data", server.data, "-o", "json")
-    assert (found.code, found.json()["groups"]) == (0, {"a": "sound at revision 1"})
+def test_a_store_that_is_deleted_stops_acknowledging_at_once(shared: ServerProcess) -> None:
+    """The last one: nothing is left of the server's files."""
+    first = push(shared, [r.static_cluster("a", 1)]).json()
+    shutil.rmtree(shared.data)
+    refused = push(shared, [r.static_cluster("b", 1)])
+    assert refused.status_code == 503 and "moved or deleted under the server" in refused.json()["detail"]
+    check_serving(shared, first)
+    assert lost(shared)
 
 
 @mounting

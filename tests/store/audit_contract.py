@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
-from tests.store.contract import cluster, contents, delta, endpoints, full, push
+from tests.store.contract import EDS, cluster, contents, delta, dumped, endpoints, full, push
 from xds.store.audit import LIMITS, MERGED_S, AuditFilter, Lane, Note
-from xds.store.base import Drop, GoneError, GroupChange, GroupPush, Meta, Rollback, Store, blob_id
+from xds.store.base import CorruptError, Drop, GoneError, GroupChange, GroupPush, Meta, Rollback, Store, blob_id
+from xds.store.memory import MemoryStore
+from xds.store.records import REVISIONS, Record
 from xds.store.retention import Retention
 
 CHANGED = Note("push", "team", "root", "10.0.0.1:1", "g", new='{"a": 1}', time_s=1.0)
@@ -25,8 +29,101 @@ async def line(store: Store, revision: int) -> tuple[str, int, bool, int, bool]:
     return found.kind, found.content_of, found.endpoints_only, found.undone_by, found.content
 
 
+@asynccontextmanager
+async def emptied() -> AsyncIterator[Store]:
+    """Another server's store."""
+    store = MemoryStore()
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def seen(store: Store) -> list[object]:
+    """The history with all that can be read of it, and the audit list."""
+    lines = await store.history("g", limit=1000)
+    read = [await contents(store, await store.manifest("g", line.revision)) for line in lines if line.content]
+    return [lines, read, (await store.audit(limit=10_000)).entries]
+
+
 class AuditContract:
     """Mixed into the suite of each engine."""
+
+    async def test_a_backup_has_what_revisions_are_told_by_and_the_audit_list(self, store: Store) -> None:
+        await commit(store, full(cluster("a"), endpoints("x")), CHANGED)
+        for body in (b"2", b"3", b"4", b"5"):
+            await commit(store, delta(endpoints("x", body)), replace(CHANGED, action="endpoints"))
+        await commit(store, full(cluster("b"), endpoints("x", b"5")), replace(CHANGED, time_s=5.0))
+        await commit(store, Rollback(1, keeps_endpoints=True, keep=((EDS, "x"),)), replace(CHANGED, action="rollback"))
+        await store.tally("g", 6, 10, 4)
+        await store.note([REFUSED, REFUSED])
+        await store.collect(Retention(endpoint_revisions=1), 1.0)
+        lines = await store.history("g")
+        assert [line.revision for line in lines if not line.content] == [4, 3, 2]
+        assert (lines[0].content_of, lines[0].meta.actor, lines[1].refused, lines[1].undone_by) == (1, "team", 4, 7)
+        before, records = await seen(store), await dumped(store)
+        async with emptied() as other:
+            await other.restore(lambda: iter(records))
+            assert await seen(other) == before
+            again = await dumped(other)
+            await store.restore(lambda: iter(again), replace=True)
+            assert await seen(store) == before
+            await other.note([REFUSED])
+            await commit(other, delta(cluster("c")), CHANGED)
+            counts = [(each.note.action, each.count) for each in (await other.audit()).entries[-2:]]
+            assert counts == [("refused", 3), ("push", 1)]
+        brief = await dumped(store, history=False)
+        assert not [record for record in brief if record.kind == "audit"]
+        await store.restore(lambda: iter(brief), replace=True)
+        assert [line.revision for line in await store.history("g")] == [7]
+        assert (await store.audit()).entries == before[-1], "what was done is not forgotten"
+
+    async def test_a_restore_hides_nothing_that_was_done_and_is_told_itself(self, store: Store) -> None:
+        await commit(store, full(cluster("a")), CHANGED)
+        records = await dumped(store)
+        await commit(store, full(cluster("b")), replace(CHANGED, time_s=7.0))
+        cursor = (await store.audit()).cursor
+        told = Note("backup.restored", "ann", peer="10.0.0.1:1", time_s=9.0)
+        await store.restore(lambda: iter(records), replace=True, note=told)
+        page = await store.audit()
+        assert [(entry.note.action, entry.note.time_s) for entry in page.entries] == [
+            ("push", 1.0),
+            ("push", 7.0),
+            ("backup.restored", 9.0),
+        ]
+        assert [entry.note.action for entry in (await store.audit(cursor)).entries] == ["backup.restored"]
+        async with emptied() as other:
+            await other.note(
+                [replace(CHANGED, action="before", time_s=0.5), replace(CHANGED, action="after", time_s=3)]
+            )
+            cursor = (await other.audit()).cursor
+            await other.restore(lambda: iter(records), note=told)
+            actions = [entry.note.action for entry in (await other.audit()).entries]
+            assert actions == ["before", "push", "after", "backup.restored"]
+            assert (await other.audit(cursor)).lagged, "entries came that a reader has not seen"
+
+    async def test_a_rollback_to_what_was_not_there_is_refused(self, store: Store) -> None:
+        """Whoever looks for what was undone would not come to an end."""
+        await commit(store, full(cluster("a")))
+        await commit(store, full(cluster("b")))
+        at = list(REVISIONS.fields).index("content_of")
+        for to in (2, 3, -1):
+            records = [
+                Record(kind, (*values[:at], to, *values[at + 1 :])) if kind == REVISIONS.name else Record(kind, values)
+                for kind, values in await dumped(store)
+            ]
+            with pytest.raises(CorruptError, match="rollback"):
+                await store.restore(lambda records=records: iter(records), replace=True)  # type: ignore[misc]
+
+    async def test_counted_entries_have_their_bound_after_a_restore(self, store: Store) -> None:
+        await store.note([replace(REFUSED, key=f"own {n}", time_s=float(n)) for n in range(LIMITS[Lane.REFUSED])])
+        async with emptied() as other:
+            await other.note([replace(REFUSED, key=f"other {n}", time_s=n + 0.5) for n in range(10)])
+            await other.note([CHANGED])
+            records = await dumped(other)
+        await store.restore(lambda: iter(records))
+        entries = (await store.audit(limit=10_000)).entries
+        assert len(entries) == LIMITS[Lane.REFUSED] + 1
+        assert min(entry.note.time_s for entry in entries if entry.note.lane is Lane.REFUSED) == 5.0
 
     async def test_a_write_is_noted_with_the_revision_that_it_makes(self, store: Store) -> None:
         await commit(store, full(cluster("a")), CHANGED)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import IO
 
@@ -16,12 +16,14 @@ import xds
 from xds.control import archive_file
 from xds.control.archive_file import About, ArchiveWriter, Checked
 from xds.control.assignments import Assignments
+from xds.control.audit import NOBODY, Caller
 from xds.control.publisher import Publisher
 from xds.control.push import check_group_name
 from xds.model.errors import ValidationError, Violation
 from xds.store.base import CorruptError, Store, UnavailableError
 from xds.store.records import GROUPS
 
+RESTORED = "backup.restored"
 LONGEST_S = 3600.0  # the store collects nothing meanwhile
 
 _log = structlog.get_logger(logger_name="xds.control.backups")
@@ -76,8 +78,12 @@ class Backups:
         finally:
             self._busy = False
 
-    async def restore(self, file: IO[bytes], *, replace: bool = False, dry_run: bool = False) -> Checked:
+    async def restore(
+        self, file: IO[bytes], *, replace: bool = False, dry_run: bool = False, by: Caller = NOBODY
+    ) -> Checked:
         """Put what an archive holds in place of all there is, and serve it; all of it or nothing.
+
+        The audit list is added to: with a line that says who did so.
 
         Everything is verified first. Raises ``ValidationError`` for what is no whole archive, ``ConflictError`` where
         the server is not empty and ``replace`` is not said, ``UnavailableError``, ``StoreError``.
@@ -86,31 +92,33 @@ class Backups:
         try:
             checked = await asyncio.to_thread(_verified, file)
             if not dry_run:
-                await self._restore(file, replace)
-                _log.info("backup.restored", **checked.counts, release=checked.about.release)
+                await self._restore(file, checked, replace, by)
             return checked
         finally:
             self._busy = False
 
-    async def _restore(self, file: IO[bytes], replace: bool) -> None:
+    async def _restore(self, file: IO[bytes], checked: Checked, replace: bool, by: Caller) -> None:
         # Once the store has it, it is served, whether the caller waits or not.
-        work = asyncio.ensure_future(self._replaced(file, replace))
+        work = asyncio.ensure_future(self._replaced(file, checked, replace, by))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
             await asyncio.wait((work,))
             raise
 
-    async def _replaced(self, file: IO[bytes], replace: bool) -> None:
+    async def _replaced(self, file: IO[bytes], checked: Checked, replace: bool, by: Caller) -> None:
         publisher = self._publisher
         async with publisher.gate.alone(), publisher.settings.lock, publisher.policies.lock:
+            old = {"groups": {head.group: head.revision for head in await self._store.groups()}}
+            note = by.note(RESTORED, old=old, new={**asdict(checked.about), **checked.counts})
             try:
-                await self._store.restore(partial(archive_file.records, file), replace=replace)
+                await self._store.restore(partial(archive_file.records, file), replace=replace, note=note)
             except CorruptError as error:
                 raise ValidationError([Violation("invalid_archive", str(error))]) from None
             await publisher.reload()
         await self._assignments.reload()
         self.restored += 1
+        publisher.journal.restored(checked.counts, checked.about.release, by, time.time())
 
     def _begin(self) -> None:
         if self._busy:

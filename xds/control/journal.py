@@ -77,6 +77,13 @@ class Journal:
         """What was refused of a watched directory is applied now, or gone."""
         self._events.record(Kind.WATCH, "applied", now, group=group)
 
+    def restored(self, counts: Mapping[str, int], release: str, by: Caller, now: float) -> None:
+        """A backup that ``release`` made took the place of everything; ``counts`` by kind of record."""
+        self.triggers["restore"] += 1
+        details: dict[str, str | int] = {**by.names(), "release": release, **counts}
+        self._events.record(Kind.STORE, "restored", now, details=details)
+        _log.info("backup.restored", **details)
+
     def unchanged(self) -> None:
         """A push changed nothing and made no revision."""
         self.commits["unchanged"] += 1

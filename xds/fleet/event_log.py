@@ -36,6 +36,7 @@ class Kind(StrEnum):
     ACK = "ack"
     ASSIGNMENT = "assignment"
     AUTH = "auth"
+    STORE = "store"
 
 
 FREQUENT = frozenset({Kind.NODE, Kind.STREAM, Kind.ACK, Kind.ASSIGNMENT, Kind.AUTH})

@@ -18,6 +18,7 @@ from xds.store.audit import (
     page,
     place_of,
 )
+from xds.store.audit_records import joined
 from xds.store.retention import Retention
 
 
@@ -52,6 +53,17 @@ class AuditList:
         after, lagged = place_of(cursor, self._epoch, self._trimmed, self._newest)
         found = [entry for position, entry in self._entries.items() if position > after]
         return page(found, limit, self._epoch, self._newest, lagged, wanted)
+
+    def entries(self) -> list[AuditEntry]:
+        """All of them."""
+        return list(self._entries.values())
+
+    def join(self, given: Sequence[AuditEntry]) -> None:
+        """Take up the list of a backup (`audit_records.joined`)."""
+        whole = joined(self.entries(), given)
+        if whole is not None:
+            self._epoch, self._trimmed, self._newest = uuid4().hex[:8], 0, whole[-1].position
+            self._entries = {entry.position: entry for entry in whole}
 
     def trim(self, policy: Retention, now_s: float) -> None:
         """Let go of entries that are too old, and of the oldest changes where they take too much room."""

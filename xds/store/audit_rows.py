@@ -19,12 +19,13 @@ from xds.store.audit import (
     page,
     place_of,
 )
+from xds.store.audit_records import joined
 from xds.store.retention import Retention
 
 Connection = sqlite3.Connection
 
 ROWS_PER_STEP = 2_000
-_COLUMNS = "position, id, lane, key, grp, actor, action, count, first_s, time_s, body"
+COLUMNS = "position, id, lane, key, grp, actor, action, count, first_s, time_s, body"
 _BODY = ("author", "peer", "subject", "message", "old", "new", "reason", "request_id", "revision")
 
 
@@ -45,10 +46,10 @@ def write(connection: Connection, notes: Sequence[Note]) -> None:
 def read(connection: Connection, cursor: str, limit: int, wanted: AuditFilter) -> AuditPage:
     """``Store.audit``."""
     known = dict(connection.execute("SELECT k, v FROM meta WHERE k IN ('audit_epoch', 'audit_trimmed')"))
-    (newest,) = connection.execute("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit'").fetchone()
-    after, lagged = place_of(cursor, known["audit_epoch"], int(known["audit_trimmed"]), newest)
+    end = newest(connection)
+    after, lagged = place_of(cursor, known["audit_epoch"], int(known["audit_trimmed"]), end)
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM audit WHERE position > :after AND :group IN ('', grp) AND :actor IN ('', actor)"  # noqa: S608
+        f"SELECT {COLUMNS} FROM audit WHERE position > :after AND :group IN ('', grp) AND :actor IN ('', actor)"  # noqa: S608
         " AND :action IN ('', action) AND time_s >= :since"
         f" AND lane IN ({', '.join(str(int(lane)) for lane in sorted(wanted.lanes))}) ORDER BY position LIMIT :limit",
         {
@@ -60,7 +61,45 @@ def read(connection: Connection, cursor: str, limit: int, wanted: AuditFilter) -
             "limit": limit + 1,
         },
     )
-    return page([_entry(row) for row in rows], limit, known["audit_epoch"], newest, lagged, wanted)
+    return page([entry(row) for row in rows], limit, known["audit_epoch"], end, lagged, wanted)
+
+
+def whole(connection: Connection) -> list[AuditEntry]:
+    """All entries."""
+    return [entry(row) for row in connection.execute(f"SELECT {COLUMNS} FROM audit ORDER BY position")]  # noqa: S608
+
+
+def counted(connection: Connection) -> list[AuditEntry]:
+    """The entries that still may grow, and move then."""
+    return [entry(row) for row in connection.execute(f"SELECT {COLUMNS} FROM audit WHERE key <> '' ORDER BY position")]  # noqa: S608
+
+
+def newest(connection: Connection) -> int:
+    """The highest position that was ever given, 0 for none."""
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'audit'").fetchone()
+    return int(row[0]) if row is not None else 0
+
+
+def settled(connection: Connection, behind: int, end: int) -> list[AuditEntry]:
+    """The next entries behind a position that do not grow, up to ``end``; none where there are no more."""
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM audit WHERE key = '' AND position > ? AND position <= ? ORDER BY position LIMIT ?",  # noqa: S608
+        (behind, end, ROWS_PER_STEP // 4),
+    )
+    return [entry(row) for row in rows]
+
+
+def join(connection: Connection, given: Sequence[AuditEntry]) -> None:
+    """Take up the list of a backup (`audit_records.joined`)."""
+    made = joined(whole(connection), given)
+    if made is None:
+        return
+    connection.execute("DELETE FROM audit")
+    connection.execute("DELETE FROM sqlite_sequence WHERE name = 'audit'")
+    for each in made:
+        _put(connection, each)
+    connection.execute("UPDATE meta SET v = lower(hex(randomblob(4))) WHERE k = 'audit_epoch'")
+    connection.execute("UPDATE meta SET v = '0' WHERE k = 'audit_trimmed'")
 
 
 def trim(connection: Connection, policy: Retention, now_s: float) -> int:
@@ -81,34 +120,40 @@ def trim(connection: Connection, policy: Retention, now_s: float) -> int:
 
 def _add(connection: Connection, note: Note, held: AuditEntry | None) -> None:
     count, first_s = merged(note, held) if held is not None else (note.count, note.first_s)
-    body = json.dumps({name: getattr(note, name) for name in _BODY}, ensure_ascii=False)
-    position = connection.execute(
-        "INSERT INTO audit (id, lane, key, grp, actor, action, count, first_s, time_s, size, body)"
-        " VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    position = newest(connection) + 1
+    identifier = held.id if held is not None else position
+    _put(connection, AuditEntry(identifier, position, note, count, note.time_s if first_s is None else first_s))
+
+
+def _put(connection: Connection, entry: AuditEntry) -> None:
+    note = entry.note
+    connection.execute(
+        "INSERT INTO audit (position, id, lane, key, grp, actor, action, count, first_s, time_s, size, body)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
+            entry.position,
+            entry.id,
             int(note.lane),
             note.key,
             note.group,
             note.actor,
             note.action,
-            count,
-            note.time_s if first_s is None else first_s,
+            entry.count,
+            entry.first_s,
             note.time_s,
             note.size,
-            body,
+            json.dumps({name: getattr(note, name) for name in _BODY}, ensure_ascii=False),
         ),
-    ).lastrowid
-    identifier = held.id if held is not None else position
-    connection.execute("UPDATE audit SET id = ? WHERE position = ?", (identifier, position))
+    )
 
 
 def _held(connection: Connection, note: Note) -> AuditEntry | None:
     """The entry that a note lets grow."""
     row = connection.execute(
-        f"SELECT {_COLUMNS} FROM audit WHERE key = ? AND first_s > ? ORDER BY position DESC LIMIT 1",  # noqa: S608
+        f"SELECT {COLUMNS} FROM audit WHERE key = ? AND first_s > ? ORDER BY position DESC LIMIT 1",  # noqa: S608
         (note.key, note.time_s - MERGED_S),
     ).fetchone()
-    return _entry(row) if row is not None else None
+    return entry(row) if row is not None else None
 
 
 def _bound(connection: Connection, lane: Lane) -> None:
@@ -132,7 +177,8 @@ def _drop(connection: Connection, condition: str, values: tuple[float, ...]) -> 
     return len(found)
 
 
-def _entry(row: tuple[object, ...]) -> AuditEntry:
+def entry(row: tuple[object, ...]) -> AuditEntry:
+    """The entry of a row of `COLUMNS`."""
     position, identifier, lane, key, group, actor, action, count, first_s, time_s, body = row
     note = Note(action=str(action), actor=str(actor), group=str(group), key=str(key), **json.loads(str(body)))
     note = replace(note, lane=Lane(int(str(lane))), time_s=float(str(time_s)))

@@ -417,16 +417,19 @@ class Store(Protocol):
     def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
         """All that is kept, as of one moment, some records at a time, in the order of ``records.KINDS``.
 
-        Pushes go on meanwhile, collections wait. Without ``history`` only the heads of groups, deleted ones included.
-        Raises ``StoreError``.
+        Pushes go on meanwhile, collections wait. Without ``history`` only the heads of groups, deleted ones included,
+        and no audit list. Raises ``StoreError``.
         """
 
-    async def restore(self, records: Callable[[], Iterator[Record]], *, replace: bool = False) -> None:
+    async def restore(
+        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: Note | None = None
+    ) -> None:
         """Put records, in the order of a dump, in place of all that is there, durably, all or nothing.
 
-        ``records`` is called and read in another thread. Watches start over with a ``Reset``. Raises ``ConflictError``
-        where the store is not empty and ``replace`` is not said, ``CorruptError`` for records that do not fit together,
-        and what ``records`` raises.
+        But the audit list is added to: what was done to this store stays told, and ``note`` comes last in it. Open
+        NACKs stay. ``records`` is called and read in another thread. Watches start over with a ``Reset``. Raises
+        ``ConflictError`` where the store is not empty and ``replace`` is not said, ``CorruptError`` for records that do
+        not fit together, and what ``records`` raises.
         """
 
     def condition(self) -> Condition:

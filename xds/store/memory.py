@@ -13,6 +13,7 @@ from xds.model.errors import ConflictError, NotFoundError
 from xds.store import revisions
 from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
 from xds.store.audit_list import AuditList
+from xds.store.audit_records import entry_of, record_of
 from xds.store.base import (
     EVENTS_KEPT,
     NO_META,
@@ -44,7 +45,7 @@ from xds.store.base import (
 from xds.store.feed import Feed, resumable
 from xds.store.memory_group import Group
 from xds.store.memory_records import recorded, restored
-from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record
+from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record
 from xds.store.retention import Collected, Condition, Counted, Retention, Stats, content_floor
 from xds.store.revisions import Back, Edit
 
@@ -232,14 +233,18 @@ class MemoryStore:
             for (kind, id), (revision, body) in sorted(self._docs.items())
         ]
         entries = [record for each in groups for record in each.entries]
+        audited = [record_of(entry) for entry in self._audit.entries()] if history else []
         blobs = {record.values[3]: self._blobs[record.values[3]] for record in entries}
         yield [each.head for each in groups]
         yield [line for each in groups for line in each.lines]
         yield documents
+        yield audited
         yield entries
         yield [Record(BLOBS.name, each) for each in blobs.items()]
 
-    async def restore(self, records: Callable[[], Iterator[Record]], *, replace: bool = False) -> None:
+    async def restore(
+        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: Note | None = None
+    ) -> None:
         self._check_open()
         if (self._groups or self._docs) and not replace:
             raise ConflictError("the store is not empty: a restore takes the place of all that it holds", 0)
@@ -256,6 +261,8 @@ class MemoryStore:
         self._groups = {name: restored(name, found, blobs) for name, *_ in found[GROUPS.name]}
         self._blobs = blobs
         self._docs = {(k, id): (at, body if live else None) for k, id, live, body, at in found[DOCUMENTS.name]}
+        self._audit.join([entry_of(values) for values in found[AUDIT.name]])
+        self._audit.write([note] if note is not None else [])
         self._pushes.clear()
         self._events.clear()
         self._publish(DocChanged(SKIPPED, "", None, self._cursor + 2))

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from xds.model.errors import ConflictError
-from xds.store import ledger, revisions
+from xds.store import audit_rows, ledger, revisions
+from xds.store.audit import AuditEntry, Note
+from xds.store.audit_records import entry_of, record_of
 from xds.store.base import CorruptError
-from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, FLAG, GROUPS, REVISIONS, TEXTS, Field, Record
+from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, FLAG, GROUPS, REVISIONS, TEXTS, Field, Record
 
 Connection = sqlite3.Connection
 Values = tuple[Any, ...]
@@ -24,6 +27,7 @@ Values = tuple[Any, ...]
 LINE_COLUMNS = tuple(REVISIONS.fields)[1:]  # without the group
 ROWS_PER_STEP = 5_000
 BYTES_PER_STEP = 4 << 20
+AUDIT_BYTES = 256 << 20  # of an archive's audit list the newest are taken
 
 _LINE, _LINE_FIELDS = ", ".join(LINE_COLUMNS), tuple(REVISIONS.fields.values())[1:]
 _READ: Mapping[Field, Callable[[Any], Any]] = {FLAG: bool, TEXTS: ledger.versions_of}
@@ -46,10 +50,12 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What `begin` found: all groups, and the documents whole."""
+    """What `begin` found: all groups, the documents whole, and of the audit list its end and what still may grow."""
 
     groups: tuple[Cut, ...]
     documents: tuple[Record, ...]
+    audit_end: int
+    counted: tuple[Record, ...]
 
     def heads(self) -> list[Record]:
         """The records of the groups."""
@@ -67,7 +73,13 @@ def begin(connection: Connection, history: bool) -> Moment:
         Record(DOCUMENTS.name, (kind, name, body is not None, body or b"", revision))
         for kind, name, body, revision in found
     )
-    return Moment(tuple(groups), tuple(documents))
+    counted = (record_of(entry) for entry in (audit_rows.counted(connection) if history else ()))
+    return Moment(tuple(groups), tuple(documents), audit_rows.newest(connection) if history else 0, tuple(counted))
+
+
+def audited(connection: Connection, behind: int, end: int) -> list[Record]:
+    """The next entries of the audit list, but for those that still may grow; none at the end."""
+    return [record_of(entry) for entry in audit_rows.settled(connection, behind, end)]
 
 
 def lines(connection: Connection, cut: Cut, behind: int, history: bool) -> list[Record]:
@@ -139,6 +151,8 @@ class _Ids:
     connection: Connection
     groups: dict[str, int] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)
+    audit: deque[AuditEntry] = field(default_factory=deque)
+    audit_bytes: int = 0
 
     def group(self, name: str) -> int:
         if name not in self.groups:
@@ -152,8 +166,10 @@ class _Ids:
         return self.types[url]
 
 
-def take(connection: Connection, records: Iterator[Record], replace: bool) -> tuple[None, tuple[()]]:
-    """Put records in place of all that is there, in the caller's transaction.
+def take(
+    connection: Connection, records: Iterator[Record], replace: bool, note: Note | None = None
+) -> tuple[None, tuple[()]]:
+    """Put records in place of all that is there, in the caller's transaction; the audit list is added to.
 
     Raises ``ConflictError`` where something is there and ``replace`` is not said, ``CorruptError`` for records that do
     not fit together. There is nothing to tell the watches one by one.
@@ -174,6 +190,8 @@ def take(connection: Connection, records: Iterator[Record], replace: bool) -> tu
         raise CorruptError("two records exclude each other") from error
     connection.execute("UPDATE grp SET last_rank = ifnull((SELECT max(rank) FROM entry WHERE grp = grp.id), 0)")
     _check_whole(connection)
+    audit_rows.join(connection, ids.audit)
+    audit_rows.write(connection, [note] if note is not None else [])
     ledger.skip_cursors(connection, newest)
     return None, ()
 
@@ -207,6 +225,14 @@ def _take_documents(ids: _Ids, batch: list[Values]) -> None:
     )
 
 
+def _take_audit(ids: _Ids, batch: list[Values]) -> None:
+    for entry in map(entry_of, batch):
+        ids.audit.append(entry)
+        ids.audit_bytes += entry.note.size
+        while ids.audit_bytes > AUDIT_BYTES:
+            ids.audit_bytes -= ids.audit.popleft().note.size
+
+
 def _take_entries(ids: _Ids, batch: list[Values]) -> None:
     rows = [
         (ids.group(group), ids.type(url), name, bytes.fromhex(blob), rank, born, died)
@@ -235,6 +261,7 @@ _TAKEN: Mapping[str, Callable[[_Ids, list[Values]], None]] = {
     GROUPS.name: _take_groups,
     REVISIONS.name: _take_revisions,
     DOCUMENTS.name: _take_documents,
+    AUDIT.name: _take_audit,
     ENTRIES.name: _take_entries,
     BLOBS.name: _take_blobs,
 }

@@ -1,18 +1,20 @@
 """All that a store keeps, as records that every engine gives and takes: what a backup is made of. Pure.
 
 `KINDS` is the one list of them, in the order in which they are given: each refers to those before it only. A record is
-its kind and the values of the kind's fields, in their order. Push ids and the feed of commits are no part of it: they
-concern the server that was, and its clients.
+its kind and the values of the kind's fields, in their order. Push ids, the feed of commits and
+open NACKs are no part of it: they concern the server that was, and its clients.
 """
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64Error
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from xds.store.audit import Lane
 from xds.store.base import BLOB_ID_BYTES
 
 _INTEGER_LIMIT = 1 << 62
@@ -73,12 +75,21 @@ def _texts(value: Any) -> dict[str, str]:
     return found
 
 
+def _json(value: Any) -> str:
+    text: str = _of(str)(value)
+    if text:
+        json.loads(text)
+    return text
+
+
 TEXT = Field("a text", _same, _of(str))
 INTEGER = Field("a whole number", _same, _integer)
 NUMBER = Field("a number", _same, _number)
 FLAG = Field("true or false", _same, _of(bool))
 BLOB_ID = Field("the id of a blob", _same, _blob)
 OCTETS = Field("bytes in base64", lambda value: b64encode(value).decode(), _octets)
+LANE = Field("a lane of the audit list", int, lambda value: Lane(_integer(value)))
+JSON = Field("JSON as a text, or an empty one", _same, _json)
 TEXTS = Field("texts by name", dict, _texts)
 
 
@@ -110,7 +121,7 @@ class Record(NamedTuple):
 def _read(name: str, field: Field, value: object) -> Any:
     try:
         return field.read(value)
-    except (ValueError, NotBase64Error):
+    except (ValueError, NotBase64Error, RecursionError):
         raise WrongRecordError(f"{name} is not {field.noun}") from None
 
 
@@ -140,6 +151,31 @@ REVISIONS = Kind(
 )
 # Deleted documents are there as well: their revisions count on.
 DOCUMENTS = Kind("documents", {"kind": TEXT, "id": TEXT, "live": FLAG, "body": OCTETS, "revision": INTEGER})
+# An entry of the audit list (`audit_records`). They need not be in their order.
+AUDIT = Kind(
+    "audit",
+    {
+        "id": INTEGER,
+        "position": INTEGER,
+        "lane": LANE,
+        "key": TEXT,
+        "group": TEXT,
+        "actor": TEXT,
+        "action": TEXT,
+        "count": INTEGER,
+        "first_s": NUMBER,
+        "time_s": NUMBER,
+        "author": TEXT,
+        "peer": TEXT,
+        "subject": TEXT,
+        "message": TEXT,
+        "old": JSON,
+        "new": JSON,
+        "reason": TEXT,
+        "request_id": TEXT,
+        "revision": INTEGER,
+    },
+)
 # A resource of a group from revision ``born`` until before ``died``; 0: it is there still.
 ENTRIES = Kind(
     "entries",
@@ -155,4 +191,4 @@ ENTRIES = Kind(
 )
 BLOBS = Kind("blobs", {"id": BLOB_ID, "data": OCTETS})
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (GROUPS, REVISIONS, DOCUMENTS, ENTRIES, BLOBS)}
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (GROUPS, REVISIONS, DOCUMENTS, AUDIT, ENTRIES, BLOBS)}

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xds.store import ledger, recording
+from xds.store import audit_rows, ledger, recording
 from xds.store.acknowledged import SUFFIX, read
+from xds.store.audit_records import record_of
 from xds.store.base import DELETE, PUSH, RESTORE, CorruptError, UnavailableError, blob_id
 from xds.store.copy import connect_copy
-from xds.store.records import BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record, WrongRecordError
+from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, KINDS, REVISIONS, Record, WrongRecordError
 from xds.store.schema import SCHEMA_VERSION
 
 Connection = sqlite3.Connection
@@ -123,8 +124,9 @@ def _examined(connection: Connection, path: Path, fits: Fits) -> Salvaged:
         found.groups[group.name] = told
         found.records += records
     found.records += tables.documents()
+    found.records += tables.audited()
     found.records += [Record(BLOBS.name, each) for each in tables.bodies_of(found.records)]
-    order = [kind.name for kind in (GROUPS, REVISIONS, DOCUMENTS, ENTRIES, BLOBS)]
+    order = list(KINDS)
     found.records.sort(key=lambda record: order.index(record.kind))
     return found
 
@@ -191,6 +193,20 @@ class _Tables:
             and isinstance(body, bytes | None)
             and type(revision) is int
         ]
+
+    def audited(self) -> list[Record]:
+        """The audit list, as far as it can be read."""
+        if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'audit'").fetchone():
+            return []  # of an earlier release
+        found: list[Record] = []
+        rows = self._rows("audit", audit_rows.COLUMNS, "position")
+        for row in rows:
+            with suppress(ValueError, TypeError, RecursionError):
+                record = record_of(audit_rows.entry(row))
+                found.append(Record(AUDIT.name, AUDIT.values(AUDIT.document(record.values))))
+        if len(found) < len(rows):
+            self._findings.append(f"{len(rows) - len(found)} entries of the audit list are damaged")
+        return found
 
     def bodies_of(self, records: list[Record]) -> list[Values]:
         """The blobs that entries among records name, each once."""

@@ -38,13 +38,14 @@ from xds.store.base import (
 )
 from xds.store.database import Database, Job
 from xds.store.feed import Feed
-from xds.store.records import ENTRIES, Record
+from xds.store.records import AUDIT, ENTRIES, Record
 from xds.store.retention import Collected, Condition, Retention, Stats
 from xds.store.worker import Worker, post
 
 T = TypeVar("T")
 
 _BLOB = list(ENTRIES.fields).index("blob")
+_POSITION = list(AUDIT.fields).index("position")
 _log = structlog.get_logger(logger_name="xds.store")
 
 
@@ -177,6 +178,11 @@ class SqliteStore:
             async for batch in self._lines(moment, history):
                 yield batch
             yield moment.documents
+            behind = 0
+            while batch := await self._read(partial(recording.audited, behind=behind, end=moment.audit_end)):
+                yield batch
+                behind = batch[-1].values[_POSITION]
+            yield moment.counted
             blobs: set[str] = set()
             async for batch in self._entries(moment, history):
                 blobs.update(record.values[_BLOB] for record in batch)
@@ -185,9 +191,11 @@ class SqliteStore:
             while wanted:
                 yield await self._read(lambda connection: recording.bodies(connection, wanted))
 
-    async def restore(self, records: Callable[[], Iterator[Record]], *, replace: bool = False) -> None:
+    async def restore(
+        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: Note | None = None
+    ) -> None:
         async with self._collecting:
-            await self._write(lambda connection: recording.take(connection, records(), replace))
+            await self._write(lambda connection: recording.take(connection, records(), replace, note))
             await self._running().submit(self._restored)
 
     def condition(self) -> Condition:

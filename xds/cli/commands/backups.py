@@ -57,7 +57,7 @@ def restore(
       xds restore xds.tar --replace
     """
     from xds.cli.backups import check_backup, restore_backup
-    from xds.cli.pushing import confirm
+    from xds.cli.pushing import author, confirm
 
     options = shared(context)
     if check:
@@ -65,7 +65,7 @@ def restore(
         return
     if replace and not dry_run:
         confirm("replace all groups, settings and policies of the server?", yes)
-    query = {"replace": str(replace).lower(), "dry_run": str(dry_run).lower()}
+    query = {"replace": str(replace).lower(), "dry_run": str(dry_run).lower(), "author": author()}
     restore_backup(options.connect(), file, query, options.output)
 
 
