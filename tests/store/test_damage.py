@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,12 @@ from xds.fleet.fleet import Fleet
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
+from xds.store.audit import Note
 from xds.store.base import CorruptError, Drop, Entry, FullSet, Store, StoreError, UnavailableError, blob_id
 from xds.store.engines import SQLITE_FILE, open_store
 from xds.store.memory import MemoryStore
+from xds.store.recording import LINE_COLUMNS
+from xds.store.records import REVISIONS as REVISIONS_KIND
 from xds.store.records import Record
 
 REVISIONS, SIZE = 12, 20
@@ -165,6 +170,39 @@ async def test_a_sound_store_is_saved_as_it_is(sound: bytes, tmp_path: Path) -> 
     await store.close()
 
 
+async def test_the_audit_list_is_saved_but_for_what_is_damaged(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(sound)
+    store = open_store("sqlite", tmp_path)
+    await store.open()
+    await store.note([Note("push", "team", old='{"a": 1}'), Note("release", "ops", time_s=2.0)])
+    expected = (await store.audit()).entries
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / SQLITE_FILE)) as connection, connection:
+        connection.execute("UPDATE audit SET body = '{' WHERE position = 1")
+    found = examine_directory(tmp_path)
+    assert found.findings == ["1 entries of the audit list are damaged"]
+    restored = MemoryStore()
+    await restored.open()
+    await restored.restore(lambda: iter(found.records))
+    assert (await restored.audit()).entries == expected[1:]
+
+
+async def test_a_store_of_an_earlier_release_is_saved(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(sound)
+    with closing(sqlite3.connect(tmp_path / SQLITE_FILE)) as connection, connection:
+        for statement in ("DROP INDEX rollbacks", "DROP TABLE audit", "UPDATE meta SET v = '2' WHERE k = 'schema'"):
+            connection.execute(statement)
+        for column in LINE_COLUMNS[LINE_COLUMNS.index("actor") :]:
+            connection.execute(f"ALTER TABLE revision DROP COLUMN {column}")
+    found = examine_directory(tmp_path)
+    assert [finding for finding in found.findings if not finding.startswith("the schema is 2")] == []
+    assert (found.groups["a"], found.groups["gone"]) == ("sound at revision 12", "deleted")
+    await check_salvaged(found.records, 0)
+    lines = {record.values[0]: record.values for record in found.records if record.kind == "revisions"}
+    kind = list(REVISIONS_KIND.fields).index("kind")
+    assert (lines["a"][kind], lines["gone"][kind]) == ("push", "delete")
+
+
 async def test_a_group_goes_back_to_the_newest_revision_that_is_whole(sound: bytes, tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(spoiled(sound, 0))
     found = examine_directory(tmp_path)
@@ -174,7 +212,7 @@ async def test_a_group_goes_back_to_the_newest_revision_that_is_whole(sound: byt
     await store.open()
     await store.restore(lambda: iter(found.records))
     (line,) = await store.history("a")
-    assert (line.revision, line.meta.message) == (13, "salvaged from revision 11")
+    assert (line.revision, line.meta.message, line.kind) == (13, "salvaged from revision 11", "restore")
     bodies = await store.blobs(entry.blob_id for entry in (await store.manifest("a")).entries)
     assert set(bodies.values()) == set(content("a", 11).values())
 

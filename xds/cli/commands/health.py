@@ -49,7 +49,7 @@ def watch(
     kinds: Annotated[
         str,
         typer.Option(
-            help="push, rollback, group, nack, order, watch, node, stream, assignment, auth, ack;"
+            help="push, rollback, group, nack, order, watch, node, stream, assignment, auth, store, ack;"
             " by default all but ack."
         ),
     ] = "",
