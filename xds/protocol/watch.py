@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
@@ -210,6 +210,12 @@ class Watch:
         if known.doubted:
             names = names.difference(known.doubted)
         return names.difference(offered.names, offered.removed) if offered is not None else names
+
+    def sent_sets(self) -> Iterable[ResourceSet]:
+        """The sets that the client may use something of."""
+        offered = (self.ack.offered.resource_set,) if self.ack.offered is not None else ()
+        acked = (self.acked_set,) if self.acked_set is not None else ()
+        return (*acked, *offered, *self.superseded)
 
     def sent_names(self) -> frozenset[str]:
         """The names that it asks for and was sent, as far as that is known."""
