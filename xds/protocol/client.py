@@ -176,10 +176,12 @@ class ClientState:
             if self.has_returned:  # it is back, and never accepted anything of this type
                 watch.refusals = watch.refusals or self.past.refusals(url)
             return
+        held = shown.held
+        if held is not None:
+            self.past.note_shown(held)
         if not self.has_returned:
             self.has_returned = True
             self.warm = self.past.warm
-        held = shown.held
         if watch.type.is_led_to:
             self.shown = held
             if self.is_aggregated and held is not None:

@@ -182,6 +182,9 @@ class Watch:
             self.refusals = Refusals()
             self.refusals.refused_set = self.goal
         guilty = self.refusals.note_nack(offered, named_in(message, offered), is_whole=is_whole)
+        # What it has unsubscribed from meanwhile may have been what was wrong, but is not offered again.
+        wants, resources = self.subscription.interest.wants, response.resource_set.resources
+        self.refusals.forgive([name for name in offered if not wants(resources[name])])
         self.known.trust(guilty)  # the client kept what it had of what it refused
         return response, guilty
 
@@ -236,13 +239,9 @@ class Watch:
         return response
 
     def _news_of(self, response: Response) -> dict[str, str]:
-        """The names of a response that may be wrong, with their versions: not what the client had accepted.
-
-        What it has unsubscribed from meanwhile it does not look at.
-        """
+        """The names of a response that may be wrong, with their versions: not what the client had accepted."""
         accepted = self.acked_set.resources if self.acked_set is not None else {}
-        interest, resources = self.subscription.interest, response.resource_set.resources
-        versions = {n: version for n, version in response.versions().items() if interest.wants(resources[n])}
+        versions = response.versions()
         news = {
             name: version
             for name, version in versions.items()
