@@ -205,7 +205,7 @@ class ClientState:
             return
         watch.acked_set = held
         self._restore()
-        self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
+        self.released = self.releases.resumed(self.released, url, held, self._clusters(), is_first=is_first)
         step = self.releases.step(self.released, self.goal, self.lingering)
         if (
             step.is_simple
@@ -216,7 +216,7 @@ class ClientState:
             self.release(self.goal, now_s)
             return
         transition = self._return(now_s)
-        transition.origin = self.releases.resumed(transition.origin, url, held, is_first=is_first)
+        transition.origin = self.releases.resumed(transition.origin, url, held, self._clusters(), is_first=is_first)
         # Without memory of what lingered, it may have begun to drain just now.
         transition.drains = transition.drains or step.drains or not self.past.memories
         self.lingering = with_removed(self, step.removed, self.goal.revision)
@@ -229,9 +229,14 @@ class ClientState:
 
     def _resume(self, url: str, held: ResourceSet, *, is_first: bool) -> None:
         """The client may see what it showed it holds, instead of what would have been told it."""
-        self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
+        self.released = self.releases.resumed(self.released, url, held, self._clusters(), is_first=is_first)
         if self.transition is not None:
-            self.transition.origin = self.releases.resumed(self.transition.origin, url, held, is_first=is_first)
+            self.transition.origin = self.releases.resumed(
+                self.transition.origin, url, held, self._clusters(), is_first=is_first
+            )
+
+    def _clusters(self) -> ResourceSet | None:
+        return self.last_acked(self.url_of("clusters"))
 
     def leave(self, watch: Watch) -> None:
         """The stream of this watch ended."""
