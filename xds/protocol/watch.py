@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
@@ -161,7 +161,7 @@ class Watch:
         if self.outlived:
             self.known.doubt((*response.names, *response.removed))
         else:
-            self._hold(response.resource_set, frozenset((*response.names, *response.removed)))
+            self._hold(response.resource_set, response)
         self.acked_set = response.resource_set
         self.acked_label = response.version_info
         return response
@@ -253,13 +253,15 @@ class Watch:
         self.known.doubt((*response.names, *response.removed))
         return response
 
-    def _hold(self, released: ResourceSet, told: Collection[str] = ()) -> None:
+    def _hold(self, released: ResourceSet, told: Response | None = None) -> None:
         """The client has this; of suspects it was not ``told`` of since, any may have been applied."""
-        suspects = self.refusals.suspects if self.refusals is not None else ()
-        doubted = [name for name in suspects if name in self.known.doubted and name not in told]
+        if self.refusals is None or not self.refusals.suspects:
+            self.known.become(released)
+            return
+        known = frozenset((*told.names, *told.removed)) if told is not None else NOTHING
+        doubted = [name for name in self.refusals.suspects if name in self.known.doubted and name not in known]
         self.known.become(released)
-        if doubted:
-            self.known.doubt(doubted)
+        self.known.doubt(doubted)
 
     def _answered(self, withheld: frozenset[str], released: ResourceSet) -> None:
         self.known.owed = NOTHING
