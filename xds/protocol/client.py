@@ -143,8 +143,10 @@ class ClientState:
             self.release(goal, now_s)
             return
         self.goal = goal
-        self.lingering = self.releases.lingerings.missing_in(self.lingering, goal)
-        step = self.releases.step(self.released, goal, self.lingering)
+        releases, lingering = self._cache.releases, self.lingering
+        if lingering is not NOTHING_LINGERS:
+            lingering = self.lingering = releases.lingerings.missing_in(lingering, goal)
+        step = releases.step(self.released, goal, lingering)
         if (
             step.is_simple
             and self.transition is None
@@ -152,8 +154,8 @@ class ClientState:
             and (self.has_clusters or not step.has_trees or not self.takes_clusters)
         ):
             # The most frequent pushes: none of what changes waits for anything.
-            kept = self.releases.lingerings.kept(self.lingering, goal) if self.lingering else NO_NAMES
-            self.release(self.releases.release(self.released, goal, kept), now_s)
+            kept = releases.lingerings.kept(lingering, goal) if lingering is not NOTHING_LINGERS else NO_NAMES
+            self.release(releases.release(self.released, goal, kept), now_s)
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
@@ -292,10 +294,12 @@ class ClientState:
 
     def deadline_s(self) -> float | None:
         """When `expire` should be called although nothing happened."""
-        due = [self.lingering.next_end_s, self.unknown_until_s]
+        due = [self.lingering.next_end_s] if self.lingering is not NOTHING_LINGERS else []
+        if self.unknown_until_s is not None:
+            due.append(self.unknown_until_s)
         if self.transition is not None:
             due.append(self.transition.deadline_s(self))
-        return min((each for each in due if each is not None), default=None)
+        return min((each for each in due if each is not None), default=None) if due else None
 
     def let_go(self, now_s: float) -> bool:
         """Told by hand: nothing lingers any more (`xds release`). False when nothing did."""
