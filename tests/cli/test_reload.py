@@ -91,6 +91,9 @@ def test_tokens_and_rules_are_read_anew(site: Site, how: Callable[[Site], None])
     shown = site.server.get("/config")["auth"]["tokens"]
     assert [token["name"] for token in shown] == ["root", "second"]
     assert site.server.process.running
+    (entry,) = (each for each in site.server.get("/audit")["items"] if each["action"] == "auth.reloaded")
+    assert entry["actor"] == "server"
+    assert (list(entry["old"]["tokens"]), list(entry["new"]["tokens"])) == (["root", "proxy"], ["root", "second"])
 
 
 def test_a_bad_file_keeps_the_rules_of_before(site: Site) -> None:

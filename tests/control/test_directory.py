@@ -19,6 +19,7 @@ from tests.support.resources import static_cluster
 from xds.control.directory import WatchedDirectory, scan
 from xds.fleet.event_log import EventFilter, Kind
 from xds.model.node import Node
+from xds.store.audit import AuditFilter, Lane
 
 Logs = Sequence[MutableMapping[str, Any]]
 
@@ -137,6 +138,10 @@ async def test_what_cannot_be_applied_is_known_until_it_can_be(watched: Watched)
         ("applied", "bad"),
     ]
     assert page.events[0].details["source"] == found.source
+    refusals = AuditFilter(lanes=frozenset({Lane.REFUSED}))
+    notes = [each.note for each in (await watched.plane.publisher.audit.read("", 10, refusals)).entries]
+    assert {(note.actor, note.author, note.group) for note in notes} == {("server", "watch", "bad")}
+    assert {note.reason for note in notes} == {"missing_type", "syntax"}
 
 
 async def test_files_that_are_gone_are_refused_no_more(watched: Watched) -> None:

@@ -187,12 +187,12 @@ class World:
 def _fair(features: frozenset[str], variant: Variant) -> frozenset[str]:
     """Without what a server cannot know.
 
-    Of a response that it refused in part, a Delta Envoy tells a new stream nothing: neither what it has taken of it nor
-    what it has dropped (``tests/spec/test_swap_traps`` has what comes of that). A new process does not know which group
-    a node comes from.
+    Of a response that it refused in part, an Envoy tells a new process nothing: neither what it has taken of it nor
+    what it has dropped (``tests/spec/test_swap_traps`` has what comes of that); in Delta not even one that remembers. A
+    new process does not know which group a node comes from.
     """
-    if "refusals" in features and variant is Variant.DELTA:
-        features -= {"cuts", "restarts"}
+    if "refusals" in features:
+        features -= {"cuts", "restarts"} if variant is Variant.DELTA else {"restarts"}
     return features - {"groups"} if "restarts" in features else features
 
 

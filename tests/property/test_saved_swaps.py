@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.property.swap_world import World
-from tests.property.test_swaps import Action, Cut, Go, Guard, Plan, Push, Wait
+from tests.property.test_swaps import Action, Cut, Drop, Go, Guard, LayOver, Plan, Push, Wait
 from xds.protocol.draft import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -235,6 +235,57 @@ STORIES: dict[str, Story] = {
         "restarts",
         Plan(inline="ab", svc="inline", texts=("eds:y", "@1", "@1")),
         [Push(Plan(inline="ab", web="inline", texts=("@1", "eds:y", "@1"))), Go((0,)), Cut(True)],
+        PLAIN,
+    ),
+    "what was refused begins to be waited for when it is not any more": (
+        SOTW,
+        True,
+        "refusals",
+        PLAIN,
+        [Push(Plan(inline="ac", web="inline", trouble="malformed")), Wait(40.0)],
+        Plan(inline="c", svc="inline"),
+    ),
+    "what was taken of a refused response is known by the label before": (
+        SOTW,
+        True,
+        "cuts refusals",
+        PLAIN,
+        [Cut(False, (Plan(inline="ab", svc="inline", trouble="cluster"),)), Wait(16.0), Push(PLAIN), Cut()],
+        PLAIN,
+    ),
+    "a cluster of a former group gets its assignment": (
+        DELTA,
+        True,
+        "groups",
+        Plan(r2="bc", svc="r2"),
+        [Push(Plan(r2="bc", web="r2", texts=("@1", "sds:s", "eds:y")), group="node"), Drop(), Go((0, 2, 7, 6))],
+        PLAIN,
+    ),
+    "of what was unsubscribed from some may have been refused": (
+        DELTA,
+        False,
+        "overlays refusals",
+        Plan(inline="d", svc="inline", whole="b"),
+        [
+            LayOver("abxy"),
+            Go((0,)),
+            Push(Plan(r1="d", texts=("@1", "eds:x", "@1"), whole="b", trouble="assignment")),
+            LayOver("a"),
+        ],
+        Plan(inline="b", web="inline", texts=("@1", "eds:x", "@1")),
+    ),
+    "a memory of something else is another proxy's": (
+        SOTW,
+        False,
+        "cuts delays restarts twins",
+        PLAIN,
+        [
+            Push(Plan(r1="b")),
+            Push(Plan(inline="d", web="inline")),
+            Go((4, 7)),
+            Cut(True, (), 2.0, True),
+            Cut(False, (), 2.0, True),
+        ],
         PLAIN,
     ),
     "the old aggregate needs its members until the next is warm": (

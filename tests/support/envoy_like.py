@@ -249,6 +249,7 @@ class EnvoyLike:
         if current is not None and current.text == text:
             return
         cluster = self.warming[name] = self._version(name, text)
+        cluster.spoiled = name in self.active and self.active[name].spoiled
         if cluster.assignment:
             cluster.waits.add((ENDPOINT, cluster.assignment))
             if self.elsewhere:

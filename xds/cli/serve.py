@@ -25,6 +25,7 @@ from xds.cli.reloading import Reloader
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access, Mode
 from xds.control.assignments import Assignments
+from xds.control.audit import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
 from xds.control.directory import WatchedDirectory
@@ -66,7 +67,7 @@ from xds.server.store_metrics import StoreMetrics
 from xds.server.tls import PemFiles
 from xds.server.tuning import collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.server.watch_metrics import WatchMetrics
-from xds.store.base import Store
+from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
 
 HTTP_KEEP_ALIVE_S = 75
@@ -210,9 +211,14 @@ class Server:
 
     async def apply_auth(self, auth: AuthSettings) -> int:
         """Other rules of who may do what; streams that would not be let in now are ended: how many."""
+        before = self.settings.auth.told()
         self.access.assign(auth.access())
         self.settings = self.settings.model_copy(update={"auth": auth})
         self._shown.update(shown_settings(self.settings))
+        try:
+            await self.publisher.audit.record(Caller(SERVER).note("auth.reloaded", old=before, new=auth.told()))
+        except StoreError as error:  # the rules hold all the same
+            _log.warning("audit.later", error_message=str(error))
         return await self.grpc.reauthorize()
 
     async def run_until(self, stop: asyncio.Event) -> None:

@@ -78,6 +78,7 @@ class Caller:
         )
 
 
+SERVER = "server"  # the actor of what the server does by itself: its files are its own
 NOBODY = Caller()
 
 

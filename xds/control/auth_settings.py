@@ -177,6 +177,16 @@ class AuthSettings(Section):
         """All of it for the doors."""
         return Access(self.accepted(), tuple(entry.rule() for entry in self.certificates), self.nodes.node_rules())
 
+    def told(self) -> dict[str, object]:
+        """What the audit list says of it: who may do what, no secrets."""
+        return {
+            "tokens": {token.name: sorted(token.scopes) for token in self.tokens},
+            "tokens_for_everything_n": len(self.token_sha256),
+            "certificates": {entry.name: sorted(entry.scopes) for entry in self.certificates},
+            "mode": self.nodes.node_rules().mode.value,
+            "rules": [rule.principal for rule in self.nodes.rules],
+        }
+
     def has_administrator(self) -> bool:
         """May any holder of a credential do everything?"""
         scopes = (*(each.scopes for each in self.tokens), *(each.scopes for each in self.certificates))

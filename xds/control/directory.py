@@ -18,6 +18,7 @@ from watchfiles import awatch
 from xds.codec.check import check_unique
 from xds.codec.findings import Findings
 from xds.codec.resources import Pushed, decode_document
+from xds.control.audit import SERVER, Caller
 from xds.control.publisher import Publisher, PushOptions
 from xds.control.refused_files import FILES_SHOWN, RefusedFilesTable
 from xds.model.errors import ValidationError, Violation, XdsError
@@ -27,7 +28,6 @@ from xds.store.base import Meta, UnavailableError
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000
 AUTHOR = "watch"
-ACTOR = "server"  # the files are the server's own
 DEBOUNCE_MS = 300  # an editor or a checkout writes many files, and a file in many pieces
 RESCAN_MS = 1_000  # not every file system tells of changes; what the store refused is tried again
 FINDINGS_LOGGED = 20
@@ -115,7 +115,7 @@ class WatchedDirectory:
     async def _push(self, group: str, there: GroupFiles) -> bool:
         """Apply one group's files; False when that is to be tried again."""
         files = tuple(str(file.relative_to(self._root)) for file in there.files[:FILES_SHOWN])
-        meta = Meta(AUTHOR, ", ".join(files), actor=ACTOR)
+        meta = Meta(AUTHOR, ", ".join(files), actor=SERVER)
         try:
             pushed = await asyncio.to_thread(_read, there.files, self._resource_bytes)
             options = PushOptions(meta=meta)
@@ -123,20 +123,26 @@ class WatchedDirectory:
                 group, pushed.resources, label=pushed.label, labels=pushed.labels, options=options
             )
         except ValidationError as error:
-            self.refused.refuse(group, files, error, time())
+            self._refuse(group, files, error)
             _log_findings(group, error.violations)
         except UnavailableError as error:
             self.refused.refuse(group, files, error, time())
             _log.warning("directory.later", group=group, error_message=str(error))
             return False
         except (XdsError, OSError) as error:
-            self.refused.refuse(group, files, error, time())
+            self._refuse(group, files, error)
             _log.error("directory.refused", group=group, error_message=str(error))
         else:
             self.refused.accept(group, time())
             _warn(group, (*pushed.warnings, *result.warnings))
             _log.info("directory.applied", group=group, revision=result.revision, changed=result.changed)
         return True
+
+    def _refuse(self, group: str, files: tuple[str, ...], error: XdsError | OSError) -> None:
+        self.refused.refuse(group, files, error, time())
+        codes = {found.code for found in error.violations} if isinstance(error, ValidationError) else set()
+        reason = ", ".join(sorted(codes)) or type(error).__name__
+        self._publisher.audit.refused(Caller(SERVER, AUTHOR), "watched directory", group, reason)
 
     async def _gone(self, group: str, is_all: bool) -> None:
         if not self._prune or is_all:
@@ -145,7 +151,7 @@ class WatchedDirectory:
             return
         try:
             await self._publisher.delete_group(
-                group, PushOptions(meta=Meta(AUTHOR, "files gone", actor=ACTOR), allow_empty=True)
+                group, PushOptions(meta=Meta(AUTHOR, "files gone", actor=SERVER), allow_empty=True)
             )
         except UnavailableError as error:
             _log.warning("directory.later", group=group, error_message=str(error))

@@ -143,8 +143,10 @@ class ClientState:
             self.release(goal, now_s)
             return
         self.goal = goal
-        self.lingering = self.releases.lingerings.missing_in(self.lingering, goal)
-        step = self.releases.step(self.released, goal, self.lingering)
+        releases, lingering = self._cache.releases, self.lingering
+        if lingering is not NOTHING_LINGERS:
+            lingering = self.lingering = releases.lingerings.missing_in(lingering, goal)
+        step = releases.step(self.released, goal, lingering)
         if (
             step.is_simple
             and self.transition is None
@@ -152,8 +154,8 @@ class ClientState:
             and (self.has_clusters or not step.has_trees or not self.takes_clusters)
         ):
             # The most frequent pushes: none of what changes waits for anything.
-            kept = self.releases.lingerings.kept(self.lingering, goal) if self.lingering else NO_NAMES
-            self.release(self.releases.release(self.released, goal, kept), now_s)
+            kept = releases.lingerings.kept(lingering, goal) if lingering is not NOTHING_LINGERS else NO_NAMES
+            self.release(releases.release(self.released, goal, kept), now_s)
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
@@ -176,10 +178,12 @@ class ClientState:
             if self.has_returned:  # it is back, and never accepted anything of this type
                 watch.refusals = watch.refusals or self.past.refusals(url)
             return
+        held = shown.held
+        if held is not None:
+            self.past.note_shown(held)
         if not self.has_returned:
             self.has_returned = True
             self.warm = self.past.warm
-        held = shown.held
         if watch.type.is_led_to:
             self.shown = held
             if self.is_aggregated and held is not None:
@@ -203,7 +207,7 @@ class ClientState:
             return
         watch.acked_set = held
         self._restore()
-        self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
+        self.released = self.releases.resumed(self.released, url, held, self._clusters(), is_first=is_first)
         step = self.releases.step(self.released, self.goal, self.lingering)
         if (
             step.is_simple
@@ -214,7 +218,7 @@ class ClientState:
             self.release(self.goal, now_s)
             return
         transition = self._return(now_s)
-        transition.origin = self.releases.resumed(transition.origin, url, held, is_first=is_first)
+        transition.origin = self.releases.resumed(transition.origin, url, held, self._clusters(), is_first=is_first)
         # Without memory of what lingered, it may have begun to drain just now.
         transition.drains = transition.drains or step.drains or not self.past.memories
         self.lingering = with_removed(self, step.removed, self.goal.revision)
@@ -227,9 +231,14 @@ class ClientState:
 
     def _resume(self, url: str, held: ResourceSet, *, is_first: bool) -> None:
         """The client may see what it showed it holds, instead of what would have been told it."""
-        self.released = self.releases.resumed(self.released, url, held, is_first=is_first)
+        self.released = self.releases.resumed(self.released, url, held, self._clusters(), is_first=is_first)
         if self.transition is not None:
-            self.transition.origin = self.releases.resumed(self.transition.origin, url, held, is_first=is_first)
+            self.transition.origin = self.releases.resumed(
+                self.transition.origin, url, held, self._clusters(), is_first=is_first
+            )
+
+    def _clusters(self) -> ResourceSet | None:
+        return self.last_acked(self.url_of("clusters"))
 
     def leave(self, watch: Watch) -> None:
         """The stream of this watch ended."""
@@ -285,10 +294,12 @@ class ClientState:
 
     def deadline_s(self) -> float | None:
         """When `expire` should be called although nothing happened."""
-        due = [self.lingering.next_end_s, self.unknown_until_s]
+        due = [self.lingering.next_end_s] if self.lingering is not NOTHING_LINGERS else []
+        if self.unknown_until_s is not None:
+            due.append(self.unknown_until_s)
         if self.transition is not None:
             due.append(self.transition.deadline_s(self))
-        return min((each for each in due if each is not None), default=None)
+        return min((each for each in due if each is not None), default=None) if due else None
 
     def let_go(self, now_s: float) -> bool:
         """Told by hand: nothing lingers any more (`xds release`). False when nothing did."""

@@ -28,21 +28,33 @@ class Past:
     ``refused_before``: what it refused before the server started, as in `Memory`.
     """
 
-    __slots__ = ("_left", "_left_refusals", "memories", "refused_before")
+    __slots__ = ("_left", "_left_refusals", "_own", "memories", "refused_before")
 
     def __init__(self, memories: Sequence[Memory]) -> None:
         self.memories = memories
+        self._own = memories  # those that may be of the client itself, by what it shows
         self.refused_before: Mapping[str, Mapping[str, str]] = NO_REFUSALS
         # What was ACKed and refused of types whose streams ended. Most clients have one stream: no room for nothing.
         self._left: dict[str, _Acked] | None = None
         self._left_refusals: dict[str, Refusals] | None = None
+
+    def forget(self) -> None:
+        """Nothing of it is for this client."""
+        self.memories = self._own = ()
+
+    def note_shown(self, held: ResourceSet) -> None:
+        """The client shows that it holds this: a memory of something else is another proxy's."""
+        if held.type.full_state and self._own:
+            url, digest = held.type.type_url, held.digest
+            kept = tuple(m for m in self._own if url not in m.sets or m.sets[url].digest == digest)
+            self._own = kept if len(kept) < len(self._own) else self._own
 
     # -- what is remembered -----------------------------------------------------------------------------------------
 
     @property
     def warm(self) -> ResourceSet | None:
         """The clusters that were all warm; None where nobody knows, or where memories differ."""
-        agreed = {memory.warm for memory in self.memories}
+        agreed = {memory.warm for memory in self._own}
         return agreed.pop() if len(agreed) == 1 else None
 
     @property
@@ -75,7 +87,7 @@ class Past:
         Two proxies of one node id never speak for each other: what not all that is remembered agrees on does not count.
         """
         found: ResourceSet | None = None
-        for memory in self.memories:
+        for memory in self._own:
             each = memory.sets.get(type_url)
             if each is None:
                 return None

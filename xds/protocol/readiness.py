@@ -30,13 +30,24 @@ class Readiness:
     """The clusters that one transition waits for. ``before`` are those that were warm when it began; None
     where nobody knows."""
 
-    __slots__ = ("acked_at", "before", "cold", "cold_since_s", "given_up", "is_one_by_one", "proved", "warm_at_s")
+    __slots__ = (
+        "acked_at",
+        "before",
+        "cold",
+        "cold_since_s",
+        "given_up",
+        "is_one_by_one",
+        "proved",
+        "refused",
+        "warm_at_s",
+    )
 
     def __init__(self, before: ResourceSet | None) -> None:
         self.before = before
         self.cold: frozenset[str] = _NOTHING
         self.cold_since_s: dict[str, float] = {}
         self.given_up: frozenset[str] = _NOTHING
+        self.refused: frozenset[str] = _NOTHING  # clusters that the client refuses, or whose assignments it does
         self.is_one_by_one = False
         # Proved one by one: a later version warms while this one serves on.
         self.proved: frozenset[str] = _NOTHING
@@ -51,7 +62,15 @@ class Readiness:
             self.cold = cold
             self.cold_since_s = {name: self.cold_since_s.get(name, now_s) for name in cold}
             self.given_up &= cold
+        if cold and (self.refused or client.watches.refuses_anything):
+            self._note_refused(client, now_s)
         return cold
+
+    def _note_refused(self, client: ClientState, now_s: float) -> None:
+        """What is refused is waited for without end; what is not any more begins to be waited for."""
+        before = self.refused
+        self.refused = self._unfit(client).union(client.refused(client.url_of("clusters")))
+        self.cold_since_s |= {name: now_s for name in before - self.refused if name in self.cold_since_s}
 
     def note_released(self, clusters: ResourceSet, common: Callable[[ResourceSet, ResourceSet], ResourceSet]) -> None:
         """What is taken away is warm no more, should it come back."""
@@ -73,7 +92,7 @@ class Readiness:
 
     def is_endless(self, client: ClientState, name: str) -> bool:
         """Is this cold cluster waited for without end? It has a proof of its own, or was refused."""
-        if name in client.refused(client.url_of("clusters")) or name in self._unfit(client):
+        if name in self.refused:
             return True
         if client.is_aggregated:
             others = (other for other in self.cold if other != name)
@@ -87,14 +106,16 @@ class Readiness:
             self.is_one_by_one = True
         self.warm_at_s = {name: due_s if due_s > now_s else 0.0 for name, due_s in self.warm_at_s.items()}
         over_since_s = now_s - self._timeout_s(client)
-        over = frozenset(name for name, since_s in self.cold_since_s.items() if since_s <= over_since_s)
+        since = self.cold_since_s.items()
+        over = frozenset(name for name, since_s in since if since_s <= over_since_s and name not in self.refused)
         ended = over - self.given_up
         self.given_up |= over
         return ended
 
     def deadline_s(self, client: ClientState) -> float | None:
         """When `expire` or `look` should be called although nothing happened."""
-        waiting = [since_s for name, since_s in self.cold_since_s.items() if name not in self.given_up]
+        ended = self.given_up | self.refused if self.refused else self.given_up
+        waiting = [since_s for name, since_s in self.cold_since_s.items() if name not in ended]
         due = [min(waiting) + self._timeout_s(client)] if waiting else []
         due += filter(None, self.warm_at_s.values())
         clusters_since_s = client.watches.lagging_since_s(client.url_of("clusters"))

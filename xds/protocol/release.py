@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
+from xds.protocol.holdings import leads_within
 from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, keep_of, removed_names
 from xds.protocol.memo import Memo
 from xds.protocol.trees import Part, Tree, changed_trees, newly_named, used_by
@@ -55,7 +56,7 @@ class Releases:
         self._renewed: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._orphans: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._users: Memo[tuple[int, frozenset[str]], frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._resumed: Memo[tuple[Snapshot, str, int, bool], Snapshot] = Memo(_MEMO_ENTRIES)
+        self._resumed: Memo[tuple[Snapshot, str, int, int, bool], Snapshot] = Memo(_MEMO_ENTRIES)
 
     def begin_age(self) -> None:
         """Forget what was not asked for since the age before began."""
@@ -194,14 +195,23 @@ class Releases:
         key = (clusters.id, assignments)
         return self._users.get(key, lambda: _clusters_of(clusters, assignments))
 
-    def resumed(self, released: Snapshot, type_url: str, held: ResourceSet, *, is_first: bool) -> Snapshot:
+    def resumed(
+        self,
+        released: Snapshot,
+        type_url: str,
+        held: ResourceSet,
+        clusters: ResourceSet | None = None,
+        *,
+        is_first: bool,
+    ) -> Snapshot:
         """A release as a client that comes back holds it: with what it shows of a type in the place of what is newest.
 
         Of a type that never waits, this is what the newest set lacks. ``is_first``: no other stream of the client has
-        shown anything of the type, so that it holds nothing else.
+        shown anything of the type, so that it holds nothing else; what it may ask for next stays, if it leads to
+        nothing but ``clusters``.
         """
-        key = (released, type_url, held.id, is_first)
-        return self._resumed.get(key, lambda: _resumed(self, released, type_url, held, is_first))
+        key = (released, type_url, held.id, clusters.id if clusters is not None else 0, is_first)
+        return self._resumed.get(key, lambda: _resumed(self, released, type_url, held, clusters, is_first))
 
     def reverted(self, released: Snapshot, earlier: Snapshot, type_url: str, names: frozenset[str]) -> Snapshot:
         """A release with these names as an earlier one has them."""
@@ -233,12 +243,21 @@ def _clusters_of(clusters: ResourceSet, assignments: frozenset[str]) -> frozense
     )
 
 
-def _resumed(releases: Releases, released: Snapshot, type_url: str, held: ResourceSet, is_first: bool) -> Snapshot:
+def _resumed(
+    releases: Releases,
+    released: Snapshot,
+    type_url: str,
+    held: ResourceSet,
+    clusters: ResourceSet | None,
+    is_first: bool,
+) -> Snapshot:
     type, present = resource_type(type_url), released.get(type_url)
+    keep = held.resources.keys() - present.resources.keys()
     if type.is_led_to or type.in_tree:
-        keep = held.resources.keys() | (present.resources.keys() if is_first else ())
-    else:
-        keep = held.resources.keys() - present.resources.keys()
+        keep = {*held.resources}
+        if is_first:
+            others = [(n, each) for n, each in present.resources.items() if n not in held.resources]
+            keep |= {n for n, each in others if type.full_state or not leads_within(each, clusters)}
     made = releases.mixed(present, held, frozenset(keep))
     if made is present:
         return released

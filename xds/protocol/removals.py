@@ -55,7 +55,18 @@ def sent_of(client: ClientState, snapshot: Snapshot) -> Snapshot:
 
 
 def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
-    return _NOTHING.union(*(watch.sent_names() for watch in client.watches.of(type_url)))
+    """The names that were sent, and those that the clusters and listeners that were sent need."""
+    watches = [watch for url in client.watches for watch in client.watches.of(url)]
+    needed = (
+        each.name
+        for watch in watches
+        if watch.type.is_led_to or watch.type.alias == "listeners"
+        for sent in watch.sent_sets()
+        for resource in sent.resources.values()
+        for each in resource.references
+        if each.type_url == type_url
+    )
+    return frozenset(needed).union(*(watch.sent_names() for watch in client.watches.of(type_url)))
 
 
 def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:

@@ -71,6 +71,7 @@ def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCa
     """
     type, label = watch.type, request.version_info
     watch.placeholders = not label
+    watch.acked_label = label  # what it took last, until it takes something on this stream
     if not label:
         return _needed(watch, request.names, cache, origin)
     url = type.type_url

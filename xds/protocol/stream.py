@@ -285,7 +285,8 @@ class DiscoveryStream:
         if self._may_return is not None:
             allowed = tuple(group for group in self._former if self._may_return(node, group))
             if allowed != self._former:
-                self._former, self._client.past.memories = allowed, ()  # what it had is of groups that are not for it
+                self._former = allowed
+                self._client.past.forget()  # what it had is of groups that are not for it
         if view is not None:
             self._follow(view, now)
 

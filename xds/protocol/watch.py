@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
@@ -161,7 +161,7 @@ class Watch:
         if self.outlived:
             self.known.doubt((*response.names, *response.removed))
         else:
-            self._hold(response.resource_set, frozenset((*response.names, *response.removed)))
+            self._hold(response.resource_set, response)
         self.acked_set = response.resource_set
         self.acked_label = response.version_info
         return response
@@ -182,6 +182,9 @@ class Watch:
             self.refusals = Refusals()
             self.refusals.refused_set = self.goal
         guilty = self.refusals.note_nack(offered, named_in(message, offered), is_whole=is_whole)
+        # What it has unsubscribed from meanwhile may have been what was wrong, but is not offered again.
+        wants, resources = self.subscription.interest.wants, response.resource_set.resources
+        self.refusals.forgive([name for name in offered if not wants(resources[name])])
         self.known.trust(guilty)  # the client kept what it had of what it refused
         return response, guilty
 
@@ -211,6 +214,12 @@ class Watch:
             names = names.difference(known.doubted)
         return names.difference(offered.names, offered.removed) if offered is not None else names
 
+    def sent_sets(self) -> Iterable[ResourceSet]:
+        """The sets that the client may use something of."""
+        offered = (self.ack.offered.resource_set,) if self.ack.offered is not None else ()
+        acked = (self.acked_set,) if self.acked_set is not None else ()
+        return (*acked, *offered, *self.superseded)
+
     def sent_names(self) -> frozenset[str]:
         """The names that it asks for and was sent, as far as that is known."""
         interest, offered = self.subscription.interest, self.ack.offered
@@ -230,13 +239,9 @@ class Watch:
         return response
 
     def _news_of(self, response: Response) -> dict[str, str]:
-        """The names of a response that may be wrong, with their versions: not what the client had accepted.
-
-        What it has unsubscribed from meanwhile it does not look at.
-        """
+        """The names of a response that may be wrong, with their versions: not what the client had accepted."""
         accepted = self.acked_set.resources if self.acked_set is not None else {}
-        interest, resources = self.subscription.interest, response.resource_set.resources
-        versions = {n: version for n, version in response.versions().items() if interest.wants(resources[n])}
+        versions = response.versions()
         news = {
             name: version
             for name, version in versions.items()
@@ -248,13 +253,15 @@ class Watch:
         self.known.doubt((*response.names, *response.removed))
         return response
 
-    def _hold(self, released: ResourceSet, told: Collection[str] = ()) -> None:
+    def _hold(self, released: ResourceSet, told: Response | None = None) -> None:
         """The client has this; of suspects it was not ``told`` of since, any may have been applied."""
-        suspects = self.refusals.suspects if self.refusals is not None else ()
-        doubted = [name for name in suspects if name in self.known.doubted and name not in told]
+        if self.refusals is None or not self.refusals.suspects:
+            self.known.become(released)
+            return
+        known = frozenset((*told.names, *told.removed)) if told is not None else NOTHING
+        doubted = [name for name in self.refusals.suspects if name in self.known.doubted and name not in known]
         self.known.become(released)
-        if doubted:
-            self.known.doubt(doubted)
+        self.known.doubt(doubted)
 
     def _answered(self, withheld: frozenset[str], released: ResourceSet) -> None:
         self.known.owed = NOTHING
