@@ -6,6 +6,7 @@ import pytest
 
 from tests.spec.by_hand import ORDER_TIMEOUT_S, REMOVED_S, pending, start, told, wait, with_listener
 from tests.spec.conftest import Connect
+from tests.support.envoy_like import EnvoyLike
 from tests.support.personas import live, spend
 from tests.support.sansio import Client, Server
 from tests.support.texts import TARGET, Site, joined, push, site
@@ -324,3 +325,15 @@ def test_a_type_that_was_never_accepted_is_remembered_of_a_client_that_is_back(
     push(server, {CLUSTER: {"a": "@1"}, LISTENER: {"l": "@2"}})
     client.settle()
     assert client.texts(LISTENER) == {"l": "@2"}
+
+
+@pytest.mark.parametrize("dialect", list(Variant), ids=lambda dialect: dialect.value)
+def test_a_listener_goes_back_at_once_on_a_stream_of_its_own(server: Server, dialect: Variant) -> None:
+    """The stream on which its route configuration is refused tells the one that has the listeners."""
+    push(server, A, source="api")
+    client = EnvoyLike(server, dialect, split=True)
+    client.start()
+    push(server, {**site("a", route="r2"), ROUTE: {"r2": "a bad"}}, source="api")
+    client.run()  # no time passes
+    assert client.serving()[LISTENER] == {TARGET: "r1"}
+    assert client.serving()[ROUTE] == {"r1": "a"}

@@ -266,7 +266,7 @@ class ClientState:
             return moved
         silent = transition.silent
         keep = transition.keep(self, now_s)
-        self._has_moved = transition.silent is not silent
+        self._has_moved = self._has_moved or transition.silent is not silent
         lingering = self.releases.lingerings.kept(self.lingering, self.goal)
         self.release(self.releases.release(self.released, self.goal, joined(keep, lingering)), now_s)
         if transition.is_shown(self):
