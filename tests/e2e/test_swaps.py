@@ -36,8 +36,6 @@ UNORDERED = {"XDS_ORDER__ENABLED": "false"}
 
 StartUpstream = Callable[[str], Upstream]
 
-ads_variants = pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
-
 
 @dataclass(slots=True)
 class Site:
@@ -141,20 +139,25 @@ soak_kinds = pytest.mark.parametrize(("variant", "health_checked"), SOAK_KINDS)
 
 WAYS = {"connected": Site.swap, "away": Site.swap_while_away, "restart": Site.swap_across_restart}
 ways = pytest.mark.parametrize("swap", WAYS.values(), ids=WAYS.keys())
-# A health check makes each start a slow one: those are left to the long test.
-quick_ways = pytest.mark.parametrize(
-    ("health_checked", "swap"),
-    [
-        pytest.param(checked, swap, id=f"{'health-checked' if checked else 'plain'}-{name}")
-        for checked in (False, True)
-        for name, swap in WAYS.items()
-        if not (checked and name == "restart")
-    ],
-)
+QUICK = {("plain", "restart", Variant.ADS_SOTW), ("plain", "connected", Variant.ADS_DELTA)}
+QUICK |= {("health-checked", "away", Variant.ADS_DELTA)}
+# A health check makes each start a slow one: restarts with those are left to the long test.
+WAYS_OF_VARIANTS = [
+    pytest.param(
+        variant,
+        checked == "health-checked",
+        swap,
+        id=f"{checked}-{name}-{variant}",
+        marks=() if (checked, name, variant) in QUICK else pytest.mark.soak,
+    )
+    for variant in (Variant.ADS_SOTW, Variant.ADS_DELTA)
+    for checked in ("plain", "health-checked")
+    for name, swap in WAYS.items()
+    if (checked, name) != ("health-checked", "restart")
+]
 
 
-@ads_variants
-@quick_ways
+@pytest.mark.parametrize(("variant", "health_checked", "swap"), WAYS_OF_VARIANTS)
 def test_swaps_lose_no_request(
     open_site: OpenSite, variant: Variant, health_checked: bool, swap: Callable[[Site], None]
 ) -> None:

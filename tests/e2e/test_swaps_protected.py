@@ -87,8 +87,8 @@ def discovered_later(world: World) -> None:
 @pytest.mark.parametrize(
     "protect",
     [
-        denied_at_once,
-        authorised_by_a_cold_cluster,
+        pytest.param(denied_at_once, marks=pytest.mark.soak),
+        pytest.param(authorised_by_a_cold_cluster, marks=pytest.mark.soak),
         opened_by_another_push,
         discovered_later,
     ],

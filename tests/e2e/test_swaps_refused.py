@@ -18,7 +18,6 @@ from tests.support.envoy import EnvoyProcess, get
 from tests.support.process import wait_until
 from tests.support.server import GROUP, NODE, ServerProcess
 
-STREAMED = [variant for variant in Variant if variant is not Variant.REST]
 ASSIGNMENTS, GUILTY = 50, 13
 SOON_S = 10.0  # it takes about one
 STEADY_S = 2.0
@@ -58,7 +57,15 @@ def ports(cluster: r.Json) -> set[int]:
     return {item["address"]["socket_address"]["port_value"] for item in cluster.get("host_statuses", [])}
 
 
-@pytest.mark.parametrize("variant", STREAMED)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        Variant.ADS_DELTA,
+        Variant.SPLIT_SOTW,
+        pytest.param(Variant.ADS_SOTW, marks=pytest.mark.soak),
+        pytest.param(Variant.SPLIT_DELTA, marks=pytest.mark.soak),
+    ],
+)
 def test_one_refused_assignment_among_many(
     server: ServerProcess, tmp_path: Path, running: ExitStack, variant: Variant
 ) -> None:
@@ -154,7 +161,8 @@ def served(site: SwapSite, body: str) -> bool:
     return (answer.status_code, answer.text) == (200, body)
 
 
-@pytest.mark.parametrize("variant", [pytest.param(Variant.ADS_SOTW, marks=pytest.mark.soak), Variant.ADS_DELTA])
+@pytest.mark.soak
+@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
 def test_one_refused_cluster_among_many(sites: SwapSites, variant: Variant) -> None:
     """The others of the push are swapped as if it were not there."""
     site = sites.open(kinds.routes_move, variant)

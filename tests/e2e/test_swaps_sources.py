@@ -24,7 +24,9 @@ PROMPT_S = 10.0  # it takes less than one, and took 30
 INITIAL_FETCH_S = 15.0
 
 StartUpstream = Any
-ads_variants = pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
+ads_variants = pytest.mark.parametrize(
+    "variant", [Variant.ADS_SOTW, pytest.param(Variant.ADS_DELTA, marks=pytest.mark.soak)]
+)
 
 
 def rest_source() -> r.Json:

@@ -75,7 +75,9 @@ def among_others(world: World, upstream: StartUpstream) -> None:
     world.push()
 
 
-@pytest.mark.parametrize("make_stuck", [never_warm, refused, among_others])
+@pytest.mark.parametrize(
+    "make_stuck", [never_warm, *(pytest.param(each, marks=pytest.mark.soak) for each in (refused, among_others))]
+)
 @pytest.mark.parametrize(
     "variant",
     [
