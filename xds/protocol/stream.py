@@ -414,7 +414,8 @@ class DiscoveryStream:
         known.forget(shift.dropped)
         if shift.dropped and watch.refusals is not None:
             watch.refusals.forgive(shift.dropped)
-        watch.told_missing -= shift.dropped
+        if watch.told_missing:
+            watch.told_missing -= shift.dropped
         if shift.everything and answer is not Answer.FIRST:
             known.forget_all()
             watch.outlived = watch.ack.state is State.IN_FLIGHT

@@ -154,6 +154,7 @@ class Watch:
         """The client ACKed: what was offered is known."""
         response = self.ack.become_accepted()
         self.superseded = ()
+        self.asked = self.warmed = NOTHING  # large sets are not kept for nothing
         if self.refusals is not None:
             self.refusals.note_ack(response.versions())
             if not self.refusals:
@@ -174,7 +175,7 @@ class Watch:
         """
         response = self._doubt(self.ack.become_rejected())
         # A cluster that warms has no assignment yet: it gets the last accepted one.
-        self.forced |= self.warmed
+        self.forced, self.warmed = self.forced | self.warmed, NOTHING
         offered = self._news_of(response)
         if not offered:
             return response, ()
