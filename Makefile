@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(if $(shell \
 	$(name) -c 'import sys, venv; print("ok" if sys.version_info >= (3, 11) else "")' 2>/dev/null),$(name))))
-WORKERS ?= 2
+# Many tests wait for processes: one more worker than cores keeps two busy.
+WORKERS ?= 3
 STAMP := $(VENV)/installed.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
 # The tests start hundreds of processes: none of them is to compile what it imports anew.
