@@ -82,7 +82,7 @@ def render(results: Results, plots: Mapping[str, str], profile: str, fleets: Res
 
 
 def write(results: Results, page: Path, plots: Mapping[str, str]) -> None:
-    """Write the page; of its folder ``profile.md`` goes in as it is, and the results with fleets of real Envoys."""
+    """Write the page; ``profile`` and the results with fleets of real Envoys come from its folder."""
     folder = page.with_suffix("")
     written_by_hand = folder / "profile.md"
     profile = written_by_hand.read_text() if written_by_hand.exists() else ""
