@@ -20,15 +20,22 @@ EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
 
 def check(repository: Repository, exceptions: Path = EXCEPTIONS) -> Iterator[Finding]:
-    """All findings that are not excepted."""
+    """All findings that are not excepted, and all exceptions that are not needed."""
     excepted = tomllib.loads(exceptions.read_text())
     yield from duplicate_classes(repository, excepted["classes"])
     yield from duplicate_modules(repository, excepted["modules"])
     yield from large_modules(repository)
-    unmended = tuple(excepted["references"]["unmended"])
-    for finding in broken_references(repository, excepted["references"]["foreign"]):
-        if not finding.path.startswith(unmended):
-            yield finding
+    unmended = excepted["references"]["unmended"]
+    broken = list(broken_references(repository, excepted["references"]["foreign"]))
+    yield from (finding for finding in broken if not finding.path.startswith(tuple(unmended)))
+    needed = {
+        *(finding.subject for finding in duplicate_classes(repository, ())),
+        *(finding.subject for finding in duplicate_modules(repository, {})),
+        *(path for path in unmended if any(finding.path.startswith(path) for finding in broken)),
+    }
+    for name in (*excepted["classes"], *excepted["modules"], *unmended):
+        if name not in needed:
+            yield Finding(exceptions.name, 1, f"the exception for {name!r} is not needed", name)
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ def duplicate_classes(repository: Repository, allowed: Collection[str]) -> Itera
     for name, found in sorted(places.items()):
         if len(found) > 1 and name not in allowed:
             others = ", ".join(module.path for module, _ in found[1:])
-            yield Finding(found[0][0].path, found[0][1], f"class {name} is defined in {others} as well")
+            yield Finding(found[0][0].path, found[0][1], f"class {name} is defined in {others} as well", name)
 
 
 def duplicate_modules(repository: Repository, reasons: Mapping[str, str]) -> Iterator[Finding]:
@@ -35,7 +35,7 @@ def duplicate_modules(repository: Repository, reasons: Mapping[str, str]) -> Ite
             places[face, module.stem].append(module.path)
     for (_, stem), paths in sorted(places.items()):
         if len(paths) > 1 and not reasons.get(stem):
-            yield Finding(paths[0], 1, f"there is a second module {stem!r}: {', '.join(paths[1:])}")
+            yield Finding(paths[0], 1, f"there is a second module {stem!r}: {', '.join(paths[1:])}", stem)
 
 
 def large_modules(repository: Repository) -> Iterator[Finding]:

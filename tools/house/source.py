@@ -29,11 +29,12 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a check reports, with its place."""
+    """Something that a check reports, with its place. ``subject`` is the name that it is about, where it is about one."""
 
     path: str
     line: int
     detail: str
+    subject: str = ""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.detail}"
