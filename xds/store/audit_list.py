@@ -58,6 +58,12 @@ class AuditList:
         """All of them."""
         return list(self._entries.values())
 
+    def sizes(self) -> tuple[dict[Lane, int], int]:
+        """How many entries each lane has, and what those of changes take."""
+        notes = [entry.note for entry in self._entries.values()]
+        counts = {lane: sum(note.lane is lane for note in notes) for lane in Lane}
+        return counts, sum(note.size for note in notes if note.lane is Lane.CHANGE)
+
     def join(self, given: Sequence[AuditEntry]) -> None:
         """Take up the list of a backup (`audit_records.joined`)."""
         whole = joined(self.entries(), given)

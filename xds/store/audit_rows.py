@@ -80,6 +80,13 @@ def newest(connection: Connection) -> int:
     return int(row[0]) if row is not None else 0
 
 
+def sizes(connection: Connection) -> tuple[dict[Lane, int], int]:
+    """How many entries each lane has, and what those of changes take."""
+    rows = list(connection.execute("SELECT lane, count(*), sum(size) FROM audit GROUP BY lane"))
+    found = {Lane(lane): (int(count), int(size)) for lane, count, size in rows}
+    return {lane: found.get(lane, (0, 0))[0] for lane in Lane}, found.get(Lane.CHANGE, (0, 0))[1]
+
+
 def settled(connection: Connection, behind: int, end: int) -> list[AuditEntry]:
     """The next entries behind a position that do not grow, up to ``end``; none where there are no more."""
     rows = connection.execute(
