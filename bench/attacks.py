@@ -44,9 +44,9 @@ INTRODUCTION = """\
 One attack at a time on a server of its own (`tests/attack/attacks.py` has what each does), for {seconds:g} s, as fast
 as one process of Python can; server, attacker and good client share the machine. The good client opens a connection,
 asks for clusters on a stream, gets them and closes both, {pause:g} ms after the last; *alone* before the attack and
-*beside* it, from the connection to the answer. The server's CPU is in cores (1 is all that its event loop can take), its memory
-the resident set. A connection that is cut comes back at once: an attacker who does so is held off by a firewall, not by
-the server. Written by `python -m bench.attacks` from `docs/performance/attacks.json`.
+*beside* it, from the connection to the answer. The server's CPU is in cores (1 is all that its event loop can take),
+its memory the resident set. A connection that is cut comes back at once: an attacker who does so is held off by a
+firewall, not by the server. Written by `python -m bench.attacks` from `docs/performance/attacks.json`.
 """
 
 
