@@ -45,8 +45,9 @@ One attack at a time on a server of its own (`tests/attack/attacks.py` has what 
 as one process of Python can; server, attacker and good client share the machine. The good client opens a connection,
 asks for clusters on a stream, gets them and closes both, {pause:g} ms after the last; *alone* before the attack and
 *beside* it, from the connection to the answer. The server's CPU is in cores (1 is all that its event loop can take),
-its memory the resident set. A connection that is cut comes back at once: an attacker who does so is held off by a
-firewall, not by the server. Written by `python -m bench.attacks` from `docs/performance/attacks.json`.
+its memory the resident set; all shared the machine with other work, as the load average below says, so that a wait is
+longer than the CPU that it is for. A connection that is cut comes back at once: an attacker who does so is held off by
+a firewall, not by the server. Written by `python -m bench.attacks` from `docs/performance/attacks.json`.
 """
 
 
@@ -131,7 +132,7 @@ def row(cell: Cell) -> tuple[str, ...]:
     alone, beside = cell.values(ALONE, "answer_s"), cell.values(BESIDE, "answer_s")
     cores, before_mb, peak_mb = (cell.values(SERVER, name)[0] for name in ("cores", "before_mb", "peak_mb"))
     times = (quantile(alone, 0.5), quantile(alone, 0.99), quantile(beside, 0.5), quantile(beside, 0.99), max(beside))
-    shown = (f"{each * 1e3:.3g}" for each in times)
+    shown = (f"{each:,.0f}" if each >= 1_000 else f"{each:.3g}" for each in (time_s * 1e3 for time_s in times))
     name = cell.key.partition("/")[2]
     return (name, *shown, f"{len(beside)}", f"{cores:.2f}", f"{before_mb:.0f}", f"{peak_mb:.0f}")
 
