@@ -145,8 +145,9 @@ def section(results: Results) -> Iterator[str]:
     yield INTRODUCTION.format(seconds=cells[0].conditions["seconds"], pause=PAUSE_S * 1e3)
     lines = [HEADER, ("---",) * len(HEADER), *((f"`{name}`", *rest) for name, *rest in map(row, cells))]
     yield "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    commits = ", ".join(f"`{commit}`" for commit in sorted({cell.commit for cell in cells}))
     yield (
-        f"Measured {cells[-1].measured_at[:10]} at `{cells[-1].commit}`, load average"
+        f"Measured {max(cell.measured_at for cell in cells)[:10]} at {commits}, load average"
         f" {min(cell.load for cell in cells):.1f} to {max(cell.load for cell in cells):.1f}.\n"
     )
 
