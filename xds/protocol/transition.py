@@ -106,10 +106,12 @@ class Transition:
 
     def _held_parts(self, client: ClientState, unready: frozenset[str] | None, back: frozenset[str]) -> list[Names]:
         trees = client.releases.trees(client.released, client.goal)
+        absent = self._absent_listeners(client, unready) if any(tree.needs for tree in trees) else _NOTHING
         held = [
             tree
             for tree in trees
-            if self.readiness.holds(client, tree.leads_to, is_unreadable=tree.is_unreadable)
+            if not tree.needs.isdisjoint(absent)
+            or self.readiness.holds(client, tree.leads_to, is_unreadable=tree.is_unreadable)
             or not tree.listeners.isdisjoint(back)
         ]
         if any(tree.has_added_listener for tree in held):
@@ -126,6 +128,14 @@ class Transition:
             # A listener that warms waits for what it newly names, not the other way round.
             waiting = self._without_needed(client, waiting, used)
         return [*kept, waiting]
+
+    def _absent_listeners(self, client: ClientState, unready: frozenset[str] | None) -> frozenset[str]:
+        """New listeners that are not ready: nothing may lead to one that is internal. A changed one serves on."""
+        url = client.url_of("listeners")
+        if not client.watches.of(url):
+            return _NOTHING
+        new = frozenset(client.goal.get(url).resources).difference(self.origin.get(url).resources)
+        return new if unready is None else new & unready
 
     def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
         """What waits for listeners, but for what they newly name, and for what the client refuses and is repaired.
