@@ -479,6 +479,21 @@ STORIES: dict[str, Story] = {
         ],
         Plan(svc="r2", web="r1"),
     ),
+    "a route that a listener asks for is no newer than its filters": (
+        SOTW,
+        False,
+        "cuts delays",
+        Plan(inline="b", web="inline"),
+        [
+            Cut(False, (Plan(r2="b", svc="r2", texts=("@1", "hc:2", "@1")),)),
+            Go((0, 0, 0, 1, 1, 1)),
+            Cut(),
+            Guard(),
+            Go((0, 0)),
+            Push(Plan(svc="r2")),
+        ],
+        PLAIN,
+    ),
 }
 
 

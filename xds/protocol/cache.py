@@ -278,9 +278,9 @@ class SnapshotCache:
     ) -> ResourceSet:
         """Some names of a set that a client holds, as it asks for no others; ``clusters`` are those it has.
 
-        What the set lacks the client may have been led to since. It is taken in the newest version that leads to no
-        cluster which the client lacks, else from the first revision after the set that has it ("answered at once, from
-        the revision it holds"); among those that lead to no cluster but ``fed``, if that is all that is known.
+        What the set lacks the client may have been led to since ("answered at once, from the revision it holds"): it is
+        taken from the first revision after the set where it leads to no cluster that the client lacks, else where it
+        leads to none but ``fed``, if that is all that is known. A later one may open what no filter guards yet.
         """
         key = (held.id, names, clusters.id if clusters is not None else 0, fed.id if fed is not None else 0)
         return self._parts.get(key, lambda: self._part(held, names, clusters, groups, variant, fed))
@@ -304,8 +304,9 @@ class SnapshotCache:
         for name in sorted(names - members.keys()):
             versions = [found.resources[name] for found in history[:at] if name in found.resources]
             if versions:
-                older = [each for each in versions if leads_within(each, fed)] or versions
-                members[name] = next((each for each in versions if leads_within(each, clusters)), older[-1])
+                fitting = [each for each in versions if leads_within(each, clusters)]
+                fitting = fitting or [each for each in versions if leads_within(each, fed)] or versions
+                members[name] = fitting[-1]
         return ResourceSet(held.type, held.version_info, members, origin_id=held.origin_id)
 
     def served_names(self, group: str, type_url: str, variant: str = "") -> Collection[str]:
