@@ -19,7 +19,12 @@ from api.problem import RequestError
 from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
-from xds.load.figures import By, ClusterFigures, Row, Series
+from xds.lrs.figures import (
+    By,
+    ClusterFigures,
+    Row,
+    Series,
+)
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality
 

@@ -10,7 +10,13 @@ from typing_extensions import TypedDict
 from api.fleet_shapes import LocalityItem, StreamItem
 from api.timestamps import timestamp
 from xds.control.load_view import ReportStream
-from xds.load.figures import ClusterFigures, Figures, Point, Row, Series
+from xds.lrs.figures import (
+    ClusterFigures,
+    Figures,
+    Point,
+    Row,
+    Series,
+)
 from xds.model.load_report import Metric
 from xds.model.node import Locality
 

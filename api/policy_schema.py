@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from xds.load.policy import Drain, Policy, Strategy
-from xds.load.policy_document import NAME_LIMIT, RATE_LIMIT_RPS, TIME_LIMIT_S
+from xds.assignment.policy import Drain, Policy, Strategy
+from xds.assignment.policy_document import NAME_LIMIT, RATE_LIMIT_RPS, TIME_LIMIT_S
 
 Json = dict[str, Any]
 

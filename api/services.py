@@ -20,7 +20,7 @@ from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.tokens import Tokens
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadBook
 from xds.store.retention import Condition
 
 MIB = 1 << 20

@@ -28,10 +28,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadBook
+from xds.lrs.load_stats import decode_load_request
 from xds.model.node import Locality, Node
 from xds.proto import wire_pb2
-from xds.protocol.load_wire import decode_load_request
 from xds.server.tuning import tune_gc
 
 REGION = "eu-west-1"

@@ -10,11 +10,15 @@ from random import Random
 
 from bench.zones.fleet import Hosts, Proxies, balanced
 from bench.zones.scenarios import PROXIES, RATES, Moment, Scenario
-from xds.load.assign import assign
-from xds.load.assignment import Allotment, Assignment, Observed, Target
-from xds.load.nearness import Nearness, nearness
-from xds.load.placement import place, raised
-from xds.load.policy import Policy
+from xds.assignment.assignment import (
+    Allotment,
+    Assignment,
+    Observed,
+    Target,
+)
+from xds.assignment.decide import assign
+from xds.assignment.placement import Nearness, nearness, place, raised
+from xds.assignment.policy import Policy
 from xds.model.node import Locality
 
 # How CPU grows with load: from an idle base to all of it at capacity.

@@ -9,12 +9,12 @@ from typing import Any
 
 from tests.control.conftest import Plane
 from tests.support.resources import steered_cluster, zoned_load_assignment
+from xds.assignment.policy import Policy
 from xds.codec.resources import decode_resource
 from xds.control.assignments import Assignments
 from xds.fleet.fleet import Fleet
-from xds.load.figures import Demand, Flow, SourceDemand
-from xds.load.policy import Policy
-from xds.lower.endpoints import locality_of, read_assignment
+from xds.lower.load_assignment import locality_of, read_assignment
+from xds.lrs.figures import Demand, Flow, SourceDemand
 from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT

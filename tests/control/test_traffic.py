@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from tests.control.assigned import A, B
+from xds.assignment.assignment import (
+    Assignment,
+    Demand,
+    Memory,
+    SourceMemory,
+    Target,
+)
 from xds.control.traffic import SOURCES_LIMIT, bounded, observe
-from xds.load.assignment import Assignment, Demand, Memory, SourceMemory, Target
-from xds.load.figures import Demand as Reported
-from xds.load.figures import Flow, SourceDemand
-from xds.lower.endpoints import PushedLocality
+from xds.lower.load_assignment import PushedLocality
+from xds.lrs.figures import Demand as Reported
+from xds.lrs.figures import Flow, SourceDemand
 from xds.model.load_report import Metric
 from xds.model.node import Locality
 

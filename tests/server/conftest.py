@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.sansio import make_resource
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadBook
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.server.conftest import Harness, RawStream, within
+from xds.lrs.report_stream import SENDS_ALL
 from xds.proto import wire_pb2
-from xds.protocol.load_stream import SENDS_ALL
 
 V3 = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 V2 = "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats"

@@ -15,11 +15,11 @@ from tests.server.load_client import V2, V3, Reporter, connect, report, reporter
 from xds.control.tokens import Grant, Tokens
 from xds.filter.filter import compile_filter
 from xds.fleet.event_log import EventFilter
-from xds.load.book import LoadBook
-from xds.load.bounds import Bounds
-from xds.load.figures import PairTotals
+from xds.lrs.aggregates import LoadBook
+from xds.lrs.figures import PairTotals
+from xds.lrs.report_stream import NO_CLUSTER, LoadSettings
+from xds.lrs.series_index import Bounds
 from xds.proto import wire_pb2
-from xds.protocol.load_stream import NO_CLUSTER, LoadSettings
 from xds.protocol.membership import Rule
 
 

@@ -48,10 +48,10 @@ from xds.control.settings import (
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadBook
+from xds.lrs.report_stream import LoadSettings
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
-from xds.protocol.load_stream import LoadSettings
 from xds.server.assignment_metrics import AssignmentMetrics
 from xds.server.http_door import HttpBounds
 from xds.server.http_server import HttpServer

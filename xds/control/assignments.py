@@ -21,6 +21,9 @@ from typing import Protocol
 
 import structlog
 
+from xds.assignment.assignment import Assignment, Standing
+from xds.assignment.decide import assign
+from xds.assignment.policy import Policy
 from xds.control.audit import NOBODY, Caller
 from xds.control.off_loop import off_loop
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
@@ -29,10 +32,7 @@ from xds.control.steering import Outcome, Steering, resumed
 from xds.control.telling import tell_decision, tell_policy
 from xds.control.traffic import observe
 from xds.fleet.fleet import Fleet
-from xds.load import figures
-from xds.load.assign import assign
-from xds.load.assignment import Assignment, Standing
-from xds.load.policy import Policy
+from xds.lrs import figures
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 from xds.model.resource import Resource

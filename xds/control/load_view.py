@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from time import time
 from typing import Protocol
 
-from xds.load.book import LoadBook
-from xds.load.figures import By, ClusterFigures, Series
+from xds.lrs.aggregates import LoadBook
+from xds.lrs.figures import By, ClusterFigures, Series
 
 
 @dataclass(frozen=True, slots=True)

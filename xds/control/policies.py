@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 
 import structlog
 
+from xds.assignment.policy import Policy
 from xds.control.audit import NOBODY, Caller
-from xds.load.policy import Policy
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
 from xds.store.base import Store
 

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from xds.assignment.assignment import (
+    Allotment,
+    Assignment,
+    Decision,
+    Observed,
+)
+from xds.assignment.policy import Policy
 from xds.control.policies import Key
-from xds.load.assignment import Allotment, Assignment, Decision, Observed
-from xds.load.policy import Policy
-from xds.lower.assignment import overlaid
-from xds.lower.endpoints import PushedLocality, pushed_localities
+from xds.lower.load_assignment import PushedLocality, overlaid, pushed_localities
 from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.protocol.overlay import StandIn

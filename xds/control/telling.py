@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xds.assignment.assignment import (
+    Assignment,
+    SourceAssignment,
+    SourceDecision,
+    Standing,
+)
+from xds.assignment.reasons import named, split
 from xds.control.audit import NOBODY, Caller
 from xds.control.policies import Key
 from xds.control.steering import Outcome
 from xds.fleet.event_log import EventLog, Kind
-from xds.load.assignment import Assignment, SourceAssignment, SourceDecision, Standing
-from xds.load.telling import named, split
 
 ACTIONS = CHANGED, HELD, FALLBACK = "changed", "held", "fallback"
 

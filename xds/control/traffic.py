@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from xds.load import figures
-from xds.load.assignment import Assignment, Demand, Observed, Target
-from xds.lower.endpoints import PushedLocality
+from xds.assignment.assignment import (
+    Assignment,
+    Demand,
+    Observed,
+    Target,
+)
+from xds.lower.load_assignment import PushedLocality
+from xds.lrs import figures
 from xds.model.load_report import Metric
 from xds.model.node import Locality
 

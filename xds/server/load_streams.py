@@ -11,12 +11,12 @@ from typing import Protocol
 
 from xds.control.load_view import ReportStream
 from xds.fleet.event_log import EventLog, Kind
-from xds.load.book import LoadBook
-from xds.load.figures import Taken
+from xds.lrs.aggregates import LoadBook
+from xds.lrs.figures import Taken
+from xds.lrs.report_stream import LoadSettings
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.load_stream import LoadSettings
 from xds.server.metrics import Metrics
 from xds.server.node_door import NodeDoor
 from xds.server.options import ServerOptions

@@ -18,11 +18,9 @@ import grpc
 
 from xds.control.access import Identity
 from xds.control.load_view import ReportStream
-from xds.load.figures import Taken
-from xds.model.errors import RemoteProtocolError
-from xds.model.node import Node
-from xds.protocol.load_pieces import CLUSTER_STATS, PIECE_BYTES, divide
-from xds.protocol.load_stream import (
+from xds.lrs.figures import Taken
+from xds.lrs.load_stats import CLUSTER_STATS, PIECE_BYTES, LoadRequest, decode_load_request, divide
+from xds.lrs.report_stream import (
     SENDS_ALL,
     LoadAsked,
     LoadEvent,
@@ -31,7 +29,8 @@ from xds.protocol.load_stream import (
     LoadReportStream,
     LoadRestart,
 )
-from xds.protocol.load_wire import LoadRequest, decode_load_request
+from xds.model.errors import RemoteProtocolError
+from xds.model.node import Node
 from xds.server import limits
 from xds.server.admission import Place
 from xds.server.load_streams import LoadCounts, LoadStreams

@@ -16,12 +16,12 @@ from xds.control.access import Access, Identity
 from xds.control.off_loop import off_loop
 from xds.control.phase import Phase
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadBook
 from xds.model.errors import RemoteProtocolError
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.draft import Variant
-from xds.protocol.wire import decode_node, decode_sotw
+from xds.protocol.wire import decode_sotw
 from xds.server import limits
 from xds.server.admission import Admission, Place
 from xds.server.discovery import Discovery, StreamShell
@@ -43,6 +43,7 @@ from xds.server.tls import pem_files
 from xds.server.transport import Transport, open_transport
 from xds.server.tuning import Tide, release_memory
 from xds.server.unary import answer
+from xds.wire.node import decode_node
 
 OBSERVE_EVERY_S = 0.5
 RELEASE_EVERY_S = 20.0
