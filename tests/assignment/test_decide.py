@@ -15,19 +15,20 @@ from tests.assignment.world import (
     C,
     World,
     policy,
+    pushed_sources,
     target,
     world,
 )
 from xds.assignment.assignment import (
     Allotment,
     Assignment,
-    Code,
     Demand,
-    Observed,
+    Observation,
+    ReasonCode,
     Standing,
 )
 from xds.assignment.capacity import LONGEST_WAIT
-from xds.assignment.decide import assign
+from xds.assignment.decide import decide
 from xds.assignment.policy import Policy
 from xds.model.errors import ValidationError
 from xds.model.node import Locality
@@ -120,7 +121,7 @@ def test_a_locality_without_a_rate_serves_failover_only() -> None:
     rates = [{"localities": {"region": "eu"}, "per_endpoint_rps": 10}]
     own = _settled(world({A: 50}, {B: target(10), US: target(50)}, capacity={"rates": rates}))
     assert own.assigned(A).allotments == (Allotment(B, 0, 10_000), Allotment(US, 1, 10_000))
-    assert Code.CAPACITY_UNKNOWN in own.general()
+    assert ReasonCode.CAPACITY_UNKNOWN in own.general()
 
 
 def test_overload_is_spread_in_proportion_to_capacity_and_told() -> None:
@@ -130,7 +131,7 @@ def test_overload_is_spread_in_proportion_to_capacity_and_told() -> None:
         B: pytest.approx(810 / 4, rel=0.03),
         US: pytest.approx(810 / 2, rel=0.03),
     }
-    assert Code.OVERLOAD in own.general()
+    assert ReasonCode.OVERLOAD in own.general()
 
 
 # Capacity learnt from a metric
@@ -170,7 +171,7 @@ def test_capacity_is_learnt_from_utilisation() -> None:
 def test_before_anything_is_measured_traffic_stays_near() -> None:
     own = _settled(world({A: 10_000}, THREE, capacity=METRIC))
     assert own.shares(A) == {A: 1.0}
-    assert Code.CAPACITY_UNKNOWN in own.general()
+    assert ReasonCode.CAPACITY_UNKNOWN in own.general()
 
 
 @pytest.mark.parametrize("average", [math.nan, math.inf, -0.5])
@@ -181,7 +182,7 @@ def test_a_metric_that_is_no_figure_is_refused(average: float) -> None:
     learnt = own.known().memory.endpoint_rps
     own.targets[A] = target(10, load_rps=50, metrics={"cpu_utilization": average})
     own.step()
-    assert Code.FIGURE_REFUSED in own.general()
+    assert ReasonCode.FIGURE_REFUSED in own.general()
     assert own.known().memory.endpoint_rps == learnt
 
 
@@ -275,7 +276,7 @@ def test_no_more_than_a_step_moves_in_an_interval() -> None:
 def test_a_call_within_the_interval_takes_no_second_step() -> None:
     own = world({A: 50}, THREE)
     own.step()
-    again = assign(own.policy, own.observed(), own.assignment, own.now - 9)
+    again = decide(own.policy, own.observed(), own.assignment, own.now - 9)
     assert again.assignment.sources[A].allotments == own.assigned(A).allotments
     assert again.sources[0].standing is Standing.MOVING
 
@@ -284,8 +285,8 @@ def test_a_call_at_the_same_time_changes_nothing() -> None:
     """So a dry run may ask as often as it likes."""
     own = _settled(world({A: 150, B: 20}, THREE))
     observed = own.observed()
-    first = assign(own.policy, observed, own.assignment, own.now)
-    second = assign(own.policy, observed, first.assignment, own.now)
+    first = decide(own.policy, observed, own.assignment, own.now)
+    second = decide(own.policy, observed, first.assignment, own.now)
     assert second.assignment == first.assignment
     assert not second.is_changed
 
@@ -298,7 +299,7 @@ def test_a_dead_zone_is_left_at_once() -> None:
     own.targets[A] = target(10, 0)
     decision = own.step()
     assert own.shares(A) == {B: 1.0}
-    assert Code.NO_HEALTHY_ENDPOINTS in own.codes(A)
+    assert ReasonCode.NO_HEALTHY_ENDPOINTS in own.codes(A)
     assert decision.is_changed
 
 
@@ -337,8 +338,8 @@ def test_draining_and_its_end_are_told_once() -> None:
     for healthy in (2, 2, 10, 10):
         own.targets[A] = target(10, healthy)
         own.step()
-        told.append(own.general() & {Code.DRAINED, Code.RESTORED})
-    assert told == [{Code.DRAINED}, set(), {Code.RESTORED}, set()]
+        told.append(own.general() & {ReasonCode.DRAINED, ReasonCode.RESTORED})
+    assert told == [{ReasonCode.DRAINED}, set(), {ReasonCode.RESTORED}, set()]
 
 
 def test_health_that_goes_up_and_down_moves_traffic_a_few_times_only() -> None:
@@ -380,7 +381,7 @@ def test_traffic_comes_back_to_a_restored_zone_step_by_step() -> None:
 def test_where_all_are_below_the_healthy_fraction_nothing_is_drained() -> None:
     own = _settled(world({A: 5}, {A: target(10, 1), B: target(10, 2)}))
     assert own.shares(A) == {A: 1.0}
-    assert Code.DRAIN_IGNORED in own.general()
+    assert ReasonCode.DRAIN_IGNORED in own.general()
 
 
 def test_draining_can_be_turned_off() -> None:
@@ -392,8 +393,8 @@ def test_without_healthy_endpoints_anywhere_the_pushed_weights_hold() -> None:
     own = _settled(world({A: 80}, THREE))
     own.targets = {name: target(10, 0) for name in THREE}
     decision = own.step()
-    assert decision.fallen_back == (A,)
-    assert Code.NO_CAPACITY in own.general()
+    assert pushed_sources(decision) == [A]
+    assert ReasonCode.NO_CAPACITY in own.general()
     assert not own.step().is_changed
 
 
@@ -401,7 +402,7 @@ def test_a_locality_that_is_no_longer_pushed_is_left() -> None:
     own = _settled(world({A: 150, B: 0}, THREE))
     del own.targets[B]
     own.step()
-    assert Code.REMOVED in own.codes(A)
+    assert ReasonCode.REMOVED in own.codes(A)
     assert B not in {one.locality for one in own.assigned(A).allotments}
 
 
@@ -420,7 +421,7 @@ def test_with_stale_reports_a_source_is_held_then_falls_back() -> None:
         if decision.held:
             assert own.shares(A) == split
     assert states == [Standing.SETTLED] * 3 + [Standing.HELD] * 27 + [Standing.MOVING] + [Standing.PUSHED] * 4
-    assert Code.FALLBACK in own.codes(A)
+    assert ReasonCode.FALLBACK in own.codes(A)
 
 
 def test_a_source_that_is_heard_again_is_moved_again() -> None:
@@ -457,8 +458,8 @@ def test_a_source_that_never_reported_is_served_what_was_pushed() -> None:
     own = world({A: 50, B: 20}, THREE)
     own.silent = {B}
     decision = own.step(4)
-    assert decision.fallen_back == (B,)
-    assert Code.NEVER_REPORTED in own.codes(B)
+    assert pushed_sources(decision) == [B]
+    assert ReasonCode.NEVER_REPORTED in own.codes(B)
     assert own.shares(A) == {A: 1.0}
     assert not any(one.is_changed for one in decision.sources if one.source == B)
 
@@ -466,8 +467,8 @@ def test_a_source_that_never_reported_is_served_what_was_pushed() -> None:
 def test_after_a_restart_the_stored_assignment_is_held_until_reports_come() -> None:
     own = _settled(world({A: 150, B: 20}, THREE))
     stored = Assignment.from_document(own.known().document())
-    nothing = Observed({A: Demand(), B: Demand()}, own.targets)
-    decision = assign(own.policy, nothing, stored, own.now + 40)
+    nothing = Observation({A: Demand(), B: Demand()}, own.targets)
+    decision = decide(own.policy, nothing, stored, own.now + 40)
     assert decision.held == (A, B)
     assert not decision.is_changed
 
@@ -479,7 +480,7 @@ def test_demand_that_is_no_figure_is_refused_and_counts_as_missing(rps: float) -
     own.demand[A] = rps
     own.step(2)
     assert own.shares(A) == split
-    assert {Code.FIGURE_REFUSED, Code.STALE} <= own.codes(A)
+    assert {ReasonCode.FIGURE_REFUSED, ReasonCode.STALE} <= own.codes(A)
 
 
 def test_a_source_whose_nodes_are_gone_is_forgotten() -> None:
@@ -521,7 +522,7 @@ def test_empty_names_are_names() -> None:
 
 def test_no_targets_at_all() -> None:
     decision = _settled(world({A: 50}, {})).step()
-    assert decision.fallen_back == (A,)
+    assert pushed_sources(decision) == [A]
     assert decision.assignment.sources[A].allotments == ()
 
 
@@ -531,7 +532,7 @@ def test_no_sources_at_all() -> None:
 
 def test_a_rate_of_zero_is_no_capacity() -> None:
     own = _settled(world({A: 50}, THREE, capacity={"rates": [{"per_endpoint_rps": 0}]}))
-    assert Code.NO_CAPACITY in own.general()
+    assert ReasonCode.NO_CAPACITY in own.general()
 
 
 def test_counts_of_endpoints_that_cannot_be_are_bounded() -> None:

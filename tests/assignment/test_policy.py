@@ -7,13 +7,13 @@ import math
 import pytest
 
 from xds.assignment.policy import (
-    Drain,
+    DrainLimits,
     LocalityPattern,
     MetricTarget,
-    Order,
     Policy,
     Rate,
     Strategy,
+    TargetOrder,
 )
 from xds.model.errors import ValidationError
 from xds.model.node import Locality
@@ -57,8 +57,8 @@ def test_every_field_is_read() -> None:
     )
     assert policy.capacity.metric == MetricTarget("cpu_utilization", 0.7)
     assert policy.preferred == (LocalityPattern("us"),)
-    assert policy.order == (Order(LocalityPattern("eu"), (LocalityPattern("us"), LocalityPattern("ap"))),)
-    assert policy.drain == Drain(0.5, 0.6)
+    assert policy.order == (TargetOrder(LocalityPattern("eu"), (LocalityPattern("us"), LocalityPattern("ap"))),)
+    assert policy.drain == DrainLimits(0.5, 0.6)
     assert (policy.minimum_change, policy.maximum_step, policy.hysteresis) == (0.05, 0.5, 0.2)
     assert (policy.interval_s, policy.dwell_s, policy.stale_after_s, policy.fallback_after_s) == (5, 0, 20, 60)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.assignment.world import ENDPOINT_RPS, World, policy
 from tests.support.examples import examples
 from xds.assignment.assignment import WEIGHT_TOTAL, Assignment, Target
-from xds.assignment.placement import Nearness, nearness, place, raised
+from xds.assignment.placement import Distance, distance, place, raise_capacity
 from xds.assignment.policy import Policy, Strategy
 from xds.model.node import Locality
 
@@ -83,11 +83,11 @@ def _capacity(world: World) -> dict[Locality, float]:
     return dict(world.decision.capacity_rps)
 
 
-def _by_place(rates_: dict[Locality, float], level: Nearness) -> dict[tuple[str, ...], float]:
+def _by_place(rates_: dict[Locality, float], level: Distance) -> dict[tuple[str, ...], float]:
     """Sums by region, or by region and zone."""
     total: dict[tuple[str, ...], float] = {}
     for name, rps in rates_.items():
-        key = (name.region, name.zone) if level is Nearness.ZONE else (name.region,)
+        key = (name.region, name.zone) if level is Distance.ZONE else (name.region,)
         total[key] = total.get(key, 0.0) + rps
     return total
 
@@ -154,14 +154,14 @@ def test_no_request_leaves_its_zone_or_region_without_need(world: World) -> None
     total = sum(world.demand.values())
     margin = (world.policy.minimum_change + 1e-3) * total * len(usable)
     waterfall_by_zone = world.policy.strategy is Strategy.WATERFALL_BY_ZONE
-    for level in (Nearness.ZONE, Nearness.REGION) if waterfall_by_zone else (Nearness.REGION,):
+    for level in (Distance.ZONE, Distance.REGION) if waterfall_by_zone else (Distance.REGION,):
         wanted, there = _by_place(world.demand, level), _by_place(usable, level)
         most = sum(min(rps, there.get(place_, 0.0)) for place_, rps in wanted.items())
         stays = sum(
             rps * share
             for source, rps in world.demand.items()
             for name, share in world.shares(source).items()
-            if nearness(source, name) <= level
+            if distance(source, name) <= level
         )
         assert stays >= most - margin - TINY
 
@@ -176,7 +176,7 @@ def test_placement_keeps_to_demand_and_room(
     demand: dict[Locality, float], capacity: dict[Locality, float], own: Policy
 ) -> None:
     assume(sum(capacity.values()) > 1.0)
-    room, factor = raised(capacity, sum(demand.values()))
+    room, factor = raise_capacity(capacity, sum(demand.values()))
     flows = place(own, demand, room)
     for source, rps in demand.items():
         assert sum(flows[source].values()) == pytest.approx(rps)

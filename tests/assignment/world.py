@@ -8,14 +8,15 @@ from typing import Any
 
 from xds.assignment.assignment import (
     Assignment,
-    Code,
     Decision,
     Demand,
-    Observed,
+    Observation,
+    ReasonCode,
     SourceAssignment,
+    Standing,
     Target,
 )
-from xds.assignment.decide import assign
+from xds.assignment.decide import decide
 from xds.assignment.policy import Policy
 from xds.model.node import Locality
 
@@ -47,17 +48,17 @@ class World:
     decision: Decision | None = None
     heard: dict[Locality, Demand] = field(default_factory=dict)
 
-    def observed(self) -> Observed:
+    def observed(self) -> Observation:
         """What is known now; of silent sources, what they said last."""
         self.heard |= {
             source: Demand(rps, self.now, 1) for source, rps in self.demand.items() if source not in self.silent
         }
-        return Observed({source: self.heard.get(source, Demand()) for source in self.demand}, self.targets)
+        return Observation({source: self.heard.get(source, Demand()) for source in self.demand}, self.targets)
 
     def step(self, intervals: int = 1) -> Decision:
         """Let intervals go by; the last decision."""
         for _ in range(intervals):
-            self.decision = assign(self.policy, self.observed(), self.assignment, self.now)
+            self.decision = decide(self.policy, self.observed(), self.assignment, self.now)
             self.assignment = self.decision.assignment
             self.now += self.policy.interval_s
         assert self.decision
@@ -81,12 +82,12 @@ class World:
                 total[name] += rps * share
         return total
 
-    def codes(self, source: Locality) -> set[Code]:
+    def codes(self, source: Locality) -> set[ReasonCode]:
         """Why the last decision about a source is as it is."""
         assert self.decision
         return {reason.code for one in self.decision.sources if one.source == source for reason in one.reasons}
 
-    def general(self) -> set[Code]:
+    def general(self) -> set[ReasonCode]:
         """What the last decision says of the cluster."""
         assert self.decision
         return {reason.code for reason in self.decision.reasons}
@@ -94,3 +95,8 @@ class World:
 
 def world(demand: Mapping[Locality, float], targets: Mapping[Locality, Target], **fields: Any) -> World:
     return World(policy(**fields), dict(demand), dict(targets))
+
+
+def pushed_sources(decision: Decision) -> list[Locality]:
+    """The sources that are served the pushed weights."""
+    return [one.source for one in decision.sources if one.standing is Standing.PUSHED]

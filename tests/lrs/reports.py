@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xds.lrs.aggregates import LoadBook
-from xds.lrs.figures import Taken
-from xds.lrs.load_stats import decode_load_request
+from xds.lrs.aggregates import LoadAggregates
+from xds.lrs.figures import IngestResult
+from xds.lrs.load_stats import LoadStatsRequest
 from xds.lrs.series_index import Bounds
 from xds.model.node import Locality, Node
 from xds.proto import wire_pb2
@@ -55,17 +55,17 @@ def encode(*clusters: wire_pb2.ClusterStats, node: bytes = b"") -> bytes:
     return wire_pb2.LoadStatsRequest(node=node, cluster_stats=clusters).SerializeToString()
 
 
-class Books(LoadBook):
+class Books(LoadAggregates):
     """A book with shorter ways in. ``at`` is seconds after ``T0``."""
 
     def __init__(self, **bounds: int) -> None:
         super().__init__(10.0, Bounds(**bounds))
 
     def open(self, stream: int, at: float = 0.0, locality: Locality = HERE, node: str = "") -> None:
-        self.opened(stream, Node(node or f"node-{stream}", locality=locality), T0 + at)
+        self.open_stream(stream, Node(node or f"node-{stream}", locality=locality), T0 + at)
 
     def close(self, stream: int, at: float) -> None:
-        self.closed(stream, T0 + at)
+        self.close_stream(stream, T0 + at)
 
-    def tell(self, stream: int, at: float, *clusters: wire_pb2.ClusterStats) -> Taken:
-        return self.add(stream, decode_load_request(encode(*clusters)), T0 + at)
+    def tell(self, stream: int, at: float, *clusters: wire_pb2.ClusterStats) -> IngestResult:
+        return self.add(stream, LoadStatsRequest(encode(*clusters)), T0 + at)

@@ -15,9 +15,9 @@ from tests.lrs.reports import (
     row,
     stats,
 )
-from xds.lrs.aggregates import LoadBook
+from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import UNCATEGORISED, ClusterFigures, Totals
-from xds.lrs.load_stats import decode_load_request
+from xds.lrs.load_stats import LoadStatsRequest
 from xds.model.load_report import CPU, Metric
 from xds.model.node import Locality, Node
 from xds.proto import wire_pb2
@@ -31,7 +31,7 @@ def book() -> Books:
     return made
 
 
-def found(book: LoadBook, at: float, window_s: float = 60.0, **arguments: Any) -> ClusterFigures:
+def found(book: LoadAggregates, at: float, window_s: float = 60.0, **arguments: Any) -> ClusterFigures:
     figures = book.cluster("web", T0 + at, window_s, **arguments)
     assert figures is not None
     return figures
@@ -319,7 +319,7 @@ def test_demand_is_by_who_asks(book: Books) -> None:
 
 
 def test_demand_is_of_a_group_and_what_is_shown_of_all(book: Books) -> None:
-    book.opened(2, Node("node-2", locality=HERE), T0, "edge")
+    book.open_stream(2, Node("node-2", locality=HERE), T0, "edge")
     book.tell(1, 10, stats("web", row(HERE, issued=60)))
     book.tell(2, 10, stats("web", row(HERE, issued=20)))
     assert [each.rps for each in book.demand("edge", "web", T0 + 10, 10).sources] == [2.0]
@@ -330,7 +330,7 @@ def test_demand_is_of_a_group_and_what_is_shown_of_all(book: Books) -> None:
 
 def test_a_node_that_moves_to_another_group_counts_there(book: Books) -> None:
     book.tell(1, 10, stats("web", row(HERE, issued=60, in_progress=3)))
-    book.moved(1, "edge", T0 + 15)
+    book.move_stream(1, "edge", T0 + 15)
     assert found(book, 15).figures.in_progress == 0
     book.tell(1, 20, stats("web", row(HERE, issued=20, in_progress=2)))
     assert found(book, 20).figures.in_progress == 2
@@ -344,7 +344,7 @@ def test_a_node_that_moves_to_another_group_counts_there(book: Books) -> None:
 def test_totals_for_metrics_only_grow(book: Books) -> None:
     for at in range(10, 8_000, 400):
         book.tell(1, at, stats("web", row(successes=3, errors=1, issued=4, in_progress=2)))
-    (totals,) = book.pair_totals()
+    (totals,) = book.target_totals()
     assert (totals.cluster, totals.target) == ("web", HERE)
     assert (totals.successes, totals.errors, totals.issued, totals.in_progress) == (60, 20, 80, 2)
 
@@ -352,7 +352,7 @@ def test_totals_for_metrics_only_grow(book: Books) -> None:
 def test_a_long_report_may_be_counted_with_pauses_and_in_parts(book: Books) -> None:
     clusters = [stats(f"c{at:04}", row(issued=1, in_progress=1)) for at in range(1_000)]
     for turn in (10, 20):
-        adding = book.adding(1, decode_load_request(encode(*clusters[:600])), T0 + turn)
+        adding = book.add_in_steps(1, LoadStatsRequest(encode(*clusters[:600])), T0 + turn)
         assert sum(1 for _ in adding) >= 2
         book.tell(1, turn, *clusters[600:])
     assert all(each.figures.issued == 2 for each in book.clusters(T0 + 20, 60))
@@ -365,8 +365,8 @@ def test_a_long_report_may_be_counted_with_pauses_and_in_parts(book: Books) -> N
 
 
 def test_a_stream_may_end_in_the_midst_of_its_report(book: Books) -> None:
-    adding = book.adding(
-        1, decode_load_request(encode(*(stats(f"c{at}", row(in_progress=1)) for at in range(600)))), T0 + 10
+    adding = book.add_in_steps(
+        1, LoadStatsRequest(encode(*(stats(f"c{at}", row(in_progress=1)) for at in range(600)))), T0 + 10
     )
     next(adding)
     book.close(1, 10)
@@ -375,13 +375,13 @@ def test_a_stream_may_end_in_the_midst_of_its_report(book: Books) -> None:
 
 
 def test_the_node_of_a_report_is_not_kept() -> None:
-    book = LoadBook()
+    book = LoadAggregates()
     big = Node("n", metadata={})
-    book.opened(1, big, T0)
+    book.open_stream(1, big, T0)
     node = wire_pb2.Node(id="n", cluster="x" * 100_000).SerializeToString()
-    report = decode_load_request(encode(stats("web", row(issued=1)), node=node))
-    assert len(report.bare()) < 100
-    assert decode_load_request(report.bare()).loads == report.loads
+    report = LoadStatsRequest(encode(stats("web", row(issued=1)), node=node))
+    assert len(report.without_node()) < 100
+    assert LoadStatsRequest(report.without_node()).loads == report.loads
 
 
 def test_clocks_may_be_set_back(book: Books) -> None:
@@ -397,7 +397,7 @@ def test_localities_may_be_written_in_several_ways(book: Books) -> None:
         cluster_name=b"web", upstream_locality_stats=[turned], load_report_interval=b"\x08\x0a"
     )
     data = wire_pb2.LoadTally(cluster_stats=[cluster.SerializeToString()]).SerializeToString()
-    book.add(1, decode_load_request(data), T0 + 10)
+    book.add(1, LoadStatsRequest(data), T0 + 10)
     book.tell(1, 20, stats("web", row(Locality("r", "a"), issued=1)))
     (told,) = found(book, 20).rows
     assert told.figures.issued == 3

@@ -18,22 +18,21 @@ from tests.lrs.reports import (
 )
 from tests.support.examples import examples
 from xds.lrs.load_stats import (
-    LoadRequest,
-    decode_load_request,
-    load_of,
-    locality_of,
+    LoadStatsRequest,
+    decode_cluster_stats,
+    decode_locality,
 )
 from xds.lrs.packed_counters import (
     COUNTER_LIMIT,
-    NotTalliedError,
-    Tally,
+    ClusterCounters,
+    CounterDecoder,
+    NotOnlyCountersError,
     interval_of,
     names_of,
-    read_tallies,
     unpack,
 )
 from xds.lrs.series import counts_of
-from xds.lrs.windows import MINUTES, SECONDS, History, edge_of
+from xds.lrs.windows import MINUTES, SECONDS, CountHistory, edge_of
 from xds.model.load_report import ClusterLoad
 from xds.model.node import Locality
 from xds.proto import wire_pb2
@@ -173,7 +172,7 @@ def test_no_count_is_lost_or_made(script: list[tuple[str, float, object]]) -> No
         book.close(stream, now)
     for cluster in CLUSTERS:
         want = [sum(told[5][at] for told in model.told if told[0] == cluster) for at in range(3)]
-        pairs = [each for each in book.pair_totals() if each.cluster == cluster]
+        pairs = [each for each in book.target_totals() if each.cluster == cluster]
         assert [sum(getattr(pair, name) for pair in pairs) for name in ("successes", "errors", "issued")] == want
         assert sum(each.dropped for each in book.drop_totals() if each.cluster == cluster) == model.dropped[cluster]
         assert issued_by_nodes(book, cluster, now) == want[2]
@@ -200,7 +199,7 @@ def issued_by_nodes(book: Books, cluster: str, now: float) -> int:
 )
 @examples(150)
 def test_a_history_is_the_sum_of_its_parts(told: list[tuple[int, int, int]]) -> None:
-    history, now = History(1), 10_000
+    history, now = CountHistory(1), 10_000
     for wait, length, count in told:
         now += wait
         history.add(now, length, (count,))
@@ -237,33 +236,33 @@ def cluster_stats(draw: st.DrawFn) -> wire_pb2.ClusterStats:
 @examples(200)
 def test_counting_and_values_tell_the_same_of_a_report(clusters: list[wire_pb2.ClusterStats]) -> None:
     """The fast reading refuses what the other refuses, and has the same counters."""
-    request: LoadRequest = decode_load_request(encode(*clusters))
+    request: LoadStatsRequest = LoadStatsRequest(encode(*clusters))
     loads = []
-    for each in read_tallies(request.clusters):
+    for each in CounterDecoder().read(request.clusters):
         if isinstance(each, bytes):
-            loads.append(load_of(each))
+            loads.append(decode_cluster_stats(each))
         else:
-            loads.append(tallied(*each))
+            loads.append(counted(*each))
     assert tuple(load for load in loads if load is not None) == request.loads
     assert loads.count(None) == request.refused
 
 
-def tallied(stats: bytes, names: bytes, interval: bytes, tally: Tally) -> ClusterLoad | None:
-    """Tells what the tally does not have as the other reading has it."""
-    load = load_of(stats)
+def counted(stats: bytes, names: bytes, interval: bytes, counters: ClusterCounters) -> ClusterLoad | None:
+    """The report as values, checked against its counters."""
+    load = decode_cluster_stats(stats)
     try:
         known = *names_of(names), interval_of(interval)
-    except NotTalliedError:
+    except NotOnlyCountersError:
         return load
     assert load is not None
     assert known == (load.cluster, load.service_name, load.interval_s)
     traffic = [told.traffic for told in load.localities]
     sums = [sum(getattr(told, name) for told in traffic) for name in ("successes", "errors", "issued")]
-    layout = tally.layout
-    assert unpack(tally.sums, 4) == (*sums, load.dropped)
-    assert tally.dropped == load.dropped
-    assert unpack(tally.counters, 1 + 3 * len(layout))[0] == 1
-    assert list(counts_of(layout, tally.counters)) == [told[:3] for told in traffic]
-    assert list(unpack(tally.in_progress, len(layout))) == [told.in_progress for told in traffic]
-    assert list(map(locality_of, layout)) == [told.locality for told in load.localities]
+    layout = counters.layout
+    assert unpack(counters.sums, 4) == (*sums, load.dropped)
+    assert counters.dropped == load.dropped
+    assert unpack(counters.counters, 1 + 3 * len(layout))[0] == 1
+    assert list(counts_of(layout, counters.counters)) == [told[:3] for told in traffic]
+    assert list(unpack(counters.in_progress, len(layout))) == [told.in_progress for told in traffic]
+    assert list(map(decode_locality, layout)) == [told.locality for told in load.localities]
     return load

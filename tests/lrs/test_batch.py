@@ -18,11 +18,12 @@ from tests.lrs.reports import (
     stats,
 )
 from tests.support.examples import examples
-from xds.lrs.batch import STRIP_LEAST, STRIPS_LIMIT, Cuts, Strip
-from xds.lrs.ingest import STRIP_IDLE_S, Counting
-from xds.lrs.packed_counters import read_tallies
+from xds.lrs.batch import BATCH_MINIMUM, BATCHES_LIMIT, BatchSlices, ClusterBatch
+from xds.lrs.ingest import BATCH_IDLE_S, ReportIngestion
+from xds.lrs.packed_counters import CounterDecoder
 from xds.lrs.series_index import IDLE_S
 
+DECODER = CounterDecoder()
 NAMES = ("c1", "c2", "c3", "c4")
 Row = tuple[int, int, int, int]
 Script = list[tuple[int, float, Sequence[str], list[list[Row]], float, int]]
@@ -30,15 +31,15 @@ Script = list[tuple[int, float, Sequence[str], list[list[Row]], float, int]]
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each batch that met a strip was counted by it."""
+    """Whether the reports that met a batch were counted by it."""
     seen: list[bool] = []
-    count: Callable[[Counting, Strip, Sequence[bytes]], bool] = Counting._count_strip
+    count: Callable[[ReportIngestion, ClusterBatch, Sequence[bytes]], bool] = ReportIngestion._count_batch
 
-    def spy(self: Counting, strip: Strip, batch: Sequence[bytes]) -> bool:
-        seen.append(count(self, strip, batch))
+    def spy(self: ReportIngestion, batch: ClusterBatch, reports: Sequence[bytes]) -> bool:
+        seen.append(count(self, batch, reports))
         return seen[-1]
 
-    monkeypatch.setattr(Counting, "_count_strip", spy)
+    monkeypatch.setattr(ReportIngestion, "_count_batch", spy)
     return seen
 
 
@@ -136,7 +137,7 @@ def test_services_are_told_apart_by_what_stands_behind_the_interval(at_once: lis
 def test_few_clusters_are_counted_one_by_one(at_once: list[bool]) -> None:
     book = Books()
     book.open(1)
-    few = NAMES[: STRIP_LEAST - 1]
+    few = NAMES[: BATCH_MINIMUM - 1]
     for at in (10, 20):
         tell(book, 1, at, *[1] * len(few), names=few)
     assert [issued(book, name, 20) for name in few] == [2] * len(few)
@@ -169,11 +170,11 @@ def test_what_was_counted_at_once_is_not_lost_when_a_service_is_told_of_by_itsel
 def test_orders_beyond_the_bound_are_counted_one_by_one(at_once: list[bool]) -> None:
     book = Books()
     book.open(1)
-    orders = [[f"first{number}", *NAMES] for number in range(STRIPS_LIMIT + 3)]
+    orders = [[f"first{number}", *NAMES] for number in range(BATCHES_LIMIT + 3)]
     for at in (10, 20):
         for names in orders:
             tell(book, 1, at, *[1] * 5, names=names)
-    assert at_once == [True] * STRIPS_LIMIT
+    assert at_once == [True] * BATCHES_LIMIT
     assert [issued(book, name, 20) for name in NAMES] == [2 * len(orders)] * 4
     assert [in_progress(book, name, 20) for name in NAMES] == [1] * 4
 
@@ -186,7 +187,7 @@ def test_an_order_that_nobody_keeps_makes_way_for_the_next(at_once: list[bool]) 
     for at in (20.0, 30.0):
         tell(book, 1, at, *[1] * 5, names=longer)
     assert at_once == [False, False], "others may still name the clusters as before"
-    for at in (STRIP_IDLE_S + 31, STRIP_IDLE_S + 41):
+    for at in (BATCH_IDLE_S + 31, BATCH_IDLE_S + 41):
         tell(book, 1, at, *[1] * 5, names=longer)
     assert at_once == [False, False, False, True]
 
@@ -199,7 +200,7 @@ def test_when_idle_windows_are_forgotten_others_stay_as_they_are(at_once: list[b
         tell(book, 1, at, 1, 2, 3, 4)
     assert [in_progress(book, name, times[-1]) for name in NAMES] == [1, 2, 3, 4]
     assert [issued(book, name, times[-1], 30) for name in NAMES] == [3] * 4
-    totals = {pair.cluster: pair.issued for pair in book.pair_totals()}
+    totals = {pair.cluster: pair.issued for pair in book.target_totals()}
     assert totals == dict.fromkeys(NAMES, len(times))
     assert False not in at_once
 
@@ -225,7 +226,7 @@ def test_all_at_once_is_as_one_by_one(script: Script) -> None:
     for is_at_once in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not is_at_once:
-                patch.setattr(Counting, "_count_strip", lambda self, strip, batch: False)
+                patch.setattr(ReportIngestion, "_count_batch", lambda self, batch, reports: False)
             figures.append(_figures(script))
     assert figures[0] == figures[1]
 
@@ -249,25 +250,25 @@ def _figures(script: Script) -> list[object]:
         found.append(book.clusters(T0 + now, 15))
     book.close(1, now)
     found += [book.cluster(name, T0 + now, 3_600, by) for name in NAMES for by in ("locality", "node")]
-    found += [list(book.pair_totals()), list(book.drop_totals()), book.size()]
+    found += [list(book.target_totals()), list(book.drop_totals()), book.size()]
     return found
 
 
-# Cuts
+# BatchSlices
 
 
 def test_a_report_that_is_too_short_for_its_cuts_is_not_cut() -> None:
     """Its name ends as an interval does, and so its head and its interval overlap."""
     usual = stats("web", interval_s=10).SerializeToString()
-    (known,) = read_tallies([usual])
+    (known,) = DECODER.read([usual])
     assert not isinstance(known, bytes)
-    cuts = Cuts([known])
+    cuts = BatchSlices([known], DECODER)
     assert cuts.read([usual]) is not None
     interval = known[2]
     name = b"w" + interval
     mimic = b"\x0a" + bytes([len(name)]) + name
     longer = mimic + interval
-    (own,) = read_tallies([longer])
+    (own,) = DECODER.read([longer])
     assert not isinstance(own, bytes)
-    assert Cuts([own]).read([longer]) is not None
-    assert Cuts([own]).read([mimic]) is None
+    assert BatchSlices([own], DECODER).read([longer]) is not None
+    assert BatchSlices([own], DECODER).read([mimic]) is None

@@ -141,7 +141,7 @@ def test_nodes_that_left_are_forgotten_beyond_the_bound() -> None:
 
 def test_pages_of_a_stream_are_bounded() -> None:
     """A client that begins each of its reports with another cluster has its totals all the same."""
-    book = Books(pages=3)
+    book = Books(requests=3)
     book.open(1)
     for at in range(10):
         book.tell(1, at + 1, stats(f"c{at}", row(issued=1)), stats("web", row(issued=1)))
@@ -158,7 +158,7 @@ def test_a_flood_of_intervals_and_localities_is_harmless() -> None:
     book.open(1)
     for length in range(1, 300):
         book.tell(1, 10, stats("web", row(issued=1), interval_s=length * 250.0))
-    (totals,) = book.pair_totals()
+    (totals,) = book.target_totals()
     assert totals.issued == 299
     figures = book.cluster("web", T0 + 10, 3_600)
     assert figures is not None

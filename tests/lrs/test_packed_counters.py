@@ -12,13 +12,13 @@ from tests.lrs.reports import (
     row,
     stats,
 )
-from xds.lrs.load_stats import decode_load_request
+from xds.lrs.load_stats import LoadStatsRequest
 from xds.lrs.packed_counters import (
-    ClusterTally,
+    ClusterParts,
+    CounterDecoder,
     interval_of,
     names_of,
     pack,
-    read_tallies,
     unpack,
 )
 from xds.lrs.series import LAYOUTS_LIMIT
@@ -28,22 +28,22 @@ from xds.proto import wire_pb2
 PLAIN = stats("web", row(HERE, 7, 1, 9, 2), row(THERE, issued=1), interval_s=10.003, service_name="web.prod", dropped=3)
 
 
-def read(*clusters: bytes) -> list[ClusterTally | bytes]:
+def read(*clusters: bytes) -> list[ClusterParts | bytes]:
     return list(
-        read_tallies(decode_load_request(wire_pb2.LoadTally(cluster_stats=clusters).SerializeToString()).clusters)
+        CounterDecoder().read(LoadStatsRequest(wire_pb2.LoadTally(cluster_stats=clusters).SerializeToString()).clusters)
     )
 
 
 def test_what_has_only_counters_is_tallied() -> None:
     (found,) = read(PLAIN.SerializeToString())
     assert not isinstance(found, bytes)
-    whole, names, interval, tally = found
+    whole, names, interval, counters = found
     assert whole == PLAIN.SerializeToString()
     assert names_of(names) == ("web", "web.prod")
     assert interval_of(interval) == pytest.approx(10.003)
-    assert unpack(tally.counters, 7) == (1, 7, 1, 9, 0, 0, 1)
-    assert unpack(tally.in_progress, 2) == (2, 0)
-    assert unpack(tally.sums, 4) == (7, 1, 10, 3)
+    assert unpack(counters.counters, 7) == (1, 7, 1, 9, 0, 0, 1)
+    assert unpack(counters.in_progress, 2) == (2, 0)
+    assert unpack(counters.sums, 4) == (7, 1, 10, 3)
 
 
 def test_intervals_of_several_lengths_in_one_request() -> None:
@@ -80,7 +80,7 @@ def test_what_is_written_in_a_way_of_its_own_is_read_as_protobuf_has_it(cluster:
     book = Books()
     book.open(1)
     data = wire_pb2.LoadTally(cluster_stats=[PLAIN.SerializeToString(), cluster]).SerializeToString()
-    request = decode_load_request(data)
+    request = LoadStatsRequest(data)
     book.add(1, request, T0 + 20)
     assert [load for load in request.loads if load.cluster == "web"]
     wanted: dict[tuple[str, str], int] = {}

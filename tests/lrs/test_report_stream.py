@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from xds.lrs.load_stats import CATEGORIES_LIMIT, ENDPOINTS_LIMIT, decode_load_request
+from xds.lrs.load_stats import CATEGORIES_LIMIT, ENDPOINTS_LIMIT, LoadStatsRequest
 from xds.lrs.packed_counters import COUNTER_LIMIT, LOCALITIES_LIMIT, NAME_LIMIT
 from xds.lrs.report_stream import (
     DEFAULT_SETTINGS,
-    LEAST_INTERVAL_S,
+    MINIMUM_INTERVAL_S,
     NO_CLUSTER,
-    SENDS_ALL,
-    LoadAsked,
-    LoadIdentified,
+    SEND_ALL_CLUSTERS,
+    EndLoadStream,
+    LoadNodeIdentified,
     LoadReported,
     LoadReportStream,
-    LoadRestart,
     LoadSettings,
+    SendLoadResponse,
 )
 from xds.model.errors import RemoteProtocolError
 from xds.model.load_report import CPU, ClusterLoad, Metric, Traffic
@@ -44,7 +44,7 @@ class Client:
 
     def send(self, *stats: wire_pb2.ClusterStats, node: bytes = b"") -> list[object]:
         message = wire_pb2.LoadStatsRequest(node=node, cluster_stats=stats)
-        return list(self.stream.receive(decode_load_request(message.SerializeToString())))
+        return list(self.stream.receive(LoadStatsRequest(message.SerializeToString())))
 
 
 def stats(cluster: str = "a", interval_s: int = 10, **fields: Any) -> wire_pb2.ClusterStats:
@@ -58,7 +58,7 @@ def zone(name: str, **fields: Any) -> wire_pb2.UpstreamLocalityStats:
 
 
 def asked(events: list[object]) -> wire_pb2.LoadStatsResponse:
-    (found,) = (event for event in events if isinstance(event, LoadAsked))
+    (found,) = (event for event in events if isinstance(event, SendLoadResponse))
     return wire_pb2.LoadStatsResponse.FromString(found.body)
 
 
@@ -69,15 +69,15 @@ def loads(events: list[object]) -> tuple[ClusterLoad, ...]:
 
 def test_lrs_rule_1_the_first_message_may_report() -> None:
     """Rule 1: "with all that gathered meanwhile on a reconnect"."""
-    events = Client(SENDS_ALL).first(stats(upstream_locality_stats=[zone("z", total_successful_requests=7)]))
+    events = Client(SEND_ALL_CLUSTERS).first(stats(upstream_locality_stats=[zone("z", total_successful_requests=7)]))
     assert loads(events)[0].localities[0].traffic == Traffic(successes=7)
-    assert not any(isinstance(event, LoadReported) for event in Client(SENDS_ALL).first())
+    assert not any(isinstance(event, LoadReported) for event in Client(SEND_ALL_CLUSTERS).first())
 
 
 def test_lrs_rule_2_the_node_is_bound_by_the_first_message() -> None:
     """Rule 2: "Only that first message has `node` in grpc-go"; a later one may have it empty."""
-    client = Client(SENDS_ALL)
-    assert isinstance(client.first()[0], LoadIdentified)
+    client = Client(SEND_ALL_CLUSTERS)
+    assert isinstance(client.first()[0], LoadNodeIdentified)
     for node in (b"", wire_pb2.Node().SerializeToString(), wire_pb2.Node(id="other").SerializeToString()):
         assert [type(event) for event in client.send(stats(), node=node)] == [LoadReported]
         assert client.stream.node is not None
@@ -92,24 +92,24 @@ def test_lrs_rule_2_who_does_not_say_who_it_is_is_refused() -> None:
 
 def test_lrs_rule_3_the_first_message_is_answered_once() -> None:
     """Rule 3: "The server must answer with LoadStatsResponse before any report flows"."""
-    client = Client(SENDS_ALL)
+    client = Client(SEND_ALL_CLUSTERS)
     assert asked(client.first())
-    assert not any(isinstance(event, LoadAsked) for event in client.send(stats()))
+    assert not any(isinstance(event, SendLoadResponse) for event in client.send(stats()))
 
 
 def test_lrs_rule_3_changed_settings_reach_who_reads_one_response() -> None:
     """Rule 3: "grpc-go reads exactly ONE response per stream": it must come back."""
-    client = Client(SENDS_ALL, user_agent="gRPC Go")
+    client = Client(SEND_ALL_CLUSTERS, user_agent="gRPC Go")
     client.first()
-    assert client.stream.offer(LoadSettings(5.0)) == [LoadRestart()]
-    envoy = Client(SENDS_ALL)
+    assert client.stream.offer(LoadSettings(5.0)) == [EndLoadStream()]
+    envoy = Client(SEND_ALL_CLUSTERS)
     envoy.first()
     assert asked(list(envoy.stream.offer(LoadSettings(5.0)))).load_reporting_interval.seconds == 5
 
 
 def test_lrs_rule_4_all_clusters_only_for_clients_that_can() -> None:
     """Rule 4: "Old clients without it need explicit names"."""
-    able, old = asked(Client(SENDS_ALL).first()), asked(Client().first())
+    able, old = asked(Client(SEND_ALL_CLUSTERS).first()), asked(Client().first())
     assert (able.send_all_clusters, list(able.clusters)) == (True, [])
     assert (old.send_all_clusters, list(old.clusters)) == (False, ["a", "b"])
 
@@ -123,7 +123,7 @@ def test_lrs_rule_5_silence_is_asked_for_by_a_cluster_that_does_not_exist() -> N
 
 def test_lrs_rule_6_the_service_name_is_kept_apart() -> None:
     """Rule 6: "two clusters may share an EDS `cluster_service_name`"."""
-    client = Client(SENDS_ALL)
+    client = Client(SEND_ALL_CLUSTERS)
     client.first()
     (load,) = loads(client.send(stats("canary", cluster_service_name="web")))
     assert (load.cluster, load.service_name) == ("canary", "web")
@@ -132,13 +132,13 @@ def test_lrs_rule_6_the_service_name_is_kept_apart() -> None:
 @pytest.mark.parametrize("interval_s", [0.0, -5.0, 0.2])
 def test_lrs_rule_7_the_interval_is_a_second_at_least(interval_s: float) -> None:
     """Rule 7: "must be valid and > 0 ... floor it at 1 s on the server"."""
-    client = Client(SENDS_ALL, settings=LoadSettings(interval_s))
-    assert asked(client.first()).load_reporting_interval.seconds == LEAST_INTERVAL_S
+    client = Client(SEND_ALL_CLUSTERS, settings=LoadSettings(interval_s))
+    assert asked(client.first()).load_reporting_interval.seconds == MINIMUM_INTERVAL_S
 
 
 def test_lrs_rule_7_the_reported_interval_counts() -> None:
     """Rule 7: "the actual period is in `ClusterStats.load_report_interval`"."""
-    client = Client(SENDS_ALL)
+    client = Client(SEND_ALL_CLUSTERS)
     client.first()
     report = stats()
     report.load_report_interval.seconds, report.load_report_interval.nanos = 1, 2_700_000
@@ -165,7 +165,7 @@ def test_lrs_rule_10_endpoints_where_the_client_tells_them() -> None:
     """Rule 10: "Treat as optional"."""
     address = wire_pb2.Address(socket_address=wire_pb2.SocketAddress(address="::1", port_value=80))
     endpoint = wire_pb2.UpstreamEndpointStats(address=address, total_error_requests=2)
-    client = Client(SENDS_ALL)
+    client = Client(SEND_ALL_CLUSTERS)
     client.first()
     (load,) = loads(client.send(stats(upstream_locality_stats=[zone("z", upstream_endpoint_stats=[endpoint])])))
     (found,) = load.localities[0].endpoints
@@ -176,7 +176,7 @@ def test_lrs_rule_11_localities_with_their_counts() -> None:
     """Rule 11: "successful / in_progress (a gauge, not a delta) / error / issued per locality and priority"."""
     told = zone("z", total_successful_requests=1, total_error_requests=2, total_issued_requests=4, priority=1)
     told.total_requests_in_progress = 3
-    client = Client(SENDS_ALL)
+    client = Client(SEND_ALL_CLUSTERS)
     client.first()
     (load,) = loads(client.send(stats(upstream_locality_stats=[told])))
     (locality,) = load.localities
@@ -187,7 +187,7 @@ def test_lrs_rule_11_localities_with_their_counts() -> None:
 def test_lrs_rule_12_drops_by_category_and_without() -> None:
     """Rule 12: "uncategorised drops are total - sum"."""
     drop = wire_pb2.ClusterStats.DroppedRequests
-    client = Client(SENDS_ALL)
+    client = Client(SEND_ALL_CLUSTERS)
     client.first()
     both = [
         drop(category="a", dropped_count=2),
@@ -206,7 +206,7 @@ def test_lrs_rule_13_metrics_and_utilisations() -> None:
         metric_name="named_metrics.queue", num_requests_finished_with_metric=4, total_metric_value=10
     )
     cpu = wire_pb2.UnnamedEndpointLoadMetricStats(num_requests_finished_with_metric=2, total_metric_value=1.5)
-    client = Client(SENDS_ALL)
+    client = Client(SEND_ALL_CLUSTERS)
     client.first()
     told = zone("z", load_metric_stats=[named], cpu_utilization=cpu)
     (load,) = loads(client.send(stats(upstream_locality_stats=[told])))
@@ -217,7 +217,7 @@ def test_lrs_rule_13_metrics_and_utilisations() -> None:
 
 def test_lrs_rule_18_an_empty_report_says_that_the_client_lives() -> None:
     """Rule 18: "record liveness only"."""
-    client = Client(SENDS_ALL)
+    client = Client(SEND_ALL_CLUSTERS)
     client.first()
     (event,) = client.send()
     assert isinstance(event, LoadReported)
@@ -269,7 +269,7 @@ NEGATIVE = (1 << 64) - 3
 )
 def test_what_cannot_be_is_counted_and_harms_no_other_cluster(report: wire_pb2.ClusterStats) -> None:
     """Issue 5: "negative-looking and overflowing counters, zero intervals ... bounded, counted, shown, harmless"."""
-    client = Client(SENDS_ALL)
+    client = Client(SEND_ALL_CLUSTERS)
     client.first()
     (event,) = client.send(report, stats("well"))
     assert isinstance(event, LoadReported)
@@ -283,7 +283,7 @@ def test_endpoints_beyond_the_limit_are_not_told_apart() -> None:
         zone(name, total_successful_requests=9, upstream_endpoint_stats=[endpoint] * (ENDPOINTS_LIMIT - 1))
         for name in ("y", "z")
     ]
-    client = Client(SENDS_ALL)
+    client = Client(SEND_ALL_CLUSTERS)
     client.first()
     (load,) = loads(client.send(stats(upstream_locality_stats=rows)))
     assert [len(each.endpoints) for each in load.localities] == [ENDPOINTS_LIMIT - 1, 1]
@@ -292,4 +292,4 @@ def test_endpoints_beyond_the_limit_are_not_told_apart() -> None:
 
 def test_bytes_that_are_no_report_are_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="not a LoadStatsRequest"):
-        decode_load_request(b"\xff\xff")
+        LoadStatsRequest(b"\xff\xff")

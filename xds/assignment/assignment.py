@@ -1,9 +1,7 @@
-"""Assignments as values: what is observed, what was decided, and why.
+"""Assignments as values: what a decision rests on, the decision, and its reasons.
 
-``xds.assignment.decide`` computes one from the other. Times are seconds since the epoch, so that an assignment that was
-stored before a restart still says how old it is.
-
-Assignments as JSON documents, so that what was decided outlives a restart.
+`xds.assignment.decide` computes a `Decision` from an `Observation`. Times are seconds since the epoch, so that the age
+of a stored assignment is known after a restart. Assignments are stored as JSON documents.
 """
 
 from __future__ import annotations
@@ -17,17 +15,17 @@ from typing import Any, NamedTuple
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 
-# Shares are told in ten-thousandths: far below the 2^32-1 that the weights of one priority may sum up to, fine enough
-# for a fleet that no proxy of which sends more than some thousand requests a second.
+# Weights are ten-thousandths of a source's requests. That is fine enough for a proxy of some thousand requests a
+# second, and far below 2^32 - 1, the largest sum of the weights of one priority.
 WEIGHT_TOTAL = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the nodes of one source locality issued, to wherever, in requests a second.
+    """The requests a second that the nodes of one source locality issued, to any target.
 
-    ``reported_at`` is when the latest of their reports came; None: never. ``nodes`` is how many of them report. A
-    locality of nodes that follow the cluster and have not reported belongs here too, with None.
+    ``reported_at``: the time of their latest report; None where they follow the cluster and never reported. ``nodes``:
+    how many of them report.
     """
 
     rps: float = 0.0
@@ -37,10 +35,10 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A locality of the pushed assignment: its endpoints, how many are healthy, and what was measured there.
+    """A locality of the pushed ClusterLoadAssignment: endpoints, health and load.
 
-    ``pushed_weight`` None: none was pushed. ``load_rps`` is what all sources sent there, ``metrics`` are averages by
-    name; both matter only to policies with a metric.
+    ``pushed_weight`` is None where no weight was pushed. ``load_rps`` is the load from all sources in requests a
+    second, ``metrics`` are averages by name; only a policy with a metric uses them.
     """
 
     endpoints: int
@@ -52,15 +50,15 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """All that a decision rests on: demand by source locality, and the pushed localities by name."""
+class Observation:
+    """What a decision rests on: demand by source locality, and the pushed target localities."""
 
     demand: Mapping[Locality, Demand]
     targets: Mapping[Locality, Target]
 
 
 class Allotment(NamedTuple):
-    """One locality in the assignment of a source; ``weight`` is among those of its priority."""
+    """One target in the assignment of a source. ``weight`` is relative to the other weights of its priority."""
 
     locality: Locality
     priority: int
@@ -68,10 +66,10 @@ class Allotment(NamedTuple):
 
 
 class Standing(StrEnum):
-    """How a source's assignment came about.
+    """The state of a source's assignment.
 
-    ``PUSHED``: nothing is known yet or any more, the pushed weights hold. ``HELD``: its reports are stale, what was
-    decided last stays. ``MOVING``: on the way to what was decided, step by step. ``SETTLED``: there.
+    ``PUSHED``: the demand is not known, the pushed weights apply. ``HELD``: the reports are stale, the last decision
+    stays. ``MOVING``: on the way to the wanted shares, step by step. ``SETTLED``: no further step is planned.
     """
 
     PUSHED = "pushed"
@@ -84,10 +82,9 @@ class Standing(StrEnum):
 class SourceAssignment:
     """What the nodes of one source locality are served: allotments by priority, then by name.
 
-    Priorities are 0, 1, 2 ... without a gap, weights are at least 1 and those of priority 0 sum up to ``WEIGHT_TOTAL``:
-    valid for Envoy and gRPC. Priority 0 is the split; what stands below takes over when the proxies themselves find
-    the endpoints above unhealthy. With ``Standing.PUSHED`` the pushed assignment is served untouched, and the
-    allotments only tell of it.
+    Valid for Envoy and gRPC: priorities are 0, 1, 2 ... without a gap, weights are at least 1. The weights of priority
+    0, the split, sum up to ``WEIGHT_TOTAL``. The priorities below are failover, for proxies that find the endpoints
+    above unhealthy. With ``Standing.PUSHED`` the pushed resource is served unchanged; the allotments describe it.
     """
 
     allotments: tuple[Allotment, ...]
@@ -96,11 +93,11 @@ class SourceAssignment:
 
     @property
     def is_overlay(self) -> bool:
-        """Whether the nodes get something else than what was pushed."""
+        """Whether the nodes are served other weights than the pushed ones."""
         return self.standing is not Standing.PUSHED
 
     def shares(self) -> dict[Locality, float]:
-        """The fractions of requests that go to each locality of priority 0 while all is healthy."""
+        """The fraction of requests that each target of priority 0 gets while all endpoints are healthy."""
         split = {allotment.locality: allotment.weight for allotment in self.allotments if not allotment.priority}
         total = sum(split.values())
         return {locality: weight / total for locality, weight in split.items()} if total else {}
@@ -108,17 +105,17 @@ class SourceAssignment:
 
 @dataclass(frozen=True, slots=True)
 class SourceMemory:
-    """Of a source: demand, smoothed; when its figures were last fresh."""
+    """Smoothed demand of a source, and the time of its latest report."""
 
     demand_rps: float
     heard_at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Lapse:
-    """That a locality had too few healthy endpoints: when last, and for the how manyeth time.
+class HealthLapse:
+    """A target had too few healthy endpoints: when it last had, and how many times.
 
-    ``is_well``: it has enough again; it may still be drained for a while then.
+    ``is_well``: it has enough again. It may still be drained for a while (`xds.assignment.capacity`).
     """
 
     ill_at: float
@@ -128,80 +125,80 @@ class Lapse:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What the next decision must know of this one: smoothed figures, and who is or was draining.
+class AssignmentMemory:
+    """What the next decision needs of this one: smoothed demand, learnt capacity, drained targets.
 
-    ``endpoint_rps`` is what a healthy endpoint of each target can take, as learnt from the metric.
+    ``endpoint_rps`` is what one healthy endpoint of each target can serve, as learnt from the metric.
     """
 
     observed_at: float
     sources: Mapping[Locality, SourceMemory] = field(default_factory=dict)
     endpoint_rps: Mapping[Locality, float] = field(default_factory=dict)
-    lapses: Mapping[Locality, Lapse] = field(default_factory=dict)
+    lapses: Mapping[Locality, HealthLapse] = field(default_factory=dict)
 
     @property
     def drained(self) -> frozenset[Locality]:
-        """The localities that take no share for lack of healthy endpoints."""
+        """The targets that get no share because too few of their endpoints are healthy."""
         return frozenset(name for name, lapse in self.lapses.items() if lapse.is_drained)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What every source locality is assigned, and the memory behind it."""
+    """What every source locality is assigned, and the memory for the next decision."""
 
     sources: Mapping[Locality, SourceAssignment]
-    memory: Memory
+    memory: AssignmentMemory
 
     def document(self) -> dict[str, Any]:
-        """JSON that ``from_document`` reads back as an equal assignment: for the store, to survive a restart."""
+        """The assignment as JSON for the store. ``from_document`` reads it back as an equal assignment."""
         pass
 
         return assignment_document(self)
 
     @staticmethod
     def from_document(document: object) -> Assignment:
-        """Raises ``ValidationError`` where the document is not one of ours."""
+        """The assignment in a stored document. Raises ``ValidationError`` for any other document."""
         pass
 
         return read_assignment(document)
 
 
-class Code(StrEnum):
-    """Why a decision is as it is; these words are a contract with whoever reads the events."""
+class ReasonCode(StrEnum):
+    """Why a decision is as it is. The values are part of the API: events and `xds assignment show` have them."""
 
     SPILL = "spill"  # a target would be above its capacity: requests leave it
-    RETURN = "return"  # nearer targets have room again
-    REBALANCE = "rebalance"  # as near, but loaded more alike
-    DRAINED = "drained"  # too few healthy endpoints: its capacity is taken out
+    RETURN = "return"  # nearer targets have free capacity again
+    REBALANCE = "rebalance"  # the same distance, load spread more evenly
+    DRAINED = "drained"  # too few healthy endpoints: its capacity counts as 0
     RESTORED = "restored"
     NO_HEALTHY_ENDPOINTS = "no_healthy_endpoints"
     REMOVED = "removed"  # no longer among the pushed localities
-    OVERLOAD = "overload"  # more demand than capacity: spread in proportion to capacity
+    OVERLOAD = "overload"  # demand exceeds all capacity: spread in proportion to capacity
     STEP_LIMITED = "step_limited"
     DWELLING = "dwelling"
     WITHIN_BAND = "within_band"  # not worth a change
-    STALE = "stale"  # held
-    FALLBACK = "fallback"  # reports missing for too long
+    STALE = "stale"  # no recent report: the last decision is held
+    FALLBACK = "fallback"  # no report for too long: the pushed weights apply
     NEVER_REPORTED = "never_reported"
-    NO_CAPACITY = "no_capacity"  # nothing has capacity: the pushed weights hold
-    CAPACITY_UNKNOWN = "capacity_unknown"  # no rate matches, no metric was measured
-    DRAIN_IGNORED = "drain_ignored"  # all are below the healthy fraction
-    FIGURE_REFUSED = "figure_refused"  # not a number, infinite, negative
-    FAILOVER = "failover"  # only what stands below priority 0 changed
+    NO_CAPACITY = "no_capacity"  # no target has capacity: the pushed weights apply
+    CAPACITY_UNKNOWN = "capacity_unknown"  # no rate matches, or the metric was not measured
+    DRAIN_IGNORED = "drain_ignored"  # all targets have too few healthy endpoints
+    FIGURE_REFUSED = "figure_refused"  # not a number, infinite, or negative
+    FAILOVER = "failover"  # only priorities below 0 changed
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A code for machines, a sentence for people, and the locality it is about, where it is about one."""
+    """A code for programs, a sentence for people, and the target that the reason is about, if any."""
 
-    code: Code
+    code: ReasonCode
     detail: str
     target: Locality | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDecision:
-    """What was decided for one source. ``wanted`` are the shares it is on its way to; without figures, none."""
+    """The decision for one source. ``wanted``: the shares it moves to; empty where its demand is not known."""
 
     source: Locality
     standing: Standing
@@ -212,9 +209,9 @@ class SourceDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An assignment and its reasons: those of each source, and those of the cluster as a whole.
+    """An assignment with its reasons: those of each source, and those of the whole cluster.
 
-    ``capacity_rps`` is what each target was taken to be able to serve now.
+    ``capacity_rps`` is the capacity of each target in requests a second that the decision assumed.
     """
 
     assignment: Assignment
@@ -224,22 +221,17 @@ class Decision:
 
     @property
     def is_changed(self) -> bool:
-        """Whether any source is to be served something else than before."""
+        """Whether any source is served other allotments than before."""
         return any(source.is_changed for source in self.sources)
 
     @property
     def held(self) -> tuple[Locality, ...]:
-        """The sources whose reports are stale."""
+        """The sources whose reports are stale, so that their last decision stays."""
         return tuple(one.source for one in self.sources if one.standing is Standing.HELD)
-
-    @property
-    def fallen_back(self) -> tuple[Locality, ...]:
-        """The sources that are served the pushed weights."""
-        return tuple(one.source for one in self.sources if one.standing is Standing.PUSHED)
 
 
 def assignment_document(assignment: Assignment) -> dict[str, Any]:
-    """The JSON of an assignment with its memory."""
+    """An assignment with its memory as JSON."""
     memory = assignment.memory
     return {
         "sources": [
@@ -261,7 +253,7 @@ def assignment_document(assignment: Assignment) -> dict[str, Any]:
 
 
 def read_assignment(document: Any) -> Assignment:
-    """An assignment from its JSON. Raises ``ValidationError``."""
+    """The assignment in a JSON document. Raises ``ValidationError`` for any other document."""
     try:
         sources = {_locality(item["source"]): _source(item) for item in document["sources"]}
         return Assignment(sources, _memory(document["memory"]))
@@ -278,34 +270,36 @@ def _source(item: Any) -> SourceAssignment:
     return SourceAssignment(allotments, Standing(item["standing"]), _finite(item["changed_at"]))
 
 
-def _memory(item: Any) -> Memory:
+def _memory(item: Any) -> AssignmentMemory:
     sources = {
         _locality(own["source"]): SourceMemory(_finite(own["demand_rps"]), _finite(own["heard_at"]))
         for own in item["sources"]
     }
     learnt = {_locality(one["target"]): _finite(one["rps"]) for one in item["endpoint_rps"]}
     lapses = {_locality(one["target"]): _lapse(one) for one in item["lapses"]}
-    return Memory(_finite(item["observed_at"]), sources, learnt, lapses)
+    return AssignmentMemory(_finite(item["observed_at"]), sources, learnt, lapses)
 
 
-def _lapse(item: Any) -> Lapse:
-    return Lapse(_finite(item["ill_at"]), _weight(item["times"], 1), bool(item["is_drained"]), bool(item["is_well"]))
+def _lapse(item: Any) -> HealthLapse:
+    return HealthLapse(
+        _finite(item["ill_at"]), _weight(item["times"], 1), bool(item["is_drained"]), bool(item["is_well"])
+    )
 
 
 def _locality(item: Any) -> Locality:
     parts = {name: item[name] for name in ("region", "zone", "sub_zone")}
     if not all(isinstance(part, str) for part in parts.values()):
-        raise TypeError("a locality is made of texts")
+        raise TypeError("the parts of a locality must be strings")
     return Locality(**parts)
 
 
 def _weight(value: Any, least: int) -> int:
     if not isinstance(value, int) or not least <= value < 2**32:
-        raise ValueError(f"{value!r:.20} is no weight or priority")
+        raise ValueError(f"{value!r:.20} is not a weight or priority")
     return value
 
 
 def _finite(value: Any) -> float:
     if isinstance(value, bool) or not isfinite(value) or value < 0:
-        raise ValueError(f"{value!r:.20} is no figure")
+        raise ValueError(f"{value!r:.20} is not a figure")
     return float(value)

@@ -1,4 +1,4 @@
-"""What is known of a source's demand: fresh, stale, lost or never heard of."""
+"""The demand of a source, estimated from its load reports, and how far the reports can be relied on."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
-from xds.assignment.assignment import (
-    Code,
-    Demand,
-    Reason,
-    SourceMemory,
-)
-from xds.assignment.capacity import smoothed
+from xds.assignment.assignment import Demand, Reason, ReasonCode, SourceMemory
+from xds.assignment.capacity import smooth
 from xds.assignment.policy import Policy
 
-# How much of a new figure counts after one interval. A rise counts nearly at once: unseen, it overloads a zone. A fall
-# counts slowly: unseen, it only leaves some requests in another zone for a while. So noise reads a little high, which
-# is the safe side.
-RISE, FALL = 0.8, 0.15
+# Weights of a new figure after one interval. A rise counts almost at once: demand that is underestimated overloads a
+# zone. A fall counts slowly: demand that is overestimated only leaves some requests in another zone for a while. So
+# noise makes the estimate a little high, which is the safe side.
+RISE_WEIGHT, FALL_WEIGHT = 0.8, 0.15
 
 
-class Hearing(StrEnum):
-    """``FRESH``: figures to decide by. ``STALE``: hold. ``LOST``: held for too long. ``NEVER``: nothing to hold."""
+class Freshness(StrEnum):
+    """How old the reports of a source are.
+
+    ``FRESH``: the source is decided anew. ``STALE``: its assignment is held. ``LOST``: stale for longer than
+    ``fallback_after_s``. ``NEVER``: no node of the source ever reported.
+    """
 
     FRESH = "fresh"
     STALE = "stale"
@@ -31,43 +30,51 @@ class Hearing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """``memory`` is what to remember of the source; None: nothing."""
+class DemandEstimate:
+    """The demand of one source. ``memory`` is stored for the next decision; None where nothing is known."""
 
-    hearing: Hearing
+    freshness: Freshness
     memory: SourceMemory | None
     reasons: tuple[Reason, ...] = ()
 
     @property
     def demand_rps(self) -> float:
-        """Smoothed demand; the last one known where the reports are stale, 0 where they are lost."""
-        known = self.memory is not None and self.hearing in {Hearing.FRESH, Hearing.STALE}
-        return self.memory.demand_rps if known and self.memory else 0.0
+        """Smoothed demand in requests a second: the last estimate while reports are stale, 0 once they are lost."""
+        if self.memory is None or self.freshness not in {Freshness.FRESH, Freshness.STALE}:
+            return 0.0
+        return self.memory.demand_rps
 
 
-def hear(policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float) -> Heard:
-    """What the figures of one source say, ``intervals`` after they were last looked at."""
-    is_figure = isfinite(demand.rps) and demand.rps >= 0
-    if demand.reported_at is None or now - demand.reported_at > policy.stale_after_s or not is_figure:
-        return _unheard(policy, demand, memory, is_figure, now)
-    return Heard(Hearing.FRESH, SourceMemory(_smoothed(policy, demand, memory, intervals, now), demand.reported_at))
+def estimate_demand(
+    policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float
+) -> DemandEstimate:
+    """The demand of one source at ``now``, ``intervals`` policy intervals after the estimate in ``memory``."""
+    is_valid = isfinite(demand.rps) and demand.rps >= 0
+    if demand.reported_at is None or now - demand.reported_at > policy.stale_after_s or not is_valid:
+        return _without_report(policy, demand, memory, is_valid, now)
+    demand_rps = _smoothed_rps(policy, demand, memory, intervals, now)
+    return DemandEstimate(Freshness.FRESH, SourceMemory(demand_rps, demand.reported_at))
 
 
-def _smoothed(policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float) -> float:
+def _smoothed_rps(policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float) -> float:
     if memory is None or now - memory.heard_at > policy.stale_after_s + policy.interval_s:
         return demand.rps
-    weight = RISE if demand.rps > memory.demand_rps else FALL
-    return smoothed(memory.demand_rps, demand.rps, weight, intervals)
+    weight = RISE_WEIGHT if demand.rps > memory.demand_rps else FALL_WEIGHT
+    return smooth(memory.demand_rps, demand.rps, weight, intervals)
 
 
-def _unheard(policy: Policy, demand: Demand, memory: SourceMemory | None, is_figure: bool, now: float) -> Heard:
-    refused = () if is_figure else (Reason(Code.FIGURE_REFUSED, f"{demand.rps:g} requests/s is no demand"),)
+def _without_report(
+    policy: Policy, demand: Demand, memory: SourceMemory | None, is_valid: bool, now: float
+) -> DemandEstimate:
+    reasons = (
+        [] if is_valid else [Reason(ReasonCode.FIGURE_REFUSED, f"{demand.rps:g} requests/s is not a valid demand")]
+    )
     if memory is None:
-        told = "its nodes never reported: the pushed weights hold"
-        return Heard(Hearing.NEVER, None, (*refused, Reason(Code.NEVER_REPORTED, told)))
+        detail = "no node of it has reported yet: the pushed weights apply"
+        return DemandEstimate(Freshness.NEVER, None, (*reasons, Reason(ReasonCode.NEVER_REPORTED, detail)))
     age_s = now - memory.heard_at
     if age_s > policy.fallback_after_s:
-        told = f"no report for {age_s:.0f} s, more than {policy.fallback_after_s:g} s: the pushed weights hold"
-        return Heard(Hearing.LOST, memory, (*refused, Reason(Code.FALLBACK, told)))
-    told = f"no report for {age_s:.0f} s: what was decided last is held"
-    return Heard(Hearing.STALE, memory, (*refused, Reason(Code.STALE, told)))
+        detail = f"no report for {age_s:.0f} s, more than {policy.fallback_after_s:g} s: the pushed weights apply"
+        return DemandEstimate(Freshness.LOST, memory, (*reasons, Reason(ReasonCode.FALLBACK, detail)))
+    detail = f"no report for {age_s:.0f} s: the last decision is held"
+    return DemandEstimate(Freshness.STALE, memory, (*reasons, Reason(ReasonCode.STALE, detail)))

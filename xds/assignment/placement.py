@@ -1,13 +1,13 @@
-"""How near a target locality is to a source, and in which order a source fills its targets.
+"""Which target serves which demand, given the capacity of every target: the strategies.
 
-Where demand goes, given what every target can take: the strategies.
+All strategies are one procedure. Pairs of source and target are ranked by distance. The ranks are filled in order, the
+nearest first. Within a rank every source spreads the rest of its demand over its targets in proportion to their free
+capacity, and a target that is asked for more than it has free accepts the same fraction from every source. So the
+demand of a target's own zone comes before the demand that spills into it, and spilled demand shares what is left.
 
-All of them are one procedure. Sources and targets meet in turns, the nearest first; in a turn every source spreads what
-it still has over the targets of that turn in proportion to their room, and a target that is asked for more than its
-room takes the same fraction from all who ask. So a target's own zone comes before those who spill into it, and those
-share what is left. The procedure is continuous: a little more demand moves a little more traffic, which a solver of
-linear programs, hopping from corner to corner, would not give. And where nearness alone decides it is also the best
-possible: as much as can be placed within zones is, then within regions.
+The result is continuous: a little more demand moves a little more traffic. A linear program would jump from one
+corner solution to another. Where distance alone decides, the result is also optimal: as much demand as possible is
+served within its zone, then within its region.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from enum import IntEnum
 from xds.assignment.policy import Policy, Strategy
 from xds.model.node import Locality
 
+Rates = Mapping[Locality, float]  # requests a second
+Flows = dict[Locality, dict[Locality, float]]  # requests a second by source and target
 
-class Nearness(IntEnum):
-    """What two localities share; less is nearer."""
+
+class Distance(IntEnum):
+    """What two localities have in common; a smaller value is nearer."""
 
     SUB_ZONE = 0
     ZONE = 1
@@ -29,92 +32,90 @@ class Nearness(IntEnum):
     WORLD = 3
 
 
-# Nearness, then the place in the policy's order.
-Rank = tuple[Nearness, int]
+# Distance, then the position in the policy's order of targets.
+Rank = tuple[Distance, int]
+# By rank, the nearest first: the targets of each source.
+RankedTargets = Sequence[tuple[Rank, Mapping[Locality, Sequence[Locality]]]]
+
+# Sources that have different targets in one rank (a policy's order can cause that) may leave capacity for each other.
+_ROUNDS = 8
+_BISECTIONS = 60
+_ROUNDING = 1e-12  # a smaller part of a source's demand is rounding of floats
 
 
-def nearness(source: Locality, target: Locality) -> Nearness:
-    """Names are compared as they are, empty ones too: where only zones are named, all is one region."""
+def distance(source: Locality, target: Locality) -> Distance:
+    """How far a target is. Empty names are compared like others: where only zones are named, all is one region."""
     if source.region != target.region:
-        return Nearness.WORLD
+        return Distance.WORLD
     if source.zone != target.zone:
-        return Nearness.REGION
-    return Nearness.SUB_ZONE if source.sub_zone == target.sub_zone else Nearness.ZONE
+        return Distance.REGION
+    return Distance.SUB_ZONE if source.sub_zone == target.sub_zone else Distance.ZONE
 
 
-def distance(policy: Policy, source: Locality, target: Locality) -> Rank:
-    """How far a target is, whatever the strategy: the order of failover."""
-    return nearness(source, target), _place(policy, source, target)
+def failover_rank(policy: Policy, source: Locality, target: Locality) -> Rank:
+    """The rank of a target for failover, which does not depend on the strategy."""
+    return distance(source, target), _position(policy, source, target)
 
 
-def rank(policy: Policy, source: Locality, target: Locality) -> Rank:
-    """In which turn a source fills a target under the policy's strategy; targets of one rank are filled alike."""
-    near, place = distance(policy, source, target)
+def placement_rank(policy: Policy, source: Locality, target: Locality) -> Rank:
+    """The rank in which a source fills a target under the policy's strategy."""
+    rank = failover_rank(policy, source, target)
     if policy.strategy is Strategy.SPRAY_TO_WORLD:
-        return Nearness.WORLD, 0
-    if policy.strategy is Strategy.SPRAY_TO_REGION and near <= Nearness.REGION:
-        return Nearness.REGION, 0
-    return near, place
+        return Distance.WORLD, 0
+    if policy.strategy is Strategy.SPRAY_TO_REGION and rank[0] <= Distance.REGION:
+        return Distance.REGION, 0
+    return rank
 
 
-def _place(policy: Policy, source: Locality, target: Locality) -> int:
-    """The place of a target in the order for this source; all that the order does not name share the last one."""
+def _position(policy: Policy, source: Locality, target: Locality) -> int:
+    """The position of a target in the order for this source; targets that it does not list share the last one."""
     for order in policy.order:
         if order.source.matches(source):
-            places = (place for place, pattern in enumerate(order.targets) if pattern.matches(target))
-            return next(places, len(order.targets))
+            positions = (position for position, pattern in enumerate(order.targets) if pattern.matches(target))
+            return next(positions, len(order.targets))
     return 0
 
 
-Rates = Mapping[Locality, float]
-Flows = dict[Locality, dict[Locality, float]]
-# Turn by turn, the nearest first: the targets that each source meets.
-Turns = Sequence[tuple[Rank, Mapping[Locality, Sequence[Locality]]]]
-
-# Sources that have different targets in one turn (a policy's order can make that so) may leave room for one another.
-_ROUNDS = 8
-_BISECTIONS = 60
-# The part of a source's demand that is the rounding of floats, not demand.
-_DUST = 1e-12
-
-
-def turns(policy: Policy, sources: Collection[Locality], targets: Collection[Locality]) -> Turns:
-    """Who meets whom in which turn."""
-    found: dict[Rank, dict[Locality, list[Locality]]] = defaultdict(dict)
+def rank_targets(policy: Policy, sources: Collection[Locality], targets: Collection[Locality]) -> RankedTargets:
+    """The targets of every source by rank, the nearest first."""
+    ranks: dict[Rank, dict[Locality, list[Locality]]] = defaultdict(dict)
     for source in sources:
         for target in targets:
-            found[rank(policy, source, target)].setdefault(source, []).append(target)
-    return tuple((turn, found[turn]) for turn in sorted(found))
+            ranks[placement_rank(policy, source, target)].setdefault(source, []).append(target)
+    return tuple((rank, ranks[rank]) for rank in sorted(ranks))
 
 
-def place(policy: Policy, demand: Rates, room: Rates, order: Turns | None = None) -> Flows:
-    """What goes from each source to each target, in requests a second; all of the demand is placed.
+def place(policy: Policy, demand: Rates, room: Rates, ranked: RankedTargets | None = None) -> Flows:
+    """Requests a second from each source to each target; all of the demand is placed.
 
-    The demand of each source is above 0, the room of all targets together not less than all demand (``raised`` sees to
-    that). ``order`` where the turns of these sources and targets are known. Takes time in proportion to sources times
-    targets.
+    ``room`` is the free capacity of the targets. The demand of each source must be above 0, and all room together at
+    least all demand (`raise_capacity` provides for that). ``ranked`` is the result of `rank_targets`, where it is
+    known. The time taken is proportional to sources times targets.
     """
-    filling = _Filling(turns(policy, demand, room) if order is None else order, demand, room)
+    placement = _Placement(rank_targets(policy, demand, room) if ranked is None else ranked, demand, room)
     preferred = [target for target in room if policy.is_preferred(target)]
     for targets in (preferred, [target for target in room if target not in set(preferred)]):
         if policy.strategy is Strategy.WATERFALL_BY_REGION:
-            filling.fill(filling.even(targets), Nearness.REGION)
-        filling.fill({target: filling.room[target] for target in targets}, Nearness.WORLD)
-    return filling.finish(room)
+            placement.fill(placement.even_limits(targets), Distance.REGION)
+        placement.fill({target: placement.room[target] for target in targets}, Distance.WORLD)
+    return placement.finish(room)
 
 
-def raised(capacity: Rates, demand_rps: float, taken: Rates | None = None) -> tuple[dict[Locality, float], float]:
-    """The room that ``taken`` leaves of the capacities, and by what factor they had to be raised for the demand.
+def raise_capacity(
+    capacity: Rates, demand_rps: float, used: Rates | None = None
+) -> tuple[dict[Locality, float], float]:
+    """The free capacity of the targets, and the factor by which capacity was raised to fit the demand.
 
-    Where there is enough the factor is 1. Else all are raised alike, so that overload is spread in proportion to
-    capacity. Some capacity must be above 0.
+    ``used`` is the load of targets that cannot be moved. The factor is 1 where the demand fits. Otherwise all
+    capacities are raised by the same factor, so that overload is spread in proportion to capacity. At least one
+    capacity must be above 0.
     """
-    used = taken or {}
-    factor = _level(capacity, demand_rps, used)
-    return {target: max(rps * factor - used.get(target, 0.0), 0.0) for target, rps in capacity.items()}, factor
+    load = used or {}
+    factor = _factor(capacity, demand_rps, load)
+    return {target: max(rps * factor - load.get(target, 0.0), 0.0) for target, rps in capacity.items()}, factor
 
 
-def _level(capacity: Rates, demand_rps: float, used: Rates) -> float:
+def _factor(capacity: Rates, demand_rps: float, used: Rates) -> float:
     def is_enough(factor: float) -> bool:
         return sum(max(rps * factor - used.get(target, 0.0), 0.0) for target, rps in capacity.items()) >= demand_rps
 
@@ -129,73 +130,73 @@ def _level(capacity: Rates, demand_rps: float, used: Rates) -> float:
     return most
 
 
-class _Filling:
-    """What sources still have to place, what room targets still have, and what was placed."""
+class _Placement:
+    """A placement under way: unplaced demand by source, free capacity by target, flows."""
 
-    def __init__(self, order: Turns, demand: Rates, room: Rates) -> None:
-        self.left = dict(demand)
-        self._demand = demand
+    def __init__(self, ranked: RankedTargets, demand: Rates, room: Rates) -> None:
         self.room = dict(room)
         self.flows: Flows = {source: defaultdict(float) for source in demand}
-        self._order = order
+        self._unplaced = dict(demand)
+        self._demand = demand
+        self._ranked = ranked
 
-    def even(self, targets: Collection[Locality]) -> dict[Locality, float]:
-        """The room of targets, cut down so that those of a region are filled to the same fraction by its demand."""
-        wanted: dict[str, float] = defaultdict(float)
-        for source, rps in self.left.items():
-            wanted[source.region] += rps
-        there: dict[str, float] = defaultdict(float)
+    def even_limits(self, targets: Collection[Locality]) -> dict[Locality, float]:
+        """The room of the targets, reduced so that the demand of a region fills them all to the same fraction."""
+        demand: dict[str, float] = defaultdict(float)
+        for source, rps in self._unplaced.items():
+            demand[source.region] += rps
+        room: dict[str, float] = defaultdict(float)
         for target in targets:
-            there[target.region] += self.room[target]
+            room[target.region] += self.room[target]
         return {
-            target: self.room[target] * min(1.0, wanted[target.region] / there[target.region])
+            target: self.room[target] * min(1.0, demand[target.region] / room[target.region])
             for target in targets
-            if there[target.region] > 0
+            if room[target.region] > 0
         }
 
-    def fill(self, limits: dict[Locality, float], farthest: Nearness) -> None:
-        """Fill the targets that have a limit up to it, turn by turn; ``limits`` is what is left of them then."""
-        for (near, _), meeting in self._order:
+    def fill(self, limits: dict[Locality, float], farthest: Distance) -> None:
+        """Place demand rank by rank, up to the limit of each target. ``limits`` is reduced by what was placed."""
+        for (near, _), targets_of in self._ranked:
             if near > farthest:
                 break
             choices = {
                 source: [target for target in targets if limits.get(target)]
-                for source, targets in meeting.items()
-                if self.left[source]
+                for source, targets in targets_of.items()
+                if self._unplaced[source]
             }
             for _ in range(_ROUNDS):
-                if not self._round(choices, limits):
+                if not self._fill_once(choices, limits):
                     break
 
-    def _round(self, choices: Mapping[Locality, Sequence[Locality]], limits: dict[Locality, float]) -> bool:
-        """One round of asking and taking; False when nothing could be placed."""
+    def _fill_once(self, choices: Mapping[Locality, Sequence[Locality]], limits: dict[Locality, float]) -> bool:
+        """Let every source ask, and every target accept what fits. False when no source could ask."""
         asked: Flows = {}
-        sought: dict[Locality, float] = defaultdict(float)
+        asked_of: dict[Locality, float] = defaultdict(float)
         for source, targets in choices.items():
             free = sum(limits[target] for target in targets)
-            if self.left[source] > 0 and free > 0:
-                asked[source] = {target: self.left[source] * limits[target] / free for target in targets}
+            if self._unplaced[source] > 0 and free > 0:
+                asked[source] = {target: self._unplaced[source] * limits[target] / free for target in targets}
                 for target, rps in asked[source].items():
-                    sought[target] += rps
-        taken = {target: min(1.0, limits[target] / rps) if rps > 0 else 0.0 for target, rps in sought.items()}
-        for source, offers in asked.items():
-            self._take(source, {target: rps * taken[target] for target, rps in offers.items()})
-        for target, rps in sought.items():
-            used = rps * taken[target]
+                    asked_of[target] += rps
+        accepted = {target: min(1.0, limits[target] / rps) if rps > 0 else 0.0 for target, rps in asked_of.items()}
+        for source, shares in asked.items():
+            self._add(source, {target: rps * accepted[target] for target, rps in shares.items()})
+        for target, rps in asked_of.items():
+            used = rps * accepted[target]
             limits[target] = max(limits[target] - used, 0.0)
             self.room[target] = max(self.room[target] - used, 0.0)
         return bool(asked)
 
-    def _take(self, source: Locality, placed: Mapping[Locality, float]) -> None:
+    def _add(self, source: Locality, placed: Mapping[Locality, float]) -> None:
         for target, rps in placed.items():
             self.flows[source][target] += rps
-        left = self.left[source] - sum(placed.values())
-        self.left[source] = left if left > _DUST * self._demand[source] else 0.0
+        left = self._unplaced[source] - sum(placed.values())
+        self._unplaced[source] = left if left > _ROUNDING * self._demand[source] else 0.0
 
     def finish(self, room: Rates) -> Flows:
-        """The flows, with what rounding left over spread by room."""
+        """The flows. Demand that rounding left unplaced is spread in proportion to ``room``."""
         total = sum(room.values())
-        for source, rps in self.left.items():
+        for source, rps in self._unplaced.items():
             if rps > 0:
-                self._take(source, {target: rps * free / total for target, free in room.items()})
+                self._add(source, {target: rps * free / total for target, free in room.items()})
         return {source: {target: rps for target, rps in own.items() if rps > 0} for source, own in self.flows.items()}

@@ -1,7 +1,7 @@
-"""What an operator wants of traffic assignment for one cluster.
+"""Traffic assignment policies: what an operator wants for one cluster.
 
-The strategies are those of Google's Cloud Service Mesh, whose operators know them by these names; capacity draining
-and preferred backends likewise. What is added: figures from load reports, and every step bounded.
+The four strategies, capacity draining and preferred backends have the names and meanings of Google's Cloud Service
+Mesh. This server adds demand from load reports and bounds on every step.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from xds.model.node import Locality
 
 
 class Strategy(StrEnum):
-    """Where the requests of a source go while there is room.
+    """Where the requests of a source locality go while there is capacity.
 
-    ``WATERFALL_BY_ZONE``: its own zone until that is full, then its region, then the others. ``WATERFALL_BY_REGION``:
-    all zones of its region are loaded alike, with as few requests as possible leaving their zone; then the others.
-    ``SPRAY_TO_REGION``: every source uses all zones of its region, by capacity; then the others. ``SPRAY_TO_WORLD``:
-    every source uses all localities, by capacity.
+    ``WATERFALL_BY_ZONE``: its own zone until that is full, then its region, then other regions.
+    ``WATERFALL_BY_REGION``: all zones of its region to the same utilisation, with as few requests as possible leaving
+    their zone; then other regions. ``SPRAY_TO_REGION``: all zones of its region in proportion to capacity; then other
+    regions. ``SPRAY_TO_WORLD``: all localities in proportion to capacity.
     """
 
     WATERFALL_BY_ZONE = "waterfall_by_zone"
@@ -30,14 +30,14 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LocalityPattern:
-    """Localities by their parts; an empty part matches any, so ``region="eu"`` is all of its zones."""
+    """Selects localities by their parts. An empty part matches any: ``region="eu"`` selects every zone of ``eu``."""
 
     region: str = ""
     zone: str = ""
     sub_zone: str = ""
 
     def matches(self, locality: Locality) -> bool:
-        """Whether every part that is given is that of the locality."""
+        """Whether every part of the pattern is empty or equals the part of the locality."""
         return (
             self.region in ("", locality.region)
             and self.zone in ("", locality.zone)
@@ -47,9 +47,9 @@ class LocalityPattern:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What localities can take, in requests a second; of the two fields one is given.
+    """The capacity of localities in requests a second. Exactly one of the two rates is given.
 
-    ``per_locality_rps`` is meant with all endpoints healthy: with half of them it is half of that.
+    ``per_locality_rps`` applies while all endpoints are healthy. With half of them healthy, capacity is half of it.
     """
 
     per_endpoint_rps: float | None = None
@@ -59,9 +59,9 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class MetricTarget:
-    """Capacity learnt from a metric of load reports: a locality is full where the metric's average is ``target``.
+    """Capacity learnt from a metric of load reports: a locality is full when the metric's average is ``target``.
 
-    ``name`` as in load reports: one of the three utilisations, or a named metric as the client spells it.
+    ``name`` is as in load reports: one of the three utilisations, or a named metric as the client spells it.
     """
 
     name: str
@@ -70,10 +70,10 @@ class MetricTarget:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a locality can take: the first rate that matches it.
+    """The capacity of localities: the first of ``rates`` that matches a locality applies to it.
 
-    With a ``metric``, the rates only say what to start from, until the metric was measured. A locality that nothing
-    matches takes no share; it is there for failover.
+    With a ``metric``, rates apply until the metric has been measured. A locality that no rate matches gets no share of
+    the traffic; it only serves as failover.
     """
 
     rates: tuple[Rate, ...] = ()
@@ -81,10 +81,10 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
-    """A locality with less than ``below`` of its endpoints healthy takes no share, until ``restore`` of them are.
+class DrainLimits:
+    """When a locality drains. It gets no share from less than ``below`` healthy endpoints until ``restore`` of them.
 
-    A quarter and 35 percent are what Cloud Service Mesh uses. ``below`` 0 turns it off.
+    Both are fractions. The defaults, 25 % and 35 %, are those of Cloud Service Mesh. ``below`` 0 turns draining off.
     """
 
     below: float = 0.25
@@ -92,8 +92,8 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Which of equally near localities come first for the sources that ``source`` matches; others follow."""
+class TargetOrder:
+    """Which of equally distant targets the sources that match ``source`` fill first. Unlisted targets come last."""
 
     source: LocalityPattern
     targets: tuple[LocalityPattern, ...]
@@ -103,21 +103,23 @@ class Order:
 class Policy:
     """The policy of one cluster. Shares are fractions of a source's requests, times are seconds.
 
-    The defaults, and why: a change below ``minimum_change`` (2 %) is not worth a push to a zone's proxies.
-    ``maximum_step`` (25 %) moves a whole zone in four intervals, slow enough for receivers to open connections and to
-    scale. ``hysteresis`` (10 %) is wider than the noise of a ten-second count of a hundred requests. ``dwell_s`` is
-    three intervals: what left its zone under load comes back only when the peak is over, not between two of its waves.
-    ``stale_after_s`` is three intervals: one report may be late, two are lost with a reconnect. ``fallback_after_s``
-    (5 min) outlasts a restart of the server or of a network's path; the pushed weights are right only for a fleet of
-    which nothing is known.
+    Reasons for the defaults:
+
+    - ``minimum_change`` (2 %): a smaller change is not worth a push to all proxies of a zone.
+    - ``maximum_step`` (25 %): a whole zone moves in four intervals. Receivers have time to open connections and scale.
+    - ``hysteresis`` (10 %): wider than the noise of counting a hundred requests in ten seconds.
+    - ``dwell_s``: three intervals. Traffic that left its zone returns after the peak, not between two of its waves.
+    - ``stale_after_s``: three intervals. One report may be late; a reconnect may lose two.
+    - ``fallback_after_s`` (5 min): longer than a restart of the server or a network failure. The pushed weights are
+      right only for a fleet whose demand is unknown.
     """
 
     cluster: str
     capacity: Capacity
     strategy: Strategy = Strategy.WATERFALL_BY_ZONE
     preferred: tuple[LocalityPattern, ...] = ()
-    order: tuple[Order, ...] = ()
-    drain: Drain = Drain()
+    order: tuple[TargetOrder, ...] = ()
+    drain: DrainLimits = DrainLimits()
     minimum_change: float = 0.02
     maximum_step: float = 0.25
     hysteresis: float = 0.1
@@ -128,24 +130,25 @@ class Policy:
 
     @staticmethod
     def parse(document: object, cluster: str = "") -> Policy:
-        """A policy from its JSON. ``cluster`` where the document need not name it (it must agree if it does).
+        """The policy in a JSON document.
 
-        Raises ``ValidationError`` with every finding and its JSON pointer.
+        A document without a cluster name is for ``cluster``; with both, they must be equal. Raises
+        ``ValidationError`` with every finding and its JSON pointer.
         """
         from xds.assignment.policy_document import read_policy
 
         return read_policy(document, cluster)
 
     def document(self) -> dict[str, Any]:
-        """The JSON that ``parse`` reads back as an equal policy; defaults are written out."""
+        """The policy as JSON, defaults included. ``parse`` reads it back as an equal policy."""
         from xds.assignment.policy_document import policy_document
 
         return policy_document(self)
 
     def is_preferred(self, target: Locality) -> bool:
-        """Whether the target is filled before all others, however far it is."""
+        """Whether the target is filled before all others, at any distance."""
         return any(pattern.matches(target) for pattern in self.preferred)
 
     def rate(self, target: Locality) -> Rate | None:
-        """The rate that holds for the target."""
+        """The rate that applies to the target; None where no rate matches it."""
         return next((rate for rate in self.capacity.rates if rate.localities.matches(target)), None)

@@ -1,10 +1,10 @@
-"""Policies as JSON documents: read with all findings at once, written out whole.
+"""Policies as JSON documents: read with all findings at once, written with all defaults.
 
-``{"cluster", "strategy", "capacity": {"rates": [{"localities"?, "per_endpoint_rps" | "per_locality_rps"}],
-"metric"?: {"name", "target"}}, "preferred": [locality], "order": [{"source", "targets"}], "drain": {"below",
-"restore"}, "minimum_change", "maximum_step", "hysteresis", "interval_s", "dwell_s", "stale_after_s",
-"fallback_after_s"}``. A locality is ``{"region"?, "zone"?, "sub_zone"?}``; parts left out match any. Only ``capacity``
-must be there.
+A document: ``{"cluster", "strategy", "capacity": {"rates": [{"localities"?, "per_endpoint_rps" |
+"per_locality_rps"}], "metric"?: {"name", "target"}}, "preferred": [locality], "order": [{"source", "targets"}],
+"drain": {"below", "restore"}, "minimum_change", "maximum_step", "hysteresis", "interval_s", "dwell_s",
+"stale_after_s", "fallback_after_s"}``. A locality is ``{"region"?, "zone"?, "sub_zone"?}``; a missing part matches any.
+Only ``capacity`` is required.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 from xds.assignment.policy import (
     Capacity,
-    Drain,
+    DrainLimits,
     LocalityPattern,
     MetricTarget,
-    Order,
     Policy,
     Rate,
     Strategy,
+    TargetOrder,
 )
 from xds.codec.findings import Findings, shown
 from xds.model.errors import ValidationError
@@ -35,7 +35,7 @@ TIME_LIMIT_S = 86_400.0
 
 _PARTS = tuple(field.name for field in fields(LocalityPattern))
 _DEFAULTS = {field.name: field.default for field in fields(Policy)}
-# What is a number in a policy, and its least and greatest value.
+# The numbers of a policy, each with its least and its greatest value.
 _SHARES = {"minimum_change": (0.0, 0.5), "maximum_step": (0.001, 1.0), "hysteresis": (0.0, 0.9)}
 _TIMES = {
     "interval_s": (1.0, TIME_LIMIT_S),
@@ -51,27 +51,30 @@ Default = TypeVar("Default", float, None)
 
 
 def read_policy(document: object, cluster: str = "") -> Policy:
-    """A policy from its JSON; ``cluster`` where the document need not name it. Raises ``ValidationError``."""
-    found = Findings()
-    own = _object(document, (), _FIELDS, found)
+    """The policy in a JSON document. A document without a cluster name is for ``cluster``.
+
+    Raises ``ValidationError`` with every finding.
+    """
+    findings = Findings()
+    own = _object(document, (), _FIELDS, findings)
     values: dict[str, Any] = {
-        "cluster": _cluster(own, cluster, found),
-        "capacity": _capacity(own, found),
-        "strategy": _strategy(own, found),
-        "preferred": _list(own.get("preferred"), ("preferred",), found, _pattern),
-        "order": _list(own.get("order"), ("order",), found, _order),
-        "drain": _drain(own.get("drain"), found),
+        "cluster": _cluster(own, cluster, findings),
+        "capacity": _capacity(own, findings),
+        "strategy": _strategy(own, findings),
+        "preferred": _list(own.get("preferred"), ("preferred",), findings, _pattern),
+        "order": _list(own.get("order"), ("order",), findings, _order),
+        "drain": _drain(own.get("drain"), findings),
     }
     for name, (least, most) in (_SHARES | _TIMES).items():
-        values[name] = _number(own, (name,), least, most, found, default=_DEFAULTS[name])
-    _check_times(values, found)
-    if found:
-        raise ValidationError(found.violations)
+        values[name] = _number(own, (name,), least, most, findings, default=_DEFAULTS[name])
+    _check_times(values, findings)
+    if findings:
+        raise ValidationError(findings.violations)
     return Policy(**values)
 
 
 def policy_document(policy: Policy) -> dict[str, Any]:
-    """The JSON of a policy, defaults written out."""
+    """A policy as JSON, defaults included."""
     written: dict[str, Any] = {name: getattr(policy, name) for name in ("cluster", *_SHARES, *_TIMES)}
     rates = [_rate_document(rate) for rate in policy.capacity.rates]
     capacity: dict[str, Any] = {"rates": rates}
@@ -89,138 +92,145 @@ def policy_document(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _cluster(own: Mapping[str, Any], cluster: str, found: Findings) -> str:
+def _cluster(own: Mapping[str, Any], cluster: str, findings: Findings) -> str:
     named = own.get("cluster", cluster)
     if not isinstance(named, str) or not named:
-        found.add("wrong_type", "cluster must be the name of a cluster", ("cluster",))
+        findings.add("wrong_type", "cluster must be the name of a cluster", ("cluster",))
         return cluster
     if cluster and named != cluster:
-        found.add("conflict", f"the policy of {shown(cluster)} names {shown(named)}", ("cluster",))
+        findings.add("conflict", f"the policy of {shown(cluster)} names {shown(named)}", ("cluster",))
     return named
 
 
-def _strategy(own: Mapping[str, Any], found: Findings) -> Strategy:
+def _strategy(own: Mapping[str, Any], findings: Findings) -> Strategy:
     named = own.get("strategy", _DEFAULTS["strategy"])
     if isinstance(named, str) and named in set(Strategy):
         return Strategy(named)
-    found.add(
-        "invalid_value", f"{shown(named)} is no strategy", ("strategy",), hint=f"there are: {', '.join(Strategy)}"
+    findings.add(
+        "invalid_value",
+        f"unknown strategy {shown(named)}",
+        ("strategy",),
+        hint=f"the strategies are {', '.join(Strategy)}",
     )
     return Strategy.WATERFALL_BY_ZONE
 
 
-def _capacity(own: Mapping[str, Any], found: Findings) -> Capacity:
+def _capacity(own: Mapping[str, Any], findings: Findings) -> Capacity:
     if "capacity" not in own:
-        found.add(
-            "missing", "a policy needs the capacity of localities", ("capacity",), hint='give "rates" or a "metric"'
-        )
+        findings.add("missing", "a policy needs capacity", ("capacity",), hint='give "rates" or a "metric"')
         return Capacity()
-    before = len(found)
-    given = _object(own["capacity"], ("capacity",), ("rates", "metric"), found)
-    rates = _list(given.get("rates"), ("capacity", "rates"), found, _rate)
-    metric = _metric(given.get("metric"), found)
-    if not rates and not metric and len(found) == before:
-        found.add("missing", "capacity is empty", ("capacity",), hint='give "rates" or a "metric"')
+    before = len(findings)
+    given = _object(own["capacity"], ("capacity",), ("rates", "metric"), findings)
+    rates = _list(given.get("rates"), ("capacity", "rates"), findings, _rate)
+    metric = _metric(given.get("metric"), findings)
+    if not rates and not metric and len(findings) == before:
+        findings.add("missing", "capacity is empty", ("capacity",), hint='give "rates" or a "metric"')
     return Capacity(rates, metric)
 
 
-def _rate(value: object, path: Path, found: Findings) -> Rate:
+def _rate(value: object, path: Path, findings: Findings) -> Rate:
     names = ("per_endpoint_rps", "per_locality_rps")
-    given = _object(value, path, (*names, "localities"), found)
+    given = _object(value, path, (*names, "localities"), findings)
     if isinstance(value, Mapping) and sum(name in given for name in names) != 1:
-        found.add("invalid_value", f"give one of {' and '.join(names)}", path)
+        findings.add("invalid_value", f"give exactly one of {' and '.join(names)}", path)
     amounts = {
-        name: _number(given, (*path, name), 0.0, RATE_LIMIT_RPS, found, default=None) for name in names if name in given
+        name: _number(given, (*path, name), 0.0, RATE_LIMIT_RPS, findings, default=None)
+        for name in names
+        if name in given
     }
-    where = _pattern(given["localities"], (*path, "localities"), found) if "localities" in given else LocalityPattern()
+    where = (
+        _pattern(given["localities"], (*path, "localities"), findings) if "localities" in given else LocalityPattern()
+    )
     return Rate(**amounts, localities=where)
 
 
-def _metric(value: object, found: Findings) -> MetricTarget | None:
+def _metric(value: object, findings: Findings) -> MetricTarget | None:
     if value is None:
         return None
     path: Path = ("capacity", "metric")
-    given = _object(value, path, ("name", "target"), found)
+    given = _object(value, path, ("name", "target"), findings)
     name = given.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= NAME_LIMIT:
-        found.add("wrong_type", f"name must be that of a metric, at most {NAME_LIMIT} characters", (*path, "name"))
-    target = _number(given, (*path, "target"), 1e-9, RATE_LIMIT_RPS, found, default=None)
+        findings.add(
+            "wrong_type", f"name must be the name of a metric, at most {NAME_LIMIT} characters", (*path, "name")
+        )
+    target = _number(given, (*path, "target"), 1e-9, RATE_LIMIT_RPS, findings, default=None)
     if "target" not in given:
-        found.add("missing", "a metric needs the value at which a locality is full", (*path, "target"))
+        findings.add("missing", "a metric needs the value at which a locality is full", (*path, "target"))
     return MetricTarget(name, target) if isinstance(name, str) and target is not None else None
 
 
-def _drain(value: object, found: Findings) -> Drain:
+def _drain(value: object, findings: Findings) -> DrainLimits:
     if value is None:
-        return Drain()
-    given = _object(value, ("drain",), ("below", "restore"), found)
-    below = _number(given, ("drain", "below"), 0.0, 1.0, found, default=Drain().below)
-    restore = _number(given, ("drain", "restore"), 0.0, 1.0, found, default=max(below, Drain().restore))
+        return DrainLimits()
+    given = _object(value, ("drain",), ("below", "restore"), findings)
+    below = _number(given, ("drain", "below"), 0.0, 1.0, findings, default=DrainLimits().below)
+    restore = _number(given, ("drain", "restore"), 0.0, 1.0, findings, default=max(below, DrainLimits().restore))
     if restore < below:
-        found.add("out_of_range", f"restore ({restore:g}) is less than below ({below:g})", ("drain", "restore"))
-    return Drain(below, restore)
+        findings.add("out_of_range", f"restore ({restore:g}) is less than below ({below:g})", ("drain", "restore"))
+    return DrainLimits(below, restore)
 
 
-def _order(value: object, path: Path, found: Findings) -> Order:
-    given = _object(value, path, ("source", "targets"), found)
-    source = _pattern(given["source"], (*path, "source"), found) if "source" in given else LocalityPattern()
-    targets = _list(given.get("targets"), (*path, "targets"), found, _pattern)
+def _order(value: object, path: Path, findings: Findings) -> TargetOrder:
+    given = _object(value, path, ("source", "targets"), findings)
+    source = _pattern(given["source"], (*path, "source"), findings) if "source" in given else LocalityPattern()
+    targets = _list(given.get("targets"), (*path, "targets"), findings, _pattern)
     if isinstance(value, Mapping) and not given.get("targets"):
-        found.add("missing", "an order needs the localities that come first", (*path, "targets"))
-    return Order(source, targets)
+        findings.add("missing", "an order needs targets: the localities that come first", (*path, "targets"))
+    return TargetOrder(source, targets)
 
 
-def _pattern(value: object, path: Path, found: Findings) -> LocalityPattern:
-    given = _object(value, path, _PARTS, found)
+def _pattern(value: object, path: Path, findings: Findings) -> LocalityPattern:
+    given = _object(value, path, _PARTS, findings)
     for name, part in given.items():
         if not isinstance(part, str) or len(part) > NAME_LIMIT:
-            found.add("wrong_type", f"{name} must be a text of at most {NAME_LIMIT} characters", (*path, name))
+            findings.add("wrong_type", f"{name} must be a string of at most {NAME_LIMIT} characters", (*path, name))
     return LocalityPattern(**{name: part for name, part in given.items() if isinstance(part, str)})
 
 
-def _check_times(values: Mapping[str, Any], found: Findings) -> None:
+def _check_times(values: Mapping[str, Any], findings: Findings) -> None:
     if values["fallback_after_s"] < values["stale_after_s"]:
-        found.add("out_of_range", "fallback_after_s is less than stale_after_s", ("fallback_after_s",))
+        findings.add("out_of_range", "fallback_after_s is less than stale_after_s", ("fallback_after_s",))
     if values["stale_after_s"] < values["interval_s"]:
-        found.add("out_of_range", "stale_after_s is less than interval_s", ("stale_after_s",))
+        findings.add("out_of_range", "stale_after_s is less than interval_s", ("stale_after_s",))
 
 
-def _object(value: object, path: Path, names: tuple[str, ...], found: Findings) -> dict[str, Any]:
-    """The known fields of an object; nothing where it is none."""
+def _object(value: object, path: Path, names: tuple[str, ...], findings: Findings) -> dict[str, Any]:
+    """The known fields of an object; empty for a value that is no object."""
     if not isinstance(value, Mapping):
-        found.add("wrong_type", f"{path[-1] if path else 'a policy'} must be an object, not {shown(value)}", path)
+        findings.add("wrong_type", f"{path[-1] if path else 'a policy'} must be an object, not {shown(value)}", path)
         return {}
     for name in value:
         if name not in names:
             close = get_close_matches(str(name)[:NAME_LIMIT], names, n=1)
-            hint = f'did you mean "{close[0]}"?' if close else f"there are: {', '.join(names)}"
-            found.add("unknown_field", f"unknown field {shown(name)}", (*path, str(name)[:NAME_LIMIT]), hint=hint)
+            hint = f'did you mean "{close[0]}"?' if close else f"the fields are {', '.join(names)}"
+            findings.add("unknown_field", f"unknown field {shown(name)}", (*path, str(name)[:NAME_LIMIT]), hint=hint)
     return {name: value[name] for name in names if name in value}
 
 
 def _list(
-    value: object, path: Path, found: Findings, read: Callable[[object, Path, Findings], Item]
+    value: object, path: Path, findings: Findings, read: Callable[[object, Path, Findings], Item]
 ) -> tuple[Item, ...]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple) or len(value) > LIST_LIMIT:
-        found.add("wrong_type", f"{path[-1]} must be a list of at most {LIST_LIMIT}", path)
+        findings.add("wrong_type", f"{path[-1]} must be a list of at most {LIST_LIMIT} items", path)
         return ()
-    return tuple(read(item, (*path, index), found) for index, item in enumerate(value))
+    return tuple(read(item, (*path, index), findings) for index, item in enumerate(value))
 
 
 def _number(
-    given: Mapping[str, Any], path: Path, least: float, most: float, found: Findings, *, default: Default
+    given: Mapping[str, Any], path: Path, least: float, most: float, findings: Findings, *, default: Default
 ) -> float | Default:
-    """The number under the last name of ``path``; the default where there is none or it is wrong."""
+    """The number in the field that ``path`` ends with; the default where the field is missing or invalid."""
     name = str(path[-1])
     if name not in given:
         return default
     value = given[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        found.add("wrong_type", f"{name} must be a number, not {shown(value)}", path)
+        findings.add("wrong_type", f"{name} must be a number, not {shown(value)}", path)
     elif not (least <= value <= most and isfinite(value)):
-        found.add("out_of_range", f"{name} must be between {least:g} and {most:g}", path)
+        findings.add("out_of_range", f"{name} must be between {least:g} and {most:g}", path)
     else:
         return float(value)
     return default

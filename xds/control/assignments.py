@@ -22,7 +22,7 @@ from typing import Protocol
 import structlog
 
 from xds.assignment.assignment import Assignment, Standing
-from xds.assignment.decide import assign
+from xds.assignment.decide import decide
 from xds.assignment.policy import Policy
 from xds.control.audit import NOBODY, Caller
 from xds.control.off_loop import off_loop
@@ -55,7 +55,7 @@ class LoadFigures(Protocol):
 
     interval_s: float
 
-    def demand(self, group: str, cluster: str, now: float, window_s: float) -> figures.Demand: ...
+    def demand(self, group: str, cluster: str, now: float, window_s: float) -> figures.ClusterDemand: ...
 
 
 class Assignments:
@@ -246,7 +246,7 @@ class Assignments:
         since = now - policy.fallback_after_s
         observed = observe(reported, connected, steering.look(pushed), previous, since)
         pairs = len(observed.demand) * len(observed.targets)
-        return Outcome(observed, await off_loop(pairs, assign, policy, observed, previous, now), now)
+        return Outcome(observed, await off_loop(pairs, decide, policy, observed, previous, now), now)
 
     async def _prepare(self, steering: Steering) -> None:
         """Make what is to be laid over the push, beside the event loop."""

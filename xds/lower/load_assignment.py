@@ -1,9 +1,7 @@
-"""What a pushed ClusterLoadAssignment says of its localities.
+"""Traffic assignment written into a pushed ClusterLoadAssignment: priorities and weights, nothing else.
 
-A decision of traffic assignment, laid over a pushed ClusterLoadAssignment: priorities and weights, nothing else.
-
-Endpoints, their health and the policy of the assignment stay as they were pushed, entry by entry. What Envoy and gRPC
-demand holds of the result: priorities without a gap, weights of at least 1 whose sum in a priority is below 2^32.
+Endpoints, their health and the policy of the resource stay as they were pushed, entry by entry. The result is valid
+for Envoy and gRPC: priorities without a gap, weights of at least 1 whose sum per priority is below 2^32.
 """
 
 from __future__ import annotations
@@ -21,16 +19,17 @@ from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
 
-# envoy.config.core.v3.HealthStatus: UNKNOWN is what nobody checks, and is sent requests like HEALTHY.
+# envoy.config.core.v3.HealthStatus UNKNOWN and HEALTHY: an endpoint that nobody checks gets requests, too.
 _HEALTHY = frozenset({0, 1})
-_REMEMBERED = 1024  # assignments
+_REMEMBERED = 1024  # parsed assignments
 
 
 @dataclass(frozen=True, slots=True)
 class PushedLocality:
-    """One locality over all its entries; ``priority`` is the best of them, ``weight`` that of the entries there.
+    """A locality of a pushed assignment, over all its entries.
 
-    ``healthy`` counts the endpoints that are not marked as anything else.
+    ``healthy``: endpoints that are not marked unhealthy. ``priority``: the least of its entries. ``weight``: that of
+    the entry with this priority, None where it has none.
     """
 
     endpoints: int
@@ -39,12 +38,12 @@ class PushedLocality:
     weight: int | None
 
 
-def read_assignment(pushed: Resource) -> Any:
-    """The message of a pushed assignment; an empty one where it cannot be read."""
+def decode_assignment(pushed: Resource) -> Any:
+    """The parsed ClusterLoadAssignment; an empty one for bytes that cannot be parsed."""
     message = schema.require(ENDPOINT)()
     try:
         message.ParseFromString(pushed.body)
-    except DecodeError:  # what is pushed was read before
+    except DecodeError:  # cannot happen: every pushed resource was parsed before it was stored
         message.Clear()
     return message
 
@@ -56,9 +55,9 @@ def locality_of(entry: Any) -> Locality:
 
 @lru_cache(_REMEMBERED)
 def pushed_localities(pushed: Resource) -> Mapping[Locality, PushedLocality]:
-    """The localities of a pushed assignment. The first time this costs as much as it has endpoints."""
+    """The localities of a pushed assignment. Remembered: the first call takes time for each endpoint."""
     entries: dict[Locality, list[Any]] = {}
-    for entry in read_assignment(pushed).endpoints:
+    for entry in decode_assignment(pushed).endpoints:
         entries.setdefault(locality_of(entry), []).append(entry)
     return {locality: _summed(members) for locality, members in entries.items()}
 
@@ -74,28 +73,28 @@ def _summed(entries: list[Any]) -> PushedLocality:
         endpoints=sum(len(entry.lb_endpoints) for entry in entries),
         healthy=sum(one.health_status in _HEALTHY for entry in entries for one in entry.lb_endpoints),
         priority=priority,
-        weight=weights[-1] if weights else None,  # of two of one locality and priority, Envoy heeds the last
+        weight=weights[-1] if weights else None,  # Envoy uses the last of two entries of one locality and priority
     )
 
 
-PRIORITY_LIMIT = 128  # Envoy takes no higher one
+PRIORITY_LIMIT = 128  # Envoy accepts no higher priority
 WEIGHT_SUM_LIMIT = (1 << 32) - 1
 
-# Where an entry comes: those that were allotted by their priority; behind them the entries that stood behind those in
-# the push; last the localities that nothing was said of.
+# The order of entries: allotted ones by their priority, then further entries of allotted localities, then localities
+# without an allotment.
 _ALLOTTED, _BEHIND, _UNNAMED = range(3)
 _Rank = tuple[int, int]
 
 
-def overlaid(pushed: Resource, allotments: Iterable[Allotment]) -> Resource:
-    """The assignment that the nodes of one source are served in the place of the pushed one.
+def overlay_assignment(pushed: Resource, allotments: Iterable[Allotment]) -> Resource:
+    """The ClusterLoadAssignment that the nodes of one source are served instead of the pushed one.
 
-    A locality that is not pushed any more is left out, one that was pushed since stays reachable at the last priority.
-    Of several entries of one locality those of its best priority take the allotment, the others come behind all that
-    was allotted. Without any allotted locality it is the pushed assignment.
+    A locality that is no longer pushed is left out. A locality that was pushed after the decision stays reachable at
+    the last priority. Of several entries of one locality, those of its least priority get the allotment; the others
+    come after all allotted ones. Without any allotted locality the result is ``pushed`` itself.
     """
     allotted = {one.locality: one for one in allotments}
-    message = read_assignment(pushed)
+    message = decode_assignment(pushed)
     entries = list(message.endpoints)
     if not any(locality_of(entry) in allotted for entry in entries):
         return pushed
@@ -105,7 +104,7 @@ def overlaid(pushed: Resource, allotments: Iterable[Allotment]) -> Resource:
         if rank[0] == _ALLOTTED:
             entry.load_balancing_weight.value = allotted[locality_of(entry)].weight
         elif not entry.load_balancing_weight.value:
-            entry.load_balancing_weight.value = 1  # without a weight it would get no request at all
+            entry.load_balancing_weight.value = 1  # an entry without a weight would get no requests
     priorities = {rank: min(at, PRIORITY_LIMIT) for at, rank in enumerate(sorted(set(ranks)))}
     for entry, rank in zip(entries, ranks, strict=True):
         entry.priority = priorities[rank]
@@ -133,7 +132,7 @@ def _rank(entry: Any, allotment: Allotment | None, best: dict[Locality, int]) ->
 
 
 def _bound_weights(entries: Sequence[Any]) -> None:
-    """Weights that come together from several priorities may sum up to more than is allowed."""
+    """Scale weights down whose sum exceeds the limit; entries of several pushed priorities may share one now."""
     total = sum(entry.load_balancing_weight.value for entry in entries)
     if total <= WEIGHT_SUM_LIMIT:
         return

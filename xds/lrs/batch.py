@@ -1,7 +1,17 @@
-"""The reports of clusters that a client names in the same order again and again, read all at once.
+"""Clusters that clients name in the same order again and again, counted together.
 
-`xds.lrs.packed_counters` says how a cluster's report is cut, and why such cuts are right. Where the names are known
-beforehand so is where to cut, and each step is one for all clusters: a fifth of the time of one by one.
+All nodes with the same snapshot report the same clusters in the same order, and most of these reports have only
+counters. A *batch* is up to 128 such clusters. Their names are known, so the positions of their counters are known as
+well, and each step (compare names, cut, look up, add) is one call for all clusters: a fifth of the time of one by one.
+
+    report of a node:   [web ▪▪▪][api ▪▪▪][db ▪▪▪] ...        one ClusterStats each
+    BatchSlices.read:   same names? cut out the counters ──► one packed integer per cluster
+    ClusterBatch.count: counters[i] += packed[i]              pending, until the interval ends
+    flush_series:       pending counters ──► CounterGroup ──► windows of the series
+
+A batch is made after its clusters were counted one by one. Where a report does not fit the batch, nothing is counted
+here, and its clusters are counted one by one again (`xds.lrs.ingest`). What this buys: counting takes 23 to 36 % less
+time with 40 nodes, and 43 to 62 % less with 600.
 """
 
 from __future__ import annotations
@@ -11,120 +21,123 @@ from operator import add, getitem
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from xds.lrs.packed_counters import (
-    ClusterTally,
-    Layout,
-    NotTalliedError,
-    Tally,
+    ClusterCounters,
+    ClusterParts,
+    CounterDecoder,
+    LocalityLayout,
+    NotOnlyCountersError,
     head_of,
     interval_bytes,
-    tally_of,
 )
 
 if TYPE_CHECKING:
-    from xds.lrs.series import Known, Service
+    from xds.lrs.series import CounterGroup, LoadSeries
+
+BATCHES_LIMIT = 4  # of one series: different orders in which clients name it among others
+BATCH_MINIMUM = 4  # clusters; fewer are counted one by one
 
 _cut = cast(Callable[[bytes, slice], bytes], getitem)
 
 
-class _Places(NamedTuple):
-    """Where counters and intervals stand in each cluster's report."""
+class _Positions(NamedTuple):
+    """Where counters and intervals are in each cluster's report."""
 
     counters: list[slice]
     intervals: list[slice]
 
 
-class Cuts:
-    """Those of the reports of some clusters, in this order."""
+class BatchSlices:
+    """BatchSlices the reports of known clusters, in their order."""
 
-    __slots__ = ("_by_interval", "_heads", "_named_bytes", "_tails")
+    __slots__ = ("_by_interval", "_counters_of", "_heads", "_names_bytes", "_tails")
 
-    def __init__(self, clusters: Sequence[ClusterTally]) -> None:
-        """``clusters`` as `read_tallies` has read them."""
-        # The name comes first, the service name last, if there is one.
+    def __init__(self, clusters: Sequence[ClusterParts], decoder: CounterDecoder) -> None:
+        """``clusters`` as ``decoder.read`` returned them."""
+        # The name comes first in a report, the service name last, if there is one.
         self._heads = [head_of(stats) for stats, *_ in clusters]
         self._tails = [names.removeprefix(head) for (_, names, *_), head in zip(clusters, self._heads, strict=True)]
-        self._named_bytes = sum(len(names) for _, names, *_ in clusters)
-        self._by_interval: dict[int, _Places] = {}
+        self._names_bytes = sum(len(names) for _, names, *_ in clusters)
+        self._counters_of = decoder.counters_of
+        self._by_interval: dict[int, _Positions] = {}
 
-    def read(self, reports: Sequence[bytes]) -> tuple[set[bytes], list[Tally]] | None:
-        """The intervals that are named, to be read by `interval_of`, and the tallies in order.
+    def read(self, reports: Sequence[bytes]) -> tuple[set[bytes], list[ClusterCounters]] | None:
+        """The serialized intervals (for `interval_of`), and the counters of each cluster.
 
-        None where these are other clusters, or not all written alike: then each is to be read by itself.
+        None where these are other clusters, or not all reports are serialized alike.
         """
         if len(reports) != len(self._heads):
             return None
         size = interval_bytes(reports[0])
-        places = self._by_interval.get(size) or self._placed(size)
+        positions = self._by_interval.get(size) or self._positions(size)
         if not all(map(bytes.startswith, reports, self._heads)):
             return None
         if not all(map(bytes.endswith, reports, self._tails)):
             return None
-        counters = list(map(_cut, reports, places.counters))
-        # Parts that overlap, in a report that is too short for them, are longer together than it is.
-        if self._named_bytes + size * len(reports) + sum(map(len, counters)) != sum(map(len, reports)):
+        parts = list(map(_cut, reports, positions.counters))
+        # In a report that is too short, parts overlap, and are longer together than the report.
+        if self._names_bytes + size * len(reports) + sum(map(len, parts)) != sum(map(len, reports)):
             return None
         try:
-            tallies = list(map(tally_of, counters))
-        except NotTalliedError:
+            counters = list(map(self._counters_of, parts))
+        except NotOnlyCountersError:
             return None
-        return set(map(_cut, reports, places.intervals)), tallies
+        return set(map(_cut, reports, positions.intervals)), counters
 
-    def _placed(self, size: int) -> _Places:
-        """For intervals of so many bytes, of which there are few."""
+    def _positions(self, size: int) -> _Positions:
+        """The positions for serialized intervals of ``size`` bytes. There are few sizes."""
         ends = [(len(head), len(tail)) for head, tail in zip(self._heads, self._tails, strict=True)]
-        places = self._by_interval[size] = _Places(
+        positions = self._by_interval[size] = _Positions(
             [slice(head, -size - tail) for head, tail in ends],
             [slice(-size - tail, -tail or None) for _, tail in ends],
         )
-        return places
+        return positions
 
 
-class Strip:
-    """Services that clients name one after the other, each in one layout: counted all at once, side by side.
+class ClusterBatch:
+    """Series that clients name one after the other, each with one layout.
 
-    ``counters`` are those of ``span``, as far as they have not been handed over to the services' own; ``in_progress``
-    are the gauges of streams that tell of all of them. A strip is made when such a report has been counted one by one.
+    ``members``, ``groups``, ``layouts`` have an item for each cluster, likewise ``counters`` (packed, of ``span``, not
+    yet flushed to the groups) and ``in_progress`` (packed, over all streams that reported this batch last).
     """
 
-    __slots__ = ("counters", "cuts", "in_progress", "knowns", "layouts", "localities", "reported", "services", "span")
+    __slots__ = ("counters", "groups", "in_progress", "layouts", "localities", "members", "reported", "slices", "span")
 
     def __init__(
-        self, cuts: Cuts, services: Sequence[Service], knowns: Sequence[Known], layouts: Sequence[Layout], now: float
+        self,
+        slices: BatchSlices,
+        members: Sequence[LoadSeries],
+        groups: Sequence[CounterGroup],
+        layouts: Sequence[LocalityLayout],
+        now: float,
     ) -> None:
-        self.cuts = cuts
-        self.services = tuple(services)
-        self.knowns = tuple(knowns)
+        self.slices = slices
+        self.members = tuple(members)
+        self.groups = tuple(groups)
         self.layouts = tuple(layouts)
         self.localities = sum(map(len, layouts))
-        self.counters = [0] * len(services)
-        self.in_progress = [0] * len(services)
+        self.counters = [0] * len(members)
+        self.in_progress = [0] * len(members)
         self.reported = now
         self.span = 0
-        for place, service in enumerate(services):
-            service.strips.append((self, place))
+        for position, series in enumerate(members):
+            series.batches.append((self, position))
 
     def count(self, span: int, counters: Sequence[int], now: float) -> None:
-        """Add the counters of one report, a number for each service."""
+        """Add the packed counters of one report, an integer for each cluster."""
         if self.span != span:
-            for service in self.services:
-                if service.span != span:
-                    service.turn(span)
+            for series in self.members:
+                if series.span != span:
+                    series.flush(span)
             self.span = span
         self.counters = list(map(add, self.counters, counters))
         self.reported = now
 
-    def change_gauges(self, lanes: Sequence[int]) -> None:
-        """By how much more, or less, is in progress."""
-        self.in_progress = list(map(add, self.in_progress, lanes))
+    def add_in_progress(self, packed: Sequence[int]) -> None:
+        """Add to the requests in progress of each cluster; the numbers may be negative."""
+        self.in_progress = list(map(add, self.in_progress, packed))
 
-    def hand_over(self, place: int) -> None:
-        """What was counted of a service is its own; it goes on to another span."""
-        counters, self.counters[place] = self.counters[place], 0
-        self.knowns[place].counters += counters
+    def flush_series(self, position: int) -> None:
+        """Move the pending counters of one series to its group. The series starts another span."""
+        counters, self.counters[position] = self.counters[position], 0
+        self.groups[position].counters += counters
         self.span = 0
-
-
-STRIPS_LIMIT = 4  # of one service: orders in which clients name it among others
-
-
-STRIP_LEAST = 4  # services; fewer are counted one by one

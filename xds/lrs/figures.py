@@ -1,7 +1,7 @@
-"""What load reports come to: frozen values, built on demand.
+"""The figures of load reports: frozen values, built when they are asked for.
 
-Times are epoch seconds. Counts over a window are not whole numbers where the window cuts through the interval of a
-report: what was measured over an interval is spread evenly over it.
+Times are epoch seconds. What a client measured over an interval is spread evenly over it, so counts of a window that
+cuts through an interval are not whole numbers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Literal
 from xds.model.load_report import NO_METRICS, Metric
 from xds.model.node import Locality
 
-By = Literal["locality", "node", "endpoint"]
-NO_SHARE: Mapping[str, float] = {}
-UNCATEGORISED = ""  # the category of drops that have none
+Breakdown = Literal["locality", "node", "endpoint"]
+_NO_DROPS: Mapping[str, float] = {}
+UNCATEGORISED = ""  # the key of drops without a category
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Requests over ``window_s``; ``in_progress`` is a gauge: what the streams that are open said last.
+    """Requests over ``window_s``. ``in_progress`` is a gauge: the sum of what the open streams last reported.
 
-    ``issued`` counts requests when they begin, ``successes`` and ``errors`` when they end.
+    A request counts as ``issued`` when it begins, and as success or error when it ends.
     """
 
     window_s: float
@@ -38,7 +38,7 @@ class Figures:
 
     @property
     def requests(self) -> float:
-        """Those issued; the finished ones for clients that do not tell."""
+        """Issued requests; finished ones where clients do not report issued ones."""
         return self.issued or self.finished
 
     @property
@@ -51,12 +51,12 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A part of a cluster's load. ``share`` is its part of the cluster's requests, 0 to 1.
+class LoadRow:
+    """A part of a cluster's load. ``share``: its fraction of the cluster's requests.
 
-    ``source`` is the locality of the nodes that report, ``target`` that of the endpoints. By locality there is a row
-    for each pair, by endpoint one for each (source, target, endpoint). By node there is one for each node, over the
-    interval of its latest report (``figures.window_s``), and ``totals`` are what it reported since it is known.
+    ``source`` is the locality of the reporting nodes, ``target`` that of the endpoints. Rows are by locality (one for
+    each pair), by endpoint (one for each source, target and endpoint) or by node. The row of a node covers the interval
+    of its latest report (``figures.window_s``), and ``totals`` are those of the node.
     """
 
     figures: Figures
@@ -71,7 +71,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counters since a node or a pair of localities is known. They never fall while it is."""
+    """Counters of a node since it is known. They never decrease while it is."""
 
     successes: int = 0
     errors: int = 0
@@ -81,11 +81,11 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFigures:
-    """The load of one cluster, or of one service name of it.
+    """The load of one cluster, or of one of its service names.
 
-    The window ends at ``until``: as far as all nodes have reported that are not overdue, so that a rate does not sink
-    from one report to the next. ``drops`` are by category, those that have none under ``UNCATEGORISED``; ``dropped``
-    is their sum. ``nodes`` counts those that reported the cluster of late, ``reported`` is when the latest one did.
+    ``until``: the end of the window, up to which all nodes have reported that are not overdue; so a rate does not sink
+    between two reports. ``drops``: by category, those without one under ``UNCATEGORISED``; ``dropped``: their sum.
+    ``nodes``: how many named the cluster in their latest report; ``reported``: when the latest of them did.
     """
 
     cluster: str
@@ -93,10 +93,10 @@ class ClusterFigures:
     until: float
     figures: Figures
     dropped: float = 0.0
-    drops: Mapping[str, float] = field(default_factory=lambda: NO_SHARE)
+    drops: Mapping[str, float] = field(default_factory=lambda: _NO_DROPS)
     nodes: int = 0
     reported: float = 0.0
-    rows: tuple[Row, ...] = ()
+    rows: tuple[LoadRow, ...] = ()
 
     @property
     def window_s(self) -> float:
@@ -104,8 +104,8 @@ class ClusterFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """What happened in ``[at, at + step_s)``. Gauges have no past: a point has none."""
+class ChartPoint:
+    """Counts in ``[at, at + step_s)``. Requests in progress are not kept over time."""
 
     at: float
     successes: float
@@ -114,19 +114,19 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """One line of a chart; all lines of an answer have the same steps. Without ``target``: the whole cluster."""
+class ChartLine:
+    """One line of a chart. All lines of an answer have the same steps. Without ``target`` it is the whole cluster's."""
 
     source: Locality | None
     target: Locality | None
     endpoint: str
     step_s: float
-    points: tuple[Point, ...]
+    points: tuple[ChartPoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What the nodes of ``source`` sent to the endpoints of ``target``, a second."""
+    """The requests a second from the nodes of ``source`` to the endpoints of ``target``."""
 
     source: Locality
     target: Locality
@@ -138,10 +138,10 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class SourceDemand:
-    """What the nodes of one locality want of a cluster, a second. ``rps`` is without what they dropped themselves.
+    """The demand of one source locality for a cluster, a second. ``rps`` is without requests that clients dropped.
 
-    ``nodes`` counts those whose streams are open and that reported this cluster of late; ``reported`` is when the
-    latest of them did, 0 when none is left.
+    ``nodes``: nodes with an open stream whose latest report names the cluster. ``reported``: when the latest of them
+    did; 0 without any.
     """
 
     source: Locality
@@ -154,8 +154,8 @@ class SourceDemand:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """A cluster's demand by who asks, and where it went; over all service names."""
+class ClusterDemand:
+    """The demand for a cluster by source, and the flows to its targets; over all service names."""
 
     cluster: str
     window_s: float
@@ -165,11 +165,11 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What became of a report: cluster reports and localities counted; clusters ``refused`` as they cannot be.
+class IngestResult:
+    """The result of counting a report.
 
-    ``left_out`` counts values that a bound kept out (`xds.lrs.series_index`), ``ignored`` is 1 for a report of a stream
-    that is not open.
+    ``clusters``, ``localities``: what was counted. ``refused``: invalid clusters' reports. ``left_out``: values that a
+    bound kept out (`xds.lrs.series_index.Bounds`). ``ignored``: 1 for the report of a stream that is not open.
     """
 
     clusters: int = 0
@@ -180,8 +180,8 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamLife:
-    """One stream of load reports: that it lives. ``interval_s`` is the longest of its latest report, as measured."""
+class LoadStreamStatus:
+    """An open load report stream. ``interval_s``: the longest interval that its latest report measured."""
 
     stream: int
     node: str
@@ -195,8 +195,8 @@ class StreamLife:
 
 
 @dataclass(frozen=True, slots=True)
-class PairTotals:
-    """For metrics: counters of a cluster towards one locality over all sources and services."""
+class TargetTotals:
+    """For metrics: the counters of a cluster and target locality, over all sources and service names."""
 
     cluster: str
     target: Locality
@@ -208,7 +208,7 @@ class PairTotals:
 
 @dataclass(frozen=True, slots=True)
 class DropTotals:
-    """For metrics: drops of a cluster in one category."""
+    """For metrics: the drops of a cluster in one category."""
 
     cluster: str
     category: str
@@ -216,8 +216,8 @@ class DropTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class BookSize:
-    """How much is held, and what the bounds left out since the start."""
+class AggregatesSize:
+    """How much is kept, and what was left out since the start, by bound. ``services`` are series."""
 
     streams: int
     nodes: int

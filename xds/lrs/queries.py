@@ -1,9 +1,8 @@
-"""What is asked of a book: its windows as figures. Reads only; may be called while another thread counts."""
+"""Questions to the load of a fleet: windows as figures. Reads only, and safe while another thread counts."""
 
 from __future__ import annotations
 
-from collections import Counter as Counts
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
@@ -11,33 +10,35 @@ from operator import add, attrgetter
 from typing import NamedTuple
 
 from xds.lrs.figures import (
-    By,
+    Breakdown,
+    ChartLine,
+    ChartPoint,
+    ClusterDemand,
     ClusterFigures,
-    Demand,
     DropTotals,
     Figures,
     Flow,
-    PairTotals,
-    Point,
-    Row,
-    Series,
+    LoadRow,
     SourceDemand,
+    TargetTotals,
 )
-from xds.lrs.reporting import Account, Reporter, totals_of
-from xds.lrs.series import Service
-from xds.lrs.series_index import Shelf
-from xds.lrs.windows import SECONDS, Reading
+from xds.lrs.reporting import NodeTotals, ReportingStream, totals_of
+from xds.lrs.series import LoadSeries
+from xds.lrs.series_index import SeriesIndex
+from xds.lrs.windows import SECONDS, WindowReading
 from xds.model.load_report import ClusterLoad, Metric
 from xds.model.node import Locality
 
-_DIGITS = 6  # sums of parts are as good as this; counts of whole reports are whole again
-Key = tuple[Locality, Locality, str]  # source, target, address or empty
-Sums = dict[Key, list[float]]  # successes, errors, issued, in progress
+WINDOW_LIMIT_S = 3_600.0
+POINTS_LIMIT = 720  # of one line of a chart
+_DIGITS = 6  # sums of fractions are exact to this; sums of whole reports become whole numbers again
+_Key = tuple[Locality, Locality, str]  # source, target, address or empty
+_Sums = dict[_Key, list[float]]  # successes, errors, issued, in progress
 _MINUTE_S = 60
 
 
-class Span(NamedTuple):
-    """A window between two edges, whole epoch seconds."""
+class TimeSpan(NamedTuple):
+    """The time between two edges, whole epoch seconds."""
 
     begin: int
     end: int
@@ -47,173 +48,177 @@ class Span(NamedTuple):
         return self.end - self.begin
 
 
-class Answers:
-    """``streams`` and ``accounts`` are the book's."""
+class LoadQueries:
+    """LoadQueries the questions of `LoadAggregates`, whose ``streams`` (by id) and ``nodes`` (by node id) it reads."""
 
-    def __init__(self, shelf: Shelf, streams: Mapping[int, Reporter], accounts: Mapping[str, Account]) -> None:
-        self._shelf = shelf
+    def __init__(
+        self, index: SeriesIndex, streams: Mapping[int, ReportingStream], nodes: Mapping[str, NodeTotals]
+    ) -> None:
+        self._index = index
         self._streams = streams
-        self._accounts = accounts
+        self._nodes = nodes
 
-    def clusters(self, span: Span) -> list[ClusterFigures]:
+    def clusters(self, span: TimeSpan) -> list[ClusterFigures]:
         named = attrgetter("cluster", "service_name")
         return [
-            _figures_of(list(services), span, service_name)
-            for (_, service_name), services in groupby(sorted(self._shelf, key=named), named)
+            _figures_of(list(all_series), span, service_name)
+            for (_, service_name), all_series in groupby(sorted(self._index, key=named), named)
         ]
 
-    def cluster(self, cluster: str, span: Span, by: By, service_name: str | None) -> ClusterFigures | None:
-        services = [
-            service
-            for service in self._shelf.of_cluster(cluster)
-            if service_name is None or service.service_name == service_name
+    def cluster(self, cluster: str, span: TimeSpan, by: Breakdown, service_name: str | None) -> ClusterFigures | None:
+        all_series = [
+            series
+            for series in self._index.of_cluster(cluster)
+            if service_name is None or series.service_name == service_name
         ]
-        if not services:
+        if not all_series:
             return None
-        rows = self._node_rows(services) if by == "node" else _rows(services, span, by)
-        return _figures_of(services, span, _name_of(services), tuple(rows))
+        rows = self._node_rows(all_series) if by == "node" else _rows(all_series, span, by)
+        return _figures_of(all_series, span, _name_of(all_series), tuple(rows))
 
-    def series(self, cluster: str, span: Span, step_s: float, by: By | None) -> list[Series]:
+    def series(self, cluster: str, span: TimeSpan, step_s: float, by: Breakdown | None) -> list[ChartLine]:
         if by == "node":
             return []
         step = _step(span, step_s)
         begins = range(span.begin, span.end, step)
-        lines: dict[tuple[Locality | None, Locality | None, str], list[Reading]] = defaultdict(list)
-        for service in self._shelf.of_cluster(cluster):
-            for target, address, window in service.traffic():
+        lines: dict[tuple[Locality | None, Locality | None, str], list[WindowReading]] = defaultdict(list)
+        for series in self._index.of_cluster(cluster):
+            for target, address, window in series.traffic():
                 if bool(address) == (by == "endpoint"):
-                    key = (service.source, target, address) if by else (None, None, "")
+                    key = (series.source, target, address) if by else (None, None, "")
                     lines[key].append(window)
         return [
-            Series(*key, float(step), tuple(_point(windows, begin, min(begin + step, span.end)) for begin in begins))
+            ChartLine(*key, float(step), tuple(_point(windows, begin, min(begin + step, span.end)) for begin in begins))
             for key, windows in sorted(lines.items(), key=lambda line: str(line[0]))
         ]
 
-    def demand(self, group: str, cluster: str, span: Span) -> Demand:
-        services = [service for service in self._shelf.of_cluster(cluster) if service.group == group]
-        sums, metrics = _sums(services, span, "locality"), _metrics(services, span)
+    def demand(self, group: str, cluster: str, span: TimeSpan) -> ClusterDemand:
+        all_series = [series for series in self._index.of_cluster(cluster) if series.group == group]
+        sums, metrics = _sums(all_series, span, "locality"), _metrics(all_series, span)
         flows = tuple(_flow(key, counts, metrics.get(key, {}), span.seconds) for key, counts in _sorted(sums))
-        by_source: dict[Locality, list[Service]] = defaultdict(list)
-        for service in services:
-            by_source[service.source].append(service)
+        by_source: dict[Locality, list[LoadSeries]] = defaultdict(list)
+        for series in all_series:
+            by_source[series.source].append(series)
         sources = tuple(
-            _source_demand(source, found, [flow for flow in flows if flow.source == source], span)
-            for source, found in sorted(by_source.items(), key=lambda item: str(item[0]))
+            _source_demand(source, members, [flow for flow in flows if flow.source == source], span)
+            for source, members in sorted(by_source.items(), key=lambda item: str(item[0]))
         )
-        return Demand(cluster, float(span.seconds), float(span.end), sources, flows)
+        return ClusterDemand(cluster, float(span.seconds), float(span.end), sources, flows)
 
-    def pair_totals(self) -> Iterator[PairTotals]:
-        found: dict[tuple[str, Locality], list[int]] = {}
-        for service in self._shelf:
-            for target, address, window in service.traffic():
+    def target_totals(self) -> Iterator[TargetTotals]:
+        sums: dict[tuple[str, Locality], list[int]] = {}
+        for series in self._index:
+            for target, address, window in series.traffic():
                 if address:
                     continue
-                counts = found.setdefault((service.cluster, target), [0, 0, 0, 0])
-                found[service.cluster, target] = list(map(add, counts, (*window.totals, window.in_progress)))
-        for (cluster, target), counts in found.items():
-            yield PairTotals(cluster, target, *counts)
+                counts = sums.setdefault((series.cluster, target), [0, 0, 0, 0])
+                sums[series.cluster, target] = list(map(add, counts, (*window.totals, window.in_progress)))
+        for (cluster, target), counts in sums.items():
+            yield TargetTotals(cluster, target, *counts)
 
     def drop_totals(self) -> Iterator[DropTotals]:
-        found: Counts[tuple[str, str]] = Counts()
-        for service in self._shelf:
-            for category, counter in list(service.drops.items()):
-                found[service.cluster, category] += int(counter.total)
-        for (cluster, category), dropped in found.items():
+        sums: Counter[tuple[str, str]] = Counter()
+        for series in self._index:
+            for category, counter in list(series.drops.items()):
+                sums[series.cluster, category] += int(counter.total)
+        for (cluster, category), dropped in sums.items():
             yield DropTotals(cluster, category, dropped)
 
-    def _node_rows(self, services: list[Service]) -> list[Row]:
-        nodes = [self._node_row(account, services) for account in list(self._accounts.values())]
+    def _node_rows(self, all_series: list[LoadSeries]) -> list[LoadRow]:
+        nodes = [self._node_row(node, all_series) for node in list(self._nodes.values())]
         rows = [row for row in nodes if row is not None]
         total_rps = sum(row.figures.rps for row in rows)
         return [_with_share(row, row.figures.rps, total_rps) for row in rows]
 
-    def _node_row(self, account: Account, services: list[Service]) -> Row | None:
-        """None for a node that is gone, or never named the cluster."""
-        streams = [self._streams[stream] for stream in list(account.streams) if stream in self._streams]
+    def _node_row(self, node: NodeTotals, all_series: list[LoadSeries]) -> LoadRow | None:
+        """None for a node that is not connected, or never reported the cluster."""
+        streams = [self._streams[stream] for stream in list(node.streams) if stream in self._streams]
         total = 0
         loads: list[ClusterLoad] = []
         reported = 0.0
-        for service in services:
-            total += account.total(service)
+        for series in all_series:
+            total += node.total(series)
             for stream in streams:
-                total += stream.total(service)
-                load = stream.load(service)
+                total += stream.total(series)
+                load = stream.load(series)
                 if load is not None:
                     loads.append(load)
                     reported = max(reported, stream.reported)
         if not streams or not (loads or total):
             return None
         figures, totals = _latest(loads), totals_of(total)
-        return Row(figures, 0.0, account.node.locality, node=account.node.id, totals=totals, reported=reported)
+        return LoadRow(figures, 0.0, node.node.locality, node=node.node.id, totals=totals, reported=reported)
 
 
-def _sorted(sums: Sums) -> list[tuple[Key, list[float]]]:
+def _sorted(sums: _Sums) -> list[tuple[_Key, list[float]]]:
     return sorted(sums.items(), key=lambda item: tuple(map(str, item[0])))
 
 
-def _figures_of(services: list[Service], span: Span, service_name: str, rows: tuple[Row, ...] = ()) -> ClusterFigures:
+def _figures_of(
+    all_series: list[LoadSeries], span: TimeSpan, service_name: str, rows: tuple[LoadRow, ...] = ()
+) -> ClusterFigures:
     counts = [0.0] * 4
-    for found in _sums(services, span, "locality").values():
-        counts = list(map(add, counts, found))
-    metrics = _merged(_metrics(services, span).values())
+    for sums in _sums(all_series, span, "locality").values():
+        counts = list(map(add, counts, sums))
+    metrics = _merged(_metrics(all_series, span).values())
     drops: dict[str, float] = defaultdict(float)
-    for service in services:
-        for category, counter in list(service.drops.items()):
+    for series in all_series:
+        for category, counter in list(series.drops.items()):
             drops[category] += counter.sum(*span)[0]
-    told = {category: round(dropped, _DIGITS) for category, dropped in drops.items() if dropped > 0}
+    dropped = {category: round(count, _DIGITS) for category, count in drops.items() if count > 0}
     return ClusterFigures(
-        cluster=services[0].cluster,
+        cluster=all_series[0].cluster,
         service_name=service_name,
         until=float(span.end),
         figures=_figures(counts, span.seconds, metrics),
-        dropped=round(sum(told.values()), _DIGITS),
-        drops=told,
-        nodes=sum(service.pages for service in services),
-        reported=max(service.reported for service in services),
+        dropped=round(sum(dropped.values()), _DIGITS),
+        drops=dropped,
+        nodes=sum(series.last_reports for series in all_series),
+        reported=max(series.reported for series in all_series),
         rows=rows,
     )
 
 
-def _rows(services: list[Service], span: Span, by: By) -> list[Row]:
-    sums, metrics = _sums(services, span, by), _metrics(services, span)
-    reported = {service.source: service.reported for service in sorted(services, key=attrgetter("reported"))}
+def _rows(all_series: list[LoadSeries], span: TimeSpan, by: Breakdown) -> list[LoadRow]:
+    sums, metrics = _sums(all_series, span, by), _metrics(all_series, span)
+    reported = {series.source: series.reported for series in sorted(all_series, key=attrgetter("reported"))}
     rows = [
-        Row(_figures(counts, span.seconds, metrics.get(key, {})), 0.0, *key, reported=reported[key[0]])
+        LoadRow(_figures(counts, span.seconds, metrics.get(key, {})), 0.0, *key, reported=reported[key[0]])
         for key, counts in _sorted(sums)
     ]
     requests = sum(row.figures.requests for row in rows)
     return [_with_share(row, row.figures.requests, requests) for row in rows]
 
 
-def _sums(services: Iterable[Service], span: Span, by: By) -> Sums:
-    found: Sums = {}
-    for service in services:
-        for target, address, window in service.traffic():
+def _sums(all_series: Iterable[LoadSeries], span: TimeSpan, by: Breakdown) -> _Sums:
+    sums: _Sums = {}
+    for series in all_series:
+        for target, address, window in series.traffic():
             if bool(address) == (by == "endpoint"):
-                key = service.source, target, address
+                key = series.source, target, address
                 counts = [*window.sum(*span), float(window.in_progress)]
-                found[key] = list(map(add, found[key], counts)) if key in found else counts
-    return found
+                sums[key] = list(map(add, sums[key], counts)) if key in sums else counts
+    return sums
 
 
-def _metrics(services: Iterable[Service], span: Span) -> dict[Key, dict[str, Metric]]:
-    found: dict[Key, dict[str, Metric]] = defaultdict(dict)
-    for service in services:
-        for (target, address, name), counter in list(service.metrics.items()):
+def _metrics(all_series: Iterable[LoadSeries], span: TimeSpan) -> dict[_Key, dict[str, Metric]]:
+    sums: dict[_Key, dict[str, Metric]] = defaultdict(dict)
+    for series in all_series:
+        for (target, address, name), counter in list(series.metrics.items()):
             requests, total = counter.sum(*span)
             if not (requests or total):
                 continue
-            of_key = found[service.source, target, address]
+            of_key = sums[series.source, target, address]
             of_key[name] = _sum(of_key.get(name), Metric(round(requests, _DIGITS), total))
-    return found
+    return sums
 
 
 def _merged(metrics: Iterable[Mapping[str, Metric]]) -> dict[str, Metric]:
-    found: dict[str, Metric] = {}
+    sums: dict[str, Metric] = {}
     for each in metrics:
         for name, metric in each.items():
-            found[name] = _sum(found.get(name), metric)
-    return found
+            sums[name] = _sum(sums.get(name), metric)
+    return sums
 
 
 def _sum(one: Metric | None, other: Metric) -> Metric:
@@ -239,18 +244,18 @@ def _latest(loads: list[ClusterLoad]) -> Figures:
     return _figures(counts, window_s, _merged(metrics))
 
 
-def _with_share(row: Row, part: float, whole: float) -> Row:
+def _with_share(row: LoadRow, part: float, whole: float) -> LoadRow:
     return replace(row, share=part / whole if whole else 0.0)
 
 
-def _flow(key: Key, counts: list[float], metrics: Mapping[str, Metric], window_s: float) -> Flow:
+def _flow(key: _Key, counts: list[float], metrics: Mapping[str, Metric], window_s: float) -> Flow:
     figures = _figures(counts, window_s, metrics)
     return Flow(key[0], key[1], figures.rps, figures.errors / window_s, figures.in_progress, metrics)
 
 
-def _source_demand(source: Locality, services: list[Service], flows: list[Flow], span: Span) -> SourceDemand:
-    dropped = sum(counter.sum(*span)[0] for service in services for counter in list(service.drops.values()))
-    nodes = sum(service.pages for service in services)
+def _source_demand(source: Locality, all_series: list[LoadSeries], flows: list[Flow], span: TimeSpan) -> SourceDemand:
+    dropped = sum(counter.sum(*span)[0] for series in all_series for counter in list(series.drops.values()))
+    nodes = sum(series.last_reports for series in all_series)
     return SourceDemand(
         source=source,
         rps=sum(flow.rps for flow in flows),
@@ -258,30 +263,24 @@ def _source_demand(source: Locality, services: list[Service], flows: list[Flow],
         dropped_ps=round(dropped, _DIGITS) / span.seconds,
         in_progress=sum(flow.in_progress for flow in flows),
         nodes=nodes,
-        reported=max(service.reported for service in services) if nodes else 0.0,
+        reported=max(series.reported for series in all_series) if nodes else 0.0,
     )
 
 
-def _step(span: Span, step_s: float) -> int:
-    """Whole seconds; whole minutes where the window reaches back to where only minutes are known."""
+def _step(span: TimeSpan, step_s: float) -> int:
+    """Whole seconds; whole minutes where the window reaches back to where only minutes are group."""
     step = max(1, round(step_s), -(-span.seconds // POINTS_LIMIT))
     return step if span.seconds <= SECONDS else -(-step // _MINUTE_S) * _MINUTE_S
 
 
-def _point(windows: list[Reading], begin: int, end: int) -> Point:
+def _point(windows: list[WindowReading], begin: int, end: int) -> ChartPoint:
     counts = [0.0] * 3
     for window in windows:
         counts = list(map(add, counts, window.sum(begin, end)))
-    return Point(float(begin), *(round(count, _DIGITS) for count in counts))
+    return ChartPoint(float(begin), *(round(count, _DIGITS) for count in counts))
 
 
-def _name_of(services: list[Service]) -> str:
-    """The service name, where there is but one."""
-    names = {service.service_name for service in services}
+def _name_of(all_series: list[LoadSeries]) -> str:
+    """The series name of the series; empty where there are several."""
+    names = {series.service_name for series in all_series}
     return names.pop() if len(names) == 1 else ""
-
-
-POINTS_LIMIT = 720  # of a series
-
-
-WINDOW_LIMIT_S = 3_600.0

@@ -1,4 +1,4 @@
-"""One LRS stream: requests in, events and demands for reports out. Sans-io; the rules are those of spec/lrs.md."""
+"""One LRS stream: LoadStatsRequests in, events out. Sans-io. The rules are those of docs/protocol.md#load-reports."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xds.lrs.load_stats import LoadDemand, LoadRequest
+from xds.lrs.load_stats import LoadStatsRequest, LoadStatsResponse
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.load_report import ClusterLoad
 from xds.model.node import Node
 from xds.wire.node import NODE_BYTES, decode_node
 
 INTERVAL_S = 10.0
-LEAST_INTERVAL_S = 1.0
-SENDS_ALL = "envoy.lrs.supports_send_all_clusters"
+MINIMUM_INTERVAL_S = 1.0
+SEND_ALL_CLUSTERS = "envoy.lrs.supports_send_all_clusters"
 # Rule 5: an empty list without ``send_all_clusters`` means all clusters to grpc-go and none to Envoy.
 NO_CLUSTER = "xds.no-cluster"
 # Rule 3: "grpc-go reads exactly ONE response per stream".
-READ_ONE_RESPONSE = frozenset({"gRPC Go"})
+READS_ONE_RESPONSE = frozenset({"gRPC Go"})
 
 
 class LoadSettings(NamedTuple):
-    """What is asked of all clients. ``by_endpoint``: endpoints are told apart where a client can."""
+    """What all clients are asked for. ``by_endpoint``: report endpoints separately, where a client can."""
 
     interval_s: float = INTERVAL_S
     by_endpoint: bool = False
@@ -32,49 +32,49 @@ DEFAULT_SETTINGS = LoadSettings()
 
 
 @dataclass(frozen=True, slots=True)
-class LoadIdentified:
-    """The stream's client named itself."""
+class LoadNodeIdentified:
+    """The first request came: the client's node is known."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReported:
-    """A report came, of no cluster maybe: that the client lives."""
+    """A report came. One without any cluster shows that the client is alive."""
 
-    report: LoadRequest
+    report: LoadStatsRequest
 
     @property
     def loads(self) -> tuple[ClusterLoad, ...]:
-        """All of it as values: to look at, not for counting (`LoadRequest.tallies`)."""
+        """The whole report as values: for display and tests. `xds.lrs.ingest` counts without them."""
         return self.report.loads
 
     @property
     def refused(self) -> int:
-        """The clusters' reports that cannot be."""
+        """How many clusters' reports are invalid."""
         return self.report.refused
 
 
 @dataclass(frozen=True, slots=True)
-class LoadAsked:
-    """This is to be sent."""
+class SendLoadResponse:
+    """A serialized LoadStatsResponse is to be sent."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class LoadRestart:
-    """The stream is to be ended, so that the client comes back and is told anew."""
+class EndLoadStream:
+    """The stream is to be ended, so that the client reconnects and reads a new response."""
 
 
-LoadEvent = LoadIdentified | LoadReported | LoadAsked | LoadRestart
+LoadEvent = LoadNodeIdentified | LoadReported | SendLoadResponse | EndLoadStream
 ClustersOf = Callable[[Node], Iterable[str]]
 
 
 class LoadReportStream:
-    """The engine of one stream. ``clusters_of`` names the clusters of a node's snapshot."""
+    """The engine of one stream. ``clusters_of`` returns the names of the clusters in a node's snapshot."""
 
-    __slots__ = ("_clusters_of", "_demand", "_node_bytes", "_settings", "node")
+    __slots__ = ("_clusters_of", "_node_bytes", "_response", "_settings", "node")
 
     def __init__(
         self, clusters_of: ClustersOf, settings: LoadSettings = DEFAULT_SETTINGS, node_bytes: int = NODE_BYTES
@@ -83,48 +83,48 @@ class LoadReportStream:
         self._clusters_of = clusters_of
         self._settings = settings
         self._node_bytes = node_bytes
-        self._demand: LoadDemand | None = None
+        self._response: LoadStatsResponse | None = None  # the latest one sent
 
-    def receive(self, request: LoadRequest) -> list[LoadEvent]:
-        """A request arrived. Raises ``RemoteProtocolError`` for a first one that does not say who asks."""
+    def receive(self, request: LoadStatsRequest) -> list[LoadEvent]:
+        """Handle a request. Raises ``RemoteProtocolError`` for a first one without a valid node."""
         events: list[LoadEvent] = []
         if self.node is None:
             self._identify(request, events)
-            # Rule 1: on a reconnect the first message has "all that gathered meanwhile".
+            # Rule 1: after a reconnect the first message reports what gathered meanwhile.
             if request.reports:
                 events.append(LoadReported(request))
             events += self.offer(self._settings)
             return events
-        # Rule 2: the node was bound by the first message; later ones may repeat it, leave it out or have it empty.
+        # Rule 2: the first message fixed the node; later ones may repeat it, omit it, or have an empty one.
         events.append(LoadReported(request))
         return events
 
     def offer(self, settings: LoadSettings) -> list[LoadEvent]:
-        """Settings or snapshots may have changed. Rule 8: sent anew only what differs."""
+        """Settings or snapshots may have changed. Rule 8: a response is sent only if it differs from the last one."""
         self._settings = settings
         if self.node is None:
             return []
-        demand = self._wanted(self.node)
-        before, self._demand = self._demand, demand
-        if demand == before:
+        response = self._response_for(self.node)
+        before, self._response = self._response, response
+        if response == before:
             return []
-        if before is not None and self.node.user_agent_name in READ_ONE_RESPONSE:
-            return [LoadRestart()]
-        return [LoadAsked(demand.encode())]
+        if before is not None and self.node.user_agent_name in READS_ONE_RESPONSE:
+            return [EndLoadStream()]
+        return [SendLoadResponse(response.encode())]
 
-    def _identify(self, request: LoadRequest, events: list[LoadEvent]) -> None:
+    def _identify(self, request: LoadStatsRequest, events: list[LoadEvent]) -> None:
         node = decode_node(request.node, self._node_bytes)
         if not node.id:
             raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, "the first message names no node")
         self.node = node
-        events.append(LoadIdentified(node))
+        events.append(LoadNodeIdentified(node))
 
-    def _wanted(self, node: Node) -> LoadDemand:
+    def _response_for(self, node: Node) -> LoadStatsResponse:
         # Rule 7: "must be valid and > 0".
-        interval_s = max(LEAST_INTERVAL_S, self._settings.interval_s)
+        interval_s = max(MINIMUM_INTERVAL_S, self._settings.interval_s)
         by_endpoint = self._settings.by_endpoint
         # Rule 4: "honoured only by clients whose node has" the feature.
-        if SENDS_ALL in node.client_features:
-            return LoadDemand(interval_s, every=True, by_endpoint=by_endpoint)
+        if SEND_ALL_CLUSTERS in node.client_features:
+            return LoadStatsResponse(interval_s, all_clusters=True, by_endpoint=by_endpoint)
         clusters = tuple(sorted(self._clusters_of(node))) or (NO_CLUSTER,)
-        return LoadDemand(interval_s, clusters, by_endpoint=by_endpoint)
+        return LoadStatsResponse(interval_s, clusters, by_endpoint=by_endpoint)

@@ -1,260 +1,267 @@
-"""What one stream said to be in progress: towards a service, or all at once towards those of a strip.
-
-Who reports: streams and their nodes, what each said last, and what it counted in all.
-"""
+"""Streams and nodes that report: the latest report of each stream, totals, requests in progress."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from operator import add, neg, sub
 
-from xds.lrs.batch import Strip
+from xds.lrs.batch import ClusterBatch
 from xds.lrs.figures import Totals
-from xds.lrs.load_stats import load_at
+from xds.lrs.load_stats import decode_cluster_stats_at
 from xds.lrs.packed_counters import unpack
-from xds.lrs.series import Known, Lanes, Service, SourceServices
+from xds.lrs.series import CounterGroup, LoadSeries, SourceSeries
 from xds.model.load_report import ClusterLoad
 from xds.model.node import Node
 
-_NO_GAUGE = 0.0, Known(()), 0
+_NOT_REPORTED = 0.0, CounterGroup(), 0
 
 
-class Gauges:
-    """The latest that was told of each service, and when. No service counts twice."""
+class InProgressGauges:
+    """The requests in progress that one stream last reported, by series or for a whole batch, each with its time.
 
-    __slots__ = ("_single", "_strips")
+    A series never counts twice: it is reported by itself, or in one batch that has requests in progress for it.
+    """
+
+    __slots__ = ("_batches", "_single")
 
     def __init__(self) -> None:
-        self._single: dict[Service, tuple[float, Known, int]] = {}
-        self._strips: dict[Strip, tuple[float, Lanes]] = {}
+        self._single: dict[LoadSeries, tuple[float, CounterGroup, int]] = {}
+        self._batches: dict[ClusterBatch, tuple[float, Sequence[int]]] = {}
 
-    def __contains__(self, service: Service) -> bool:
-        return service in self._single or any(strip in self._strips for strip, _ in service.strips)
+    def __contains__(self, series: LoadSeries) -> bool:
+        return series in self._single or any(batch in self._batches for batch, _ in series.batches)
 
-    def set(self, service: Service, known: Known, lanes: int, now: float) -> None:
-        """What is in progress towards a service now, in place of what was."""
-        for strip, place in service.strips:
-            if strip in self._strips and self._strips[strip][1][place]:
-                self._loosen(strip)
-        _, known_before, before = self._single.get(service, _NO_GAUGE)
-        if known_before is known:
-            if lanes != before:
-                service.change_gauge(known, lanes - before)
+    def set(self, series: LoadSeries, group: CounterGroup, packed: int, now: float) -> None:
+        """Replace the requests in progress of a series."""
+        for batch, position in series.batches:
+            if batch in self._batches and self._batches[batch][1][position]:
+                self._split(batch)
+        _, group_before, before = self._single.get(series, _NOT_REPORTED)
+        if group_before is group:
+            if packed != before:
+                series.add_in_progress(group, packed - before)
         else:
             if before:
-                service.change_gauge(known_before, -before)
-            service.change_gauge(known, lanes)
-        if lanes:
-            self._single[service] = now, known, lanes
+                series.add_in_progress(group_before, -before)
+            series.add_in_progress(group, packed)
+        if packed:
+            self._single[series] = now, group, packed
         else:
-            self._single.pop(service, None)
+            self._single.pop(series, None)
 
-    def set_all(self, strip: Strip, lanes: Lanes, now: float) -> None:
-        """What is in progress towards each service of a strip."""
-        told = self._strips.get(strip)
-        if told is None:
-            self._make_room(strip)
+    def set_all(self, batch: ClusterBatch, packed: Sequence[int], now: float) -> None:
+        """Replace the requests in progress of all series of a batch."""
+        before = self._batches.get(batch)
+        if before is None:
+            self._split_overlapping(batch)
         if self._single:
-            for service in self._single.keys() & strip.services:
-                self._drop(service)
-        if told is None:
-            strip.change_gauges(lanes)
-        elif told[1] != lanes:
-            strip.change_gauges(list(map(sub, lanes, told[1])))
-        self._strips[strip] = now, lanes
+            for series in self._single.keys() & batch.members:
+                self._drop(series)
+        if before is None:
+            batch.add_in_progress(packed)
+        elif before[1] != packed:
+            batch.add_in_progress(list(map(sub, packed, before[1])))
+        self._batches[batch] = now, packed
 
     def drop(self, before: float = inf) -> None:
-        """Those that no report repeated: clients do not name what has nothing in progress."""
-        for strip in [strip for strip, (told, _) in self._strips.items() if told < before]:
-            self._take_back(strip)
-        for service in [service for service, (told, *_) in self._single.items() if told < before]:
-            self._drop(service)
+        """Drop what was last reported before a time: clients do not report clusters without requests."""
+        for batch in [batch for batch, (reported, _) in self._batches.items() if reported < before]:
+            self._remove(batch)
+        for series in [series for series, (reported, *_) in self._single.items() if reported < before]:
+            self._drop(series)
 
-    def _drop(self, service: Service) -> None:
-        _, known, lanes = self._single.pop(service)
-        service.change_gauge(known, -lanes)
+    def _drop(self, series: LoadSeries) -> None:
+        _, group, packed = self._single.pop(series)
+        series.add_in_progress(group, -packed)
 
-    def _make_room(self, strip: Strip) -> None:
-        """The client names its clusters in another order from now on: other strips have some of these services."""
-        for service in strip.services:
-            for other, _ in service.strips:
-                if other in self._strips:
-                    self._loosen(other)
+    def _split_overlapping(self, batch: ClusterBatch) -> None:
+        """Split the batches that share a series with this one: the client names its clusters in a new order."""
+        for series in batch.members:
+            for other, _ in series.batches:
+                if other in self._batches:
+                    self._split(other)
 
-    def _loosen(self, strip: Strip) -> None:
-        """Services of a strip are told of one by one."""
-        told, lanes = self._take_back(strip)
-        for service, known, count in zip(strip.services, strip.knowns, lanes, strict=True):
+    def _split(self, batch: ClusterBatch) -> None:
+        """Keep the requests in progress of a batch by series from now on."""
+        reported, packed = self._remove(batch)
+        for series, group, count in zip(batch.members, batch.groups, packed, strict=True):
             if count:
-                self.set(service, known, count, told)
+                self.set(series, group, count, reported)
 
-    def _take_back(self, strip: Strip) -> tuple[float, Lanes]:
-        told, lanes = self._strips.pop(strip)
-        strip.change_gauges(list(map(neg, lanes)))
-        return told, lanes
+    def _remove(self, batch: ClusterBatch) -> tuple[float, Sequence[int]]:
+        reported, packed = self._batches.pop(batch)
+        batch.add_in_progress(list(map(neg, packed)))
+        return reported, packed
 
 
-class Page:
-    """The clusters of one report, in its order, and what was counted of each, ever: as lanes, as there are a million.
+class LastReport:
+    """The latest LoadStatsRequest of a stream that begins with a certain cluster, and what such ones counted in all.
 
-    A client names its clusters in the same order again and again. ``None`` stands for one that is not counted.
-    ``data`` is the latest report as it came, empty where it is not kept.
+    ``order``: the series of its clusters, None for one that is not counted. Clients name their clusters in the same
+    order again and again, so totals are a list in that order (packed: there are a million). ``data``: the request as
+    it came; empty where it is not kept. ``reported``: when it came.
     """
 
     __slots__ = ("_totals", "data", "order", "reported")
 
     def __init__(self) -> None:
-        self.order: list[Service | None] = []
+        self.order: list[LoadSeries | None] = []
         self.data = b""
         self.reported = 0.0
         self._totals: list[int] = []
 
-    def take(self, order: list[Service | None], sums: list[int]) -> dict[Service, int]:
-        """Add what a report counts. Returns the totals of what it names no longer."""
-        gone = self._arrange(order) if order != self.order else {}
+    def add(self, order: list[LoadSeries | None], sums: list[int]) -> dict[LoadSeries, int]:
+        """Add the packed sums of a report. Returns the totals of series that it no longer names."""
+        gone = self._reorder(order) if order != self.order else {}
         self._totals = list(map(add, self._totals, sums))
         return gone
 
-    def totals(self) -> Iterator[tuple[Service, int]]:
-        for service, total in zip(self.order, self._totals, strict=True):
-            if service is not None:
-                yield service, total
+    def totals(self) -> Iterator[tuple[LoadSeries, int]]:
+        for series, total in zip(self.order, self._totals, strict=True):
+            if series is not None:
+                yield series, total
 
-    def total(self, service: Service) -> int:
-        at = self._place(service)
-        return 0 if at is None else self._totals[at]
+    def total(self, series: LoadSeries) -> int:
+        position = self._position(series)
+        return 0 if position is None else self._totals[position]
 
-    def load(self, service: Service) -> ClusterLoad | None:
-        """What the latest report says of a service; None where it does not name it, or is not kept."""
-        at = self._place(service)
-        return None if at is None or not self.data else load_at(self.data, at)
+    def load(self, series: LoadSeries) -> ClusterLoad | None:
+        """The latest report of a series; None where the request does not name it, or is not kept."""
+        position = self._position(series)
+        return None if position is None or not self.data else decode_cluster_stats_at(self.data, position)
 
-    def _place(self, service: Service) -> int | None:
+    def _position(self, series: LoadSeries) -> int | None:
         try:
-            return self.order.index(service)
+            return self.order.index(series)
         except ValueError:
             return None
 
-    def _arrange(self, order: list[Service | None]) -> dict[Service, int]:
-        before: dict[Service, int] = {}
-        for service, total in self.totals():
-            before[service] = before.get(service, 0) + total  # it may be named twice in one report
-        totals = [0 if service is None else before.pop(service, 0) for service in order]
-        self._name(order)
+    def _reorder(self, order: list[LoadSeries | None]) -> dict[LoadSeries, int]:
+        before: dict[LoadSeries, int] = {}
+        for series, total in self.totals():
+            before[series] = before.get(series, 0) + total  # a report may name a series twice
+        totals = [0 if series is None else before.pop(series, 0) for series in order]
+        self._set_order(order)
         self._totals = totals
         return before
 
-    def _name(self, order: list[Service | None]) -> None:
-        """Take another order; services know how many pages name them."""
-        before, named = set(self.order), set(order)
-        for service in before - named:
-            if service is not None:
-                service.pages -= 1
-        for service in named - before:
-            if service is not None:
-                service.pages += 1
+    def _set_order(self, order: list[LoadSeries | None]) -> None:
+        """Change the order; every series counts the streams that name it."""
+        before, after = set(self.order), set(order)
+        for series in before - after:
+            if series is not None:
+                series.last_reports -= 1
+        for series in after - before:
+            if series is not None:
+                series.last_reports += 1
         self.order = order
 
-    def rest(self) -> None:
-        """The stream ended: totals stay."""
+    def end(self) -> None:
+        """The stream ended. The totals are kept."""
         order = self.order
-        self._name([])
+        self._set_order([])
         self.order, self.data = order, b""
 
     def resume(self) -> None:
-        """The client came back."""
+        """The client reconnected and names the same clusters."""
         order, self.order = self.order, []
-        self._name(order)
+        self._set_order(order)
 
 
-class Account:
-    """What was counted of a node whose streams come and go.
+class NodeTotals:
+    """What a node counted in all, while its streams come and go.
 
-    ``resting`` are pages of streams that ended, for the next one to go on with; ``aside`` is of clusters that no page
-    names. ``since`` is when the node came, or left.
+    ``ended``: reports of streams that ended, for the next stream to continue. ``unnamed``: totals of series that no
+    report names any more. ``since``: when the node connected or, without a stream, left.
     """
 
-    __slots__ = ("aside", "node", "resting", "since", "streams")
+    __slots__ = ("ended", "node", "since", "streams", "unnamed")
 
     def __init__(self, node: Node, now: float) -> None:
         self.node = node
         self.since = now
         self.streams: set[int] = set()
-        self.resting: list[Page] = []
-        self.aside: dict[Service, int] = {}
+        self.ended: list[LastReport] = []
+        self.unnamed: dict[LoadSeries, int] = {}
 
-    def put_aside(self, totals: Iterable[tuple[Service, int]]) -> None:
-        for service, total in totals:
-            self.aside[service] = self.aside.get(service, 0) + total
+    def add_unnamed(self, totals: Iterable[tuple[LoadSeries, int]]) -> None:
+        for series, total in totals:
+            self.unnamed[series] = self.unnamed.get(series, 0) + total
 
-    def rest(self, page: Page, limit: int) -> None:
-        page.rest()
-        self.resting.append(page)
-        if len(self.resting) > limit:
-            self.put_aside(self.resting.pop(0).totals())
+    def end(self, report: LastReport, limit: int) -> None:
+        """Keep the report of a stream that ended; ``limit`` of them at most, the rest as totals."""
+        report.end()
+        self.ended.append(report)
+        if len(self.ended) > limit:
+            self.add_unnamed(self.ended.pop(0).totals())
 
-    def resume(self, first: Service | None) -> Page:
-        """The page that began with a cluster, or a blank one."""
-        for at, page in enumerate(self.resting):
-            if page.order[0] is first:
-                del self.resting[at]
-                page.resume()
-                return page
-        return Page()
+    def resume(self, first: LoadSeries | None) -> LastReport:
+        """The report of an ended stream that began with this series, or a new one."""
+        for at, report in enumerate(self.ended):
+            if report.order[0] is first:
+                del self.ended[at]
+                report.resume()
+                return report
+        return LastReport()
 
-    def total(self, service: Service) -> int:
-        """Without what the pages of open streams count."""
-        return self.aside.get(service, 0) + sum(page.total(service) for page in list(self.resting))
+    def total(self, series: LoadSeries) -> int:
+        """The total of a series, without the reports of open streams."""
+        return self.unnamed.get(series, 0) + sum(report.total(series) for report in list(self.ended))
 
 
-class Reporter:
-    """One stream."""
+class ReportingStream:
+    """One open stream.
+
+    ``source`` and ``source_series`` are those of its group and locality, shared with other streams. ``reached``: the
+    time up to which its reports go; ``interval_s``: the longest interval of the latest one. ``created``: series and
+    windows that it created since ``created_since``.
+    """
 
     __slots__ = (
-        "account", "gauges", "group", "id", "interval_s", "left_out", "made", "made_since", "node", "opened", "pages",
-        "reached", "refused", "reported", "reports", "services", "source",
+        "created", "created_since", "gauges", "group", "id", "interval_s", "last_reports", "left_out", "node", "opened",
+        "reached", "refused", "reported", "reports", "source", "source_series", "totals",
     )  # fmt: skip
 
-    def __init__(self, stream: int, account: Account, now: float, group: str) -> None:
+    def __init__(self, stream: int, totals: NodeTotals, now: float, group: str) -> None:
         self.id = stream
         self.group = group
-        self.account = account
-        self.node = account.node
-        self.source = account.node.locality
-        self.services = SourceServices()  # those of its group and locality, shared with other streams
+        self.totals = totals
+        self.node = totals.node
+        self.source = totals.node.locality
+        self.source_series = SourceSeries()
         self.opened = self.reached = now
         self.reported = self.interval_s = 0.0
         self.reports = self.refused = self.left_out = 0
-        self.made, self.made_since = 0, now
-        self.pages: dict[Service | None, Page] = {}  # by the first cluster
-        self.gauges = Gauges()
+        self.created, self.created_since = 0, now
+        self.last_reports: dict[LoadSeries | None, LastReport] = {}  # by the first series, the latest last
+        self.gauges = InProgressGauges()
 
-    def turn_page(self, order: list[Service | None]) -> Page:
-        """The page of a report: that of the one that began as it does (long reports come in pieces), or a blank one."""
+    def last_report_for(self, order: list[LoadSeries | None]) -> LastReport:
+        """The report that began with the same series, or a new one. A long report comes in several requests."""
         first = order[0]
-        page = self.pages.pop(first, None) or self.account.resume(first)
-        self.pages[first] = page  # the last in order: that of longest ago is the first
-        return page
+        report = self.last_reports.pop(first, None) or self.totals.resume(first)
+        self.last_reports[first] = report
+        return report
 
-    def drop_page(self, first: Service | None) -> Page:
-        """It is not repeated: its totals are put aside."""
-        page = self.pages.pop(first)
-        page.rest()
-        self.account.put_aside(page.totals())
-        return page
+    def drop_report(self, first: LoadSeries | None) -> LastReport:
+        """Forget a report that is not repeated; its totals stay with the node."""
+        report = self.last_reports.pop(first)
+        report.end()
+        self.totals.add_unnamed(report.totals())
+        return report
 
-    def total(self, service: Service) -> int:
-        return sum(page.total(service) for page in list(self.pages.values()))
+    def total(self, series: LoadSeries) -> int:
+        return sum(report.total(series) for report in list(self.last_reports.values()))
 
-    def load(self, service: Service) -> ClusterLoad | None:
-        """What the stream said of a service last."""
-        for page in reversed(list(self.pages.values())):
-            if service in page.order:
-                return page.load(service)
+    def load(self, series: LoadSeries) -> ClusterLoad | None:
+        """The latest report of a series; None where the stream did not name it."""
+        for report in reversed(list(self.last_reports.values())):
+            if series in report.order:
+                return report.load(series)
         return None
 
 
-def totals_of(sums: int) -> Totals:
-    """Of sums as tallies have them."""
-    return Totals(*unpack(sums, 4))
+def totals_of(packed: int) -> Totals:
+    """Packed sums (`xds.lrs.packed_counters.ClusterCounters.sums`) as values."""
+    return Totals(*unpack(packed, 4))
