@@ -1,4 +1,4 @@
-"""Windows of load reports, rule by rule: issue and spec/lrs.md 1, 6, 7, 11, 12, 13, 18, 19, 20."""
+"""Load reports added up, by the LRS rules of docs/protocol.md#load-reports: 1, 6, 7, 11, 12, 13, 18, 19, 20."""
 
 from __future__ import annotations
 

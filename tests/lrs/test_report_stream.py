@@ -1,4 +1,4 @@
-"""spec/lrs.md, rule by rule, as far as a stream decides: see ``xds/lrs/report_stream.py``."""
+"""The LRS rules of docs/protocol.md#load-reports, as far as a stream decides them: `xds.lrs.report_stream`."""
 
 from __future__ import annotations
 
