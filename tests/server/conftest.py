@@ -17,7 +17,7 @@ from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
 from xds.protocol.cache import SnapshotCache, Translate
-from xds.server.metrics import Metrics
+from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, ServerOptions
 from xds.server.server import XdsServer
 

@@ -13,7 +13,7 @@ from xds.fleet.state import Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT, V2_URLS
 from xds.proto import wire_pb2
 from xds.protocol.stream import DiscoveryStream
-from xds.server.discovery import StreamShell
+from xds.server.discovery import DiscoveryHandler
 from xds.server.options import ASYNCIO, GRPCIO
 from xds.server.services import SERVICES
 
@@ -200,7 +200,7 @@ def alive(*kinds: type) -> int:
 
 
 async def test_rule_80_nothing_of_a_stream_outlives_it(server: Harness) -> None:
-    before = alive(StreamShell, DiscoveryStream)
+    before = alive(DiscoveryHandler, DiscoveryStream)
     for method in (SOTW, DELTA):
         for number in range(20):
             stream = await server.stream(method)
@@ -208,7 +208,7 @@ async def test_rule_80_nothing_of_a_stream_outlives_it(server: Harness) -> None:
             await stream.receive()
             stream.call.cancel()
     await until(lambda: len(server.server.registry) == 0)
-    await until(lambda: alive(StreamShell, DiscoveryStream) == before)
+    await until(lambda: alive(DiscoveryHandler, DiscoveryStream) == before)
 
 
 async def test_a_half_closed_stream_still_gets_its_answer(server: Harness) -> None:

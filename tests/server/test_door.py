@@ -18,7 +18,7 @@ from tests.support.pki import CertificateAuthority, served_serial
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
-from xds.server.metrics import Metrics
+from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, GRPCIO, ServerOptions
 from xds.server.server import XdsServer
 from xds.server.tls import pem_files

@@ -20,7 +20,7 @@ from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
 from xds.proto import wire_pb2
-from xds.server.node_door import TOLD_BURST
+from xds.server.node_auth import REPORTED_BURST
 from xds.server.options import ASYNCIO, GRPCIO
 
 LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
@@ -201,8 +201,8 @@ async def test_a_flood_of_refusals_is_counted_but_not_told_without_end(start: St
     assert identity is not None
     for number in range(1000):
         with pytest.raises(RemoteProtocolError, match="may not be node"):
-            server.server.door.check(identity, Node(f"n{number}"), "", "ADS", "peer")
+            server.server.node_auth.check(identity, Node(f"n{number}"), "", "ADS", "peer")
     assert server.metrics.refused["node"] == 1000
     told = server.fleet.events.after(0, EventFilter(frozenset({Kind.AUTH})), 2000).events
-    assert 0 < len(told) <= TOLD_BURST + 10
+    assert 0 < len(told) <= REPORTED_BURST + 10
     assert (told[0].action, told[0].node, told[0].details["service"]) == ("refused", "n0", "ADS")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xds.model.errors import LimitError, RemoteProtocolError
-from xds.server.metrics import Metrics
+from xds.server.metrics.counters import Metrics
 
 
 def check_size(data: bytes, limit_bytes: int) -> None:
