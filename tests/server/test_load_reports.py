@@ -60,7 +60,7 @@ async def test_lrs_rule_2_the_stream_is_its_first_nodes(server: Harness) -> None
     await stream.tell(told(total_successful_requests=1))
     await stream.send(report(told(total_successful_requests=2), node=reporter("other")))
     await counted(server, 3)
-    assert [len(server.server.load.of(node)) for node in ("n1", "other")] == [1, 0]
+    assert [len(server.server.load.of_node(node)) for node in ("n1", "other")] == [1, 0]
 
 
 async def test_lrs_rule_3_the_first_message_is_answered(server: Harness) -> None:
@@ -127,7 +127,7 @@ async def test_lrs_rule_15_reports_come_over_the_port_of_ads(server: Harness, me
     await stream.begin()
     await stream.tell(told(total_successful_requests=5))
     await counted(server, 5)
-    (state,) = server.server.load.of("n1")
+    (state,) = server.server.load.of_node("n1")
     assert state.api == ("v2" if method == V2 else "")
 
 
@@ -145,9 +145,9 @@ async def test_lrs_rule_17_a_last_report_before_the_client_ends_its_side(server:
 async def test_lrs_rule_18_an_empty_report_says_that_the_client_lives(server: Harness) -> None:
     stream = await connect(server)
     await stream.begin()
-    assert server.server.load.of("n1")[0].reports == 0
+    assert server.server.load.of_node("n1")[0].reports == 0
     await stream.tell()
-    state = await until(lambda: next((each for each in server.server.load.of("n1") if each.reports), None))
+    state = await until(lambda: next((each for each in server.server.load.of_node("n1") if each.reports), None))
     assert state.reported > 0
     assert totals(server) is None
 
@@ -272,7 +272,7 @@ async def test_what_cannot_be_is_counted_and_shown_and_harms_nobody(server: Harn
     await other.tell(told("well", total_successful_requests=2))
     await counted(server, 3, "well")
     assert [totals(server, name) for name in ("over", "minus", "instant")] == [None] * 3
-    assert (server.server.load.of("n1")[0].refused, server.server.load.of("n2")[0].refused) == (3, 0)
+    assert (server.server.load.of_node("n1")[0].refused, server.server.load.of_node("n2")[0].refused) == (3, 0)
     assert server.server.load.counts.refused == 3
     book = server.server.load.book
     assert [found.cluster for found in book.clusters(time(), 60.0)] == ["well"]
@@ -322,8 +322,8 @@ async def test_a_client_that_invents_clusters_uses_up_its_own_share(start: Start
     await inventing.tell(*(told(f"invented-{number}", total_successful_requests=1) for number in range(100)))
     await other.tell(told("well", total_successful_requests=1))
     await counted(server, 1, "well")
-    assert server.server.load.of("n1")[0].left_out > 0
-    assert server.server.load.of("n2")[0].left_out == 0
+    assert server.server.load.of_node("n1")[0].left_out > 0
+    assert server.server.load.of_node("n2")[0].left_out == 0
     assert len(server.server.load.book.clusters(time(), 60.0)) < 50
 
 
@@ -353,7 +353,7 @@ async def test_one_clusters_report_beyond_all_measure_is_not_read(server: Harnes
     await stream.tell(huge, told("well", total_successful_requests=1))
     await counted(server, 1, "well")
     assert totals(server, "huge") is None
-    assert server.server.load.of("n1")[0].refused == 1
+    assert server.server.load.of_node("n1")[0].refused == 1
     assert server.metrics.limit_hits["load_cluster_bytes"] == 1
 
 

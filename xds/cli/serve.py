@@ -285,7 +285,7 @@ class Server:
             self.metrics.limit_hits,
             self.grpc.disconnect,
             self.grpc.let_go,
-            BookView(self.book, self.grpc.load.of),
+            BookView(self.book, self.grpc.load.of_node),
             lambda: self.watched,
             backups=self.backups,
             condition=self.store.condition,

@@ -134,7 +134,7 @@ class ServerConnection:
         self._sender.head(stream, metadata)
 
     def send_message(self, stream: Stream, message: bytes) -> bool:
-        """Send a message; True when all of it is on its way, else `Written` tells when it is."""
+        """Send a message; True when all of it is in ``outgoing``, else `WriteDrained` follows when it is."""
         return self._sender.message(stream, message)
 
     def send_now(self, stream: Stream, message: bytes) -> bool:

@@ -56,16 +56,16 @@ def read_request(fields: Iterable[tuple[str, str]]) -> RequestHead:
             regular.append((name, value))
     if not (pseudo.get(":method") and pseudo.get(":scheme") and pseudo.get(":path")):
         raise _malformed("a pseudo header is missing")
-    found = dict(regular)
-    timeout = found.get("grpc-timeout")
+    by_name = dict(regular)
+    timeout = by_name.get("grpc-timeout")
     return RequestHead(
         pseudo[":method"],
         pseudo[":path"],
-        found.get("content-type", ""),
+        by_name.get("content-type", ""),
         read_timeout(timeout) if timeout is not None else None,
-        found.get("grpc-encoding", "identity"),
+        by_name.get("grpc-encoding", "identity"),
         tuple(field for field in regular if field[0] not in _OWN),
-        _content_length(regular) if "content-length" in found else None,
+        _content_length(regular) if "content-length" in by_name else None,
     )
 
 

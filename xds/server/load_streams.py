@@ -99,7 +99,7 @@ class LoadStreams:
         self.deps.metrics.closed[code] += 1
         self.deps.metrics.stream_seconds.observe(lasted_s)
 
-    def of(self, node_id: str) -> list[ReportStream]:
+    def of_node(self, node_id: str) -> list[ReportStream]:
         """The open streams of a node."""
         return [stream.state() for stream in self._by_node.get(node_id, ())]
 

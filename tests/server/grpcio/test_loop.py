@@ -91,7 +91,7 @@ def test_the_queue_of_grpc_is_recognised() -> None:
 async def hear_while_streams_arrive() -> int:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, Loop)
-    loop.hear_all()
+    loop.drain_always()
     return await handle_calls()
 
 

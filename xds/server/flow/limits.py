@@ -20,14 +20,14 @@ class FlowLimits:
       without end (CVE-2023-44487) exceeds this and is disconnected.
     * ``closed_at_once``: lost connections whose calls are ended in an iteration. Ending a stream takes 200 us, and a
       network failure ends thousands at once.
-    * ``inbox_requests``: decoded-to-be requests of one stream. Two keep the reader busy while one is handled.
+    * ``inbox_requests``: requests of one stream that are not yet handled. With two, the next is read in time.
     * ``outbox_responses``: responses of one stream not yet written. Above it the stream is not read, so that a client
       which does not read costs bounded memory.
 
     Admission
 
-    * ``admission_slots``: new streams whose first request is not yet answered. Each may bring a millisecond of work,
-      so 128 of them delay established streams by an eighth of a second at most.
+    * ``admission_slots``: new streams whose first request is not yet answered. Each takes 1.4 ms of CPU, so that 128 of
+      them delay established streams by 0.2 s (measured in docs/performance.md, reconnect storm).
     * ``first_message_s``: a new stream or connection that sends nothing for this long gives up its slot. Real clients
       send the first message together with the connection.
     * ``first_answer_s``: the same after the first message has arrived. The loop is then overloaded, or the client

@@ -26,11 +26,11 @@ class Loop(uvloop.Loop):
     loop: a new stream then waits behind thousands of ACKs.
     """
 
-    hears_all_until = 0.0
+    drains_until = 0.0
 
-    def hear_all(self) -> None:
+    def drain_always(self) -> None:
         """A stream has arrived, and others may be behind it."""
-        self.hears_all_until = self.time() + ARRIVING_S
+        self.drains_until = self.time() + ARRIVING_S
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         if isinstance(fd, socket.socket) and _is_grpc(callback):
@@ -57,7 +57,7 @@ class _DrainingReader:
         self._skip = 0
 
     def __call__(self, handle: Callable[..., Any], *args: Any) -> None:
-        if self._skip and self._loop.time() > self._loop.hears_all_until:
+        if self._skip and self._loop.time() > self._loop.drains_until:
             self._skip -= 1
         else:
             self._drain()

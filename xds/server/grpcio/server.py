@@ -77,7 +77,7 @@ def channel_arguments(options: ServerOptions) -> list[tuple[str, int]]:
         ("grpc.http2.bdp_probe", 0),
         # Thousands of split EDS streams share one connection (docs/clients.md#envoy).
         ("grpc.max_concurrent_streams", options.max_streams_per_connection),
-        # grpcio ends a call beyond its own limit without telling us; requests that we count must reach us first.
+        # grpcio ends a call beyond its own limit without notice; requests that we count must reach us first.
         ("grpc.max_receive_message_length", 2 * options.max_receive_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.keepalive_time_ms", round(options.keepalive_s * 1000)),
@@ -154,12 +154,12 @@ class CallAdapter:
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         if isinstance(loop := asyncio.get_running_loop(), Loop):
-            loop.hear_all()  # a call has arrived, and others may be behind it
+            loop.drain_always()  # a call has arrived, and others may be behind it
         handler = await continuation(details)
         return self._adapted(handler) if handler is not None else None
 
     def _adapted(self, handler: Any) -> Any:
-        """The same handler for a `GrpcioCall`. grpc.aio tells coroutines, generators and plain functions apart."""
+        """The same handler for a `GrpcioCall`. grpc.aio treats coroutines and generators differently."""
         kind = "_".join(
             "stream" if each else "unary" for each in (handler.request_streaming, handler.response_streaming)
         )

@@ -43,32 +43,34 @@ class FleetMetrics(Collector):
         self._per_node = per_node
 
     def collect(self) -> Iterator[Metric]:
-        found = self._fleet.census(time(), detailed=self._per_node)
-        yield from self._nodes(found)
+        census = self._fleet.census(time(), detailed=self._per_node)
+        yield from self._nodes(census)
         if self._per_node:
-            yield from self._single_nodes(found)
+            yield from self._single_nodes(census)
         yield from self._snapshots()
 
-    def _nodes(self, found: Census) -> Iterator[Metric]:
+    def _nodes(self, census: Census) -> Iterator[Metric]:
         for name, text, counts in (
-            ("nodes", "Connected nodes", found.nodes),
-            ("nodes_lingering", "Nodes that keep removed resources for a while", found.lingering),
-            ("nodes_held", "Nodes whose content is withheld until clusters are warm", found.held),
+            ("nodes", "Connected nodes", census.nodes),
+            ("nodes_lingering", "Nodes that keep removed resources for a while", census.lingering),
+            ("nodes_held", "Nodes whose content is withheld until clusters are warm", census.held),
         ):
             yield family(GaugeMetricFamily, name, text, self._by_group(counts), ("group",))
         labels = ("type", "group")
-        yield family(GaugeMetricFamily, "nodes_nacked", "Nodes that reject a type", self._by_type(found.nacked), labels)
+        yield family(
+            GaugeMetricFamily, "nodes_nacked", "Nodes that reject a type", self._by_type(census.nacked), labels
+        )
         text = "Nodes that have not acknowledged a type for a minute"
-        yield family(GaugeMetricFamily, "nodes_stale", text, self._by_type(found.stale), labels)
+        yield family(GaugeMetricFamily, "nodes_stale", text, self._by_type(census.stale), labels)
         missing: Counter[Labels] = Counter()
-        for alias, number in found.missing.items():
+        for alias, number in census.missing.items():
             missing[(type_label(alias),)] += number
         yield family(GaugeMetricFamily, "missing_resources", "Subscribed names that do not exist", missing, ("type",))
 
-    def _single_nodes(self, found: Census) -> Iterator[Metric]:
+    def _single_nodes(self, census: Census) -> Iterator[Metric]:
         states = {
             (node, self._metrics.group(group), type_label(alias)): float(is_synced)
-            for (node, group, alias), is_synced in found.synced.items()
+            for (node, group, alias), is_synced in census.synced.items()
         }
         labels = ("node", "group", "type")
         yield family(
@@ -79,19 +81,19 @@ class FleetMetrics(Collector):
             labels,
         )
         text = "Nodes that have no series of their own"
-        yield family(GaugeMetricFamily, "node_synced_truncated", text, {(): found.left_out})
+        yield family(GaugeMetricFamily, "node_synced_truncated", text, {(): census.left_out})
 
     def _by_group(self, counts: Mapping[str, int]) -> Counter[Labels]:
-        found: Counter[Labels] = Counter()
+        sums: Counter[Labels] = Counter()
         for group, number in counts.items():
-            found[(self._metrics.group(group),)] += number
-        return found
+            sums[(self._metrics.group(group),)] += number
+        return sums
 
     def _by_type(self, counts: Mapping[tuple[str, str], int]) -> Counter[Labels]:
-        found: Counter[Labels] = Counter()
+        sums: Counter[Labels] = Counter()
         for (alias, group), number in counts.items():
-            found[type_label(alias), self._metrics.group(group)] += number
-        return found
+            sums[type_label(alias), self._metrics.group(group)] += number
+        return sums
 
     def _snapshots(self) -> Iterator[Metric]:
         revisions: dict[tuple[str, ...], float] = {}
@@ -185,17 +187,17 @@ class LoadMetrics(Collector):
         yield _gauge("lrs_windows", "Load windows in memory", size.windows)
 
     def _requests(self) -> Iterator[Metric]:
-        totals = {(found.cluster, str(found.target)): found for found in self._streams.book.pair_totals()}
+        totals = {(each.cluster, str(each.target)): each for each in self._streams.book.pair_totals()}
         self._localities.update(totals)
         outcomes: Counter[tuple[str, ...]] = Counter()
         issued: Counter[tuple[str, ...]] = Counter()
         in_progress: Counter[tuple[str, ...]] = Counter()
-        for pair, found in totals.items():
+        for pair, total in totals.items():
             labels = self._localities.label(pair)
-            outcomes[(*labels, "success")] += found.successes
-            outcomes[(*labels, "error")] += found.errors
-            issued[labels] += found.issued
-            in_progress[labels] += found.in_progress
+            outcomes[(*labels, "success")] += total.successes
+            outcomes[(*labels, "error")] += total.errors
+            issued[labels] += total.issued
+            in_progress[labels] += total.in_progress
         pair_labels = ("cluster", "locality")
         yield family(
             CounterMetricFamily, "requests", "Requests that ended", outcomes, (*pair_labels, "outcome"), LOAD_PREFIX
@@ -206,8 +208,8 @@ class LoadMetrics(Collector):
         )
 
     def _drops(self) -> Iterator[Metric]:
-        found = self._streams.book.drop_totals()
-        totals = {(each.cluster, each.category or NO_CATEGORY): each.dropped for each in found}
+        drop_totals = self._streams.book.drop_totals()
+        totals = {(each.cluster, each.category or NO_CATEGORY): each.dropped for each in drop_totals}
         self._categories.update(totals)
         drops: Counter[tuple[str, ...]] = Counter()
         for pair, dropped in totals.items():
