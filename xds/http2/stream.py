@@ -23,19 +23,8 @@ class Stream:
     """The state of one stream. ``call`` belongs to the shell."""
 
     __slots__ = (
-        "assembler",
-        "call",
-        "content_left",
-        "half_closed",
-        "head_sent",
-        "id",
-        "is_over",
-        "pending",
-        "precredited",
-        "send_window",
-        "uncredited",
-        "unread",
-        "window",
+        "assembler", "call", "content_left", "half_closed", "head_sent", "id", "is_over", "pending", "precredited",
+        "send_window", "uncredited", "unread", "window",
     )  # fmt: skip
 
     def __init__(self, stream_id: int, send_window: int, message_bytes: int, content_length: int | None = None) -> None:
