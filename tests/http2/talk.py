@@ -10,11 +10,13 @@ from h2.connection import H2Connection
 from h2.settings import SettingCodes
 
 from xds.http2 import frames as f
-from xds.http2.connection import DEFAULT_LIMITS, Http2Limits, ServerConnection
+from xds.http2.connection import ServerConnection
 from xds.http2.headers import encode
 from xds.http2.messages import prefix
 from xds.http2.stream import (
+    DEFAULT_LIMITS,
     Http2Event,
+    Http2Limits,
     MessageReceived,
     RequestReceived,
     Stream,

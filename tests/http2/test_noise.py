@@ -8,8 +8,9 @@ import pytest
 
 from tests.http2.talk import HEAD, data, greeted, message, number, opened, opening, receive, settings, written
 from xds.http2 import frames as f
-from xds.http2.connection import DEFAULT_LIMITS, ServerConnection
+from xds.http2.connection import ServerConnection
 from xds.http2.frames import ErrorCode, Http2Error
+from xds.http2.stream import DEFAULT_LIMITS
 
 FRAMES = 1_000
 AT_ONCE = DEFAULT_LIMITS.frames_at_once

@@ -23,11 +23,13 @@ from tests.http2.talk import (
     written,
 )
 from xds.http2 import frames as f
-from xds.http2.connection import CONNECTION_WINDOW, DEFAULT_LIMITS, PRECREDIT_MESSAGES, Http2Limits, ServerConnection
+from xds.http2.connection import CONNECTION_WINDOW, PRECREDIT_MESSAGES, ServerConnection
 from xds.http2.frames import ErrorCode
 from xds.http2.stream import (
+    DEFAULT_LIMITS,
     STREAM_WINDOW,
     Http2Event,
+    Http2Limits,
     MalformedMessage,
     MessageReceived,
     Stream,

@@ -54,7 +54,13 @@ from xds.protocol.limits import Limits
 from xds.protocol.load_stream import LoadSettings
 from xds.server.http_server import HttpLimits, HttpServer
 from xds.server.logs import configure_logging
-from xds.server.metrics.collectors import AssignmentMetrics, StoreMetrics, WatchMetrics
+from xds.server.metrics.collectors import (
+    AssignmentMetrics,
+    AuditMetrics,
+    BackupMetrics,
+    StoreMetrics,
+    WatchMetrics,
+)
 from xds.server.metrics.counters import Metrics
 from xds.server.open_files import OpenFiles
 from xds.server.options import ServerOptions
@@ -137,7 +143,8 @@ class Server:
         kept = settings.store
         self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
         # Numbers grow across restarts: a reader of events can come back with the last one it saw.
-        self.fleet = Fleet(events=EventLog(first_id=time_ns() // 1_000_000))
+        # Ids that the clock begins are above all that an earlier process gave.
+        self.fleet = Fleet(events=EventLog(first_id=time_ns() // 1_000_000), first_nack_id=time_ns() // 1_000)
         self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = SnapshotCache(
             f"xds-server/{xds.__version__}",
@@ -159,8 +166,10 @@ class Server:
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
-        self.backups = Backups(self.store, self.publisher, self.assignments)
         self.watched = self._watched()
+        self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
+        self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
+        self.metrics.registry.register(BackupMetrics(self.backups))
         self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
         self._files = OpenFiles(self.metrics)
         self._http = http_server(settings, self._application(), self.metrics, self._files)
@@ -289,6 +298,7 @@ class Server:
             lambda: self.watched,
             backups=self.backups,
             condition=self.store.condition,
+            foreign_refused=self.metrics.foreign_refused,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 

@@ -8,38 +8,32 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
 
 from hpack import Decoder
 
 from xds.http2 import frames, headers
 from xds.http2.frames import (
-    ACK,
-    CONTINUATION,
     DATA,
-    DEFAULT_MAX_FRAME,
-    DEFAULT_WINDOW,
     END_STREAM,
     FRAME_HEADER_BYTES,
     HEADER,
-    HEADERS,
     MAX_WINDOW,
     NUMBER,
     PADDED,
-    SETTING,
     UNRESERVED,
     WINDOW_UPDATE,
     ErrorCode,
     Http2Error,
-    StreamError,
     frame,
 )
 from xds.http2.headers import HEADER_BLOCK_LIMIT, HeaderBlock
 from xds.http2.messages import MessageError
 from xds.http2.sender import UPDATES, Sender
 from xds.http2.stream import (
+    DEFAULT_LIMITS,
     STREAM_WINDOW,
     Http2Event,
+    Http2Limits,
     MalformedMessage,
     MessageReceived,
     RequestReceived,
@@ -52,22 +46,10 @@ from xds.http2.stream import (
 CONNECTION_WINDOW = 1 << 20  # bytes that wait to be consumed, over all streams
 PRECREDIT_MESSAGES = 8  # messages of the largest size that may be incomplete at once, over all streams
 _WINDOW_UPDATE_HEAD = NUMBER.size << 8 | WINDOW_UPDATE  # length and type, as `HEADER` has them
-_CALL_FRAMES = frozenset({DATA, HEADERS, WINDOW_UPDATE})  # frames that advance calls: counted as abuse for cause only
+_CALL_FRAMES = frozenset(
+    {DATA, frames.HEADERS, WINDOW_UPDATE}
+)  # frames that advance calls: counted as abuse for cause only
 _STREAMS_PER_ABUSE = 64  # streams that a change of the initial window updates in the time of one other frame
-
-
-class Http2Limits(NamedTuple):
-    """Limits of a connection: open streams, bytes of one message, frames handled in one call of ``receive``.
-
-    500 frames of any kind take some milliseconds.
-    """
-
-    streams: int = 100_000
-    message_bytes: int = 4 << 20
-    frames_at_once: int = 500
-
-
-DEFAULT_LIMITS = Http2Limits()
 
 
 class ServerConnection:
@@ -104,8 +86,8 @@ class ServerConnection:
         self._block: HeaderBlock | None = None  # one that is incomplete
         settings = ((frames.MAX_CONCURRENT_STREAMS, limits.streams), (frames.MAX_HEADER_LIST_SIZE, HEADER_BLOCK_LIMIT))
         self._sender.out += (
-            frame(frames.SETTINGS, 0, 0, b"".join(SETTING.pack(*each) for each in settings)),
-            frame(WINDOW_UPDATE, 0, 0, NUMBER.pack(CONNECTION_WINDOW - DEFAULT_WINDOW)),
+            frame(frames.SETTINGS, 0, 0, b"".join(frames.SETTING.pack(*each) for each in settings)),
+            frame(WINDOW_UPDATE, 0, 0, NUMBER.pack(CONNECTION_WINDOW - frames.DEFAULT_WINDOW)),
         )
 
     # Sending
@@ -213,7 +195,7 @@ class ServerConnection:
                 length_and_kind, flags, stream_id = HEADER.unpack_from(data, at)
                 start = at + FRAME_HEADER_BYTES
                 after = start + (length_and_kind >> 8)
-                if after - start > DEFAULT_MAX_FRAME:
+                if after - start > frames.DEFAULT_MAX_FRAME:
                     raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {after - start} bytes")
                 if after > end:
                     break
@@ -246,7 +228,7 @@ class ServerConnection:
     def _handle(self, events: list[Http2Event], kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if not self._settled and kind != frames.SETTINGS:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
-        if (kind == CONTINUATION) != (self._block is not None):
+        if (kind == frames.CONTINUATION) != (self._block is not None):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frame type {kind} within, or without, a header block")
         if kind not in _CALL_FRAMES:
             self.abuse_score += 1
@@ -314,11 +296,8 @@ class ServerConnection:
         self._data(events, stream_id, flags, len(payload), body, 0, len(body))
 
     def _credit_early(self, events: list[Http2Event], stream: Stream) -> None:
-        """Extend windows before a message is consumed, since only complete messages can be.
-
-        Either it is longer than its stream's window, or so many messages are incomplete that the connection's window
-        may suffice for none of them.
-        """
+        """Extend windows for an incomplete message: it is longer than its stream's window, or there are so many that
+        the connection's window may suffice for none of them."""
         is_long = stream.assembler.missing > stream.window
         if not is_long and self._window * 2 > CONNECTION_WINDOW:
             return
@@ -386,9 +365,9 @@ class ServerConnection:
         self._last_id = stream_id
         try:
             if len(self.streams) >= self._limits.streams:
-                raise StreamError(ErrorCode.REFUSED_STREAM, "too many streams")
+                raise frames.StreamError(ErrorCode.REFUSED_STREAM, "too many streams")
             head = headers.read_request(fields)
-        except StreamError as error:
+        except frames.StreamError as error:
             self._reset_unknown(stream_id, error.code)
             return
         stream = Stream(stream_id, self._sender.initial_window, self._limits.message_bytes, head.content_length)
@@ -402,11 +381,11 @@ class ServerConnection:
         """Trailers of a request. gRPC clients send none."""
         try:
             if stream.half_closed:
-                raise StreamError(ErrorCode.STREAM_CLOSED, "headers after the end of the stream")
+                raise frames.StreamError(ErrorCode.STREAM_CLOSED, "headers after the end of the stream")
             if not ends:
-                raise StreamError(ErrorCode.PROTOCOL_ERROR, "trailers that do not end the stream")
+                raise frames.StreamError(ErrorCode.PROTOCOL_ERROR, "trailers that do not end the stream")
             headers.check_trailers(fields)
-        except StreamError as error:
+        except frames.StreamError as error:
             self._break(events, stream, error.code)
         else:
             self._half_close(events, stream)
@@ -430,17 +409,17 @@ class ServerConnection:
 
     def _settings(self, events: list[Http2Event], flags: int, stream_id: int, payload: bytes) -> None:
         frames.check_connection(stream_id)
-        if flags & ACK:
+        if flags & frames.ACK:
             frames.check_size(payload, 0)
             return
-        if len(payload) % SETTING.size:
+        if len(payload) % frames.SETTING.size:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
         self._settled = True
-        for name, value in SETTING.iter_unpack(payload):
+        for name, value in frames.SETTING.iter_unpack(payload):
             self._sender.set(name, value)
         # Ahead of data that the new windows release: the client applies them from here on.
-        self._sender.out.append(frame(frames.SETTINGS, ACK, 0))
-        window = dict(SETTING.iter_unpack(payload)).get(frames.INITIAL_WINDOW_SIZE)  # the last value counts
+        self._sender.out.append(frame(frames.SETTINGS, frames.ACK, 0))
+        window = dict(frames.SETTING.iter_unpack(payload)).get(frames.INITIAL_WINDOW_SIZE)  # the last value counts
         if window is not None and window != self._sender.initial_window:
             self.abuse_score += len(self.streams) // _STREAMS_PER_ABUSE
             self._sender.set_initial_window(window, events)
@@ -451,8 +430,8 @@ class ServerConnection:
     def _ping(self, events: list[Http2Event], flags: int, stream_id: int, payload: bytes) -> None:
         frames.check_connection(stream_id)
         frames.check_size(payload, 8)
-        if not flags & ACK:
-            self._sender.out.append(frame(frames.PING, ACK, 0, payload))
+        if not flags & frames.ACK:
+            self._sender.out.append(frame(frames.PING, frames.ACK, 0, payload))
 
     def _goaway(self, events: list[Http2Event], flags: int, stream_id: int, payload: bytes) -> None:
         """The peer opens no more streams, and closes the connection itself."""
@@ -502,7 +481,7 @@ class ServerConnection:
 _Handler = Callable[[ServerConnection, list[Http2Event], int, int, bytes], None]
 _HANDLERS: dict[int, _Handler] = {
     DATA: ServerConnection._padded_data,
-    HEADERS: ServerConnection._begin_block,
+    frames.HEADERS: ServerConnection._begin_block,
     frames.PRIORITY: ServerConnection._priority,
     frames.RST_STREAM: ServerConnection._rst_stream,
     frames.SETTINGS: ServerConnection._settings,
@@ -510,5 +489,5 @@ _HANDLERS: dict[int, _Handler] = {
     frames.PING: ServerConnection._ping,
     frames.GOAWAY: ServerConnection._goaway,
     WINDOW_UPDATE: ServerConnection._odd_window_update,
-    CONTINUATION: ServerConnection._continue_block,
+    frames.CONTINUATION: ServerConnection._continue_block,
 }

@@ -109,3 +109,14 @@ class SkippedStreamIds:
 
     def __contains__(self, number: int) -> bool:
         return any(last < number < following for last, following in self._gaps)
+
+
+class Http2Limits(NamedTuple):
+    """Limits of a connection: open streams, bytes of one message, frames handled in one call of ``receive``."""
+
+    streams: int = 100_000
+    message_bytes: int = 4 << 20
+    frames_at_once: int = 500
+
+
+DEFAULT_LIMITS = Http2Limits()

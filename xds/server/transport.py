@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import uvloop
 
-from xds.http2.connection import Http2Limits
+from xds.http2.stream import Http2Limits
 from xds.server.grpc.server import GrpcServer, Keepalive
 from xds.server.grpcio.loop import Loop
 from xds.server.grpcio.server import GrpcioTransport

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from tests.server.grpc.service import Serve, Served
-from xds.http2.connection import Http2Limits
+from xds.http2.stream import Http2Limits
 from xds.server.tls import PemFiles
 
 MIB = 1 << 20

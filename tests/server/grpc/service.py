@@ -12,8 +12,8 @@ import grpc
 from tests.http2.talk import HELLO, Frame, opening
 from tests.server.conftest import until, within
 from xds.http2 import frames as f
-from xds.http2.connection import DEFAULT_LIMITS, Http2Limits
 from xds.http2.headers import encode
+from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.grpc.server import DEFAULT_KEEPALIVE, GrpcServer, Keepalive
 from xds.server.tls import PemFiles

@@ -19,7 +19,7 @@ from tests.server.grpc.service import (
     Served,
     path,
 )
-from xds.http2.connection import Http2Limits
+from xds.http2.stream import Http2Limits
 from xds.server.grpc.call import Call
 
 

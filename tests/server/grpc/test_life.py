@@ -23,7 +23,7 @@ from tests.server.grpc.service import (
 )
 from tests.support.pki import Certificate, CertificateAuthority, served_serial
 from xds.http2 import frames as f
-from xds.http2.connection import DEFAULT_LIMITS, Http2Limits
+from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
 from xds.server.grpc.server import Keepalive
 from xds.server.tls import PemFiles
 

@@ -8,10 +8,11 @@ from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 from xds.control.certificate import Certificate
-from xds.http2.connection import Http2Limits, ServerConnection
+from xds.http2.connection import ServerConnection
 from xds.http2.frames import ErrorCode, Http2Error
 from xds.http2.headers import CONTENT_TYPE, Fields
 from xds.http2.stream import (
+    Http2Limits,
     MalformedMessage,
     MessageReceived,
     RequestReceived,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import grpc
 from grpc_channelz.v1.channelz_pb2_grpc import add_ChannelzServicer_to_server
 
-from xds.http2.connection import DEFAULT_LIMITS, Http2Limits
+from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
 from xds.server.flow.admission import ConnectionThrottle
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.grpc.call import Call
@@ -174,7 +174,9 @@ class GrpcServer:
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if self._tasks.pop(task).code() is grpc.StatusCode.OK:
+        call = self._tasks.pop(task)
+        call.handler_ended()
+        if call.code() is grpc.StatusCode.OK:
             self.calls_succeeded += 1
         else:
             self.calls_failed += 1

@@ -16,6 +16,8 @@ from prometheus_client.registry import Collector
 
 from xds.control import retention
 from xds.control.assignments import Assignments
+from xds.control.audit import APART, TOGETHER
+from xds.control.backups import Backups
 from xds.control.telling import ACTIONS
 from xds.fleet.census import Census
 from xds.fleet.fleet import Fleet
@@ -271,11 +273,49 @@ class StoreMetrics(Collector):
         yield _counter("store_collection_failures", "Collections that failed", self._collector.failures)
 
 
+class AuditMetrics(Collector):
+    """Refused writes since the start, by how the audit list records them: ``refusals`` has the counts."""
+
+    def __init__(self, refusals: Mapping[str, int]) -> None:
+        self._refusals = refusals
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Refused writes: recorded apart in the audit list, or together with others if there are too many kinds"
+        yield _counters(
+            "audit_refusals", text, "told", {told: self._refusals.get(told, 0) for told in (APART, TOGETHER)}
+        )
+
+
+class BackupMetrics(Collector):
+    """Backups and restores since the start; the last backup only if there was one."""
+
+    def __init__(self, backups: Backups) -> None:
+        self._backups = backups
+
+    def collect(self) -> Iterator[Metric]:
+        backups = self._backups
+        yield _counters("backups", "Backups by result", "result", {"made": backups.made, "failed": backups.failed})
+        yield _counter("restores", "Backups that were restored", backups.restored)
+        for name, text, value in (
+            ("backup_last_success_timestamp_seconds", "Time of the last backup", backups.last_s),
+            ("backup_last_bytes", "Size of the last backup", backups.last_bytes),
+        ):
+            gauge = GaugeMetricFamily(PREFIX + name, text, labels=())
+            if backups.made:
+                gauge.add_metric((), value)
+            yield gauge
+
+
 def _sizes(stats: Stats) -> Iterator[Metric]:
     yield _gauge("store_bytes", "Disk space of the store", stats.bytes)
     yield _gauge("store_free_bytes", "Free space within the files of the store", stats.free_bytes)
     yield _gauge("store_revisions", "Revisions whose content is kept", stats.revisions)
     yield _gauge("store_blobs", "Distinct resource bodies stored", stats.blobs)
+    entries = GaugeMetricFamily(f"{PREFIX}audit_entries", "Entries of the audit list by kind", labels=["lane"])
+    for lane, count in stats.audit.items():
+        entries.add_metric([lane.name.lower()], count)
+    yield entries
+    yield _gauge("audit_bytes", "Size of the entries of changes in the audit list", stats.audit_bytes)
 
 
 class WatchMetrics(Collector):
@@ -292,6 +332,13 @@ class WatchMetrics(Collector):
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _counters(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    made = CounterMetricFamily(PREFIX + name, text, labels=[label])
+    for each, value in values.items():
+        made.add_metric([each], value)
+    return made
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

@@ -82,6 +82,7 @@ class Metrics:
         self.closed: Counter[str] = Counter()  # gRPC status code name
         self.nacks: Counter[tuple[str, str]] = Counter()  # (type, group)
         self.limit_hits: Counter[str] = Counter()
+        self.foreign_refused: Counter[str] = Counter()  # reason
         self.refused: Counter[str] = Counter()  # streams refused, by reason
         self.node_mismatches = 0
         self.node_audits = 0  # nodes accepted in audit mode although no rule allows them
@@ -211,6 +212,8 @@ class _Counters(Collector):
             "Requests that name another node than the first of their stream",
             {(): m.node_mismatches},
         )
+        text = "HTTP requests refused as those of a foreign page or for an unknown host name"
+        yield family(CounterMetricFamily, "http_foreign_refused", text, m.foreign_refused, ("reason",))
         audits = {(): m.node_audits}
         yield family(CounterMetricFamily, "node_audits", "Nodes accepted in audit mode that no rule allows", audits)
         yield family(
