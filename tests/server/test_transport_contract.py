@@ -95,13 +95,13 @@ async def test_a_push_reaches_every_stream(server: Harness) -> None:
         await stream.request(node_id=f"n{number}")
         await stream.ack(await stream.receive())
     await until(lambda: all(state_of(server, f"n{number}") == {"clusters": Sync.SYNCED} for number in range(5)))
-    server.push({"c1": "b"})
+    server.push({"c1": "b", "c2": "a"})
     for stream in streams:
         response = await stream.receive()
         while response.version_info != "2":
             await stream.ack(response)
             response = await stream.receive()
-        assert [resource.value for resource in response.resources] == [b"c1=b"]
+        assert [resource.value for resource in response.resources] == [b"c1=b", b"c2=a"]
 
 
 async def test_every_service_has_its_methods(server: Harness) -> None:

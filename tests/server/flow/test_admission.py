@@ -134,7 +134,7 @@ async def test_a_storm_of_newcomers_is_answered_and_the_others_get_their_pushes(
 
     storm = [asyncio.create_task(come(number)) for number in range(NEWCOMERS)]
     for edition in range(3):
-        snapshot = server.push({"c1": f"edition-{edition}"})
+        snapshot = server.push({"c1": f"edition-{edition}", "c2": "a"})
         response = await established.receive()
         while response.version_info != str(snapshot.revision):
             await established.ack(response)

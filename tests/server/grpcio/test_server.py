@@ -16,7 +16,8 @@ PACKAGE = "xds.server.grpcio"
 
 
 def imported(path: Path) -> set[str]:
-    nodes = ast.walk(ast.parse(path.read_text()))
+    text = path.read_text()
+    nodes = ast.walk(ast.parse(text)) if PACKAGE in text else ()
     return {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
