@@ -7,12 +7,10 @@ of a stored assignment is known after a restart. Assignments are stored as JSON 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from math import isfinite
 from typing import Any, NamedTuple
 
-from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 
 # Weights are ten-thousandths of a source's requests. That is fine enough for a proxy of some thousand requests a
@@ -22,15 +20,29 @@ WEIGHT_TOTAL = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The requests a second that the nodes of one source locality issued, to any target.
+    """The requests a second that the nodes of one source locality want to send, to any target.
 
     ``reported_at``: the time of their latest report; None where they follow the cluster and never reported. ``nodes``:
-    how many of them report.
+    how many of them report; ``silent``: how many could send to the cluster and have no load stream, as counted for some
+    time. ``rps`` is of all of them: what was reported, times `scale_of_silence`. ``dropped_rps`` is the part of it that
+    the nodes dropped, ``repeats_rps`` the part that may be retries or hedges, at most.
     """
 
     rps: float = 0.0
     reported_at: float | None = None
     nodes: int = 0
+    silent: int = 0
+    dropped_rps: float = 0.0
+    repeats_rps: float = 0.0
+
+
+# The most that demand is scaled by for nodes that do not report. With fewer than half of them nobody knows.
+SILENCE_SCALE_LIMIT = 2.0
+
+
+def scale_of_silence(nodes: int, silent: int) -> float:
+    """The factor from what ``nodes`` report to the demand of them and of ``silent`` others like them."""
+    return min((nodes + silent) / nodes, SILENCE_SCALE_LIMIT) if nodes > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,9 @@ class Target:
     """A locality of the pushed ClusterLoadAssignment: endpoints, health and load.
 
     ``pushed_weight`` is None where no weight was pushed. ``load_rps`` is the load from all sources in requests a
-    second, ``metrics`` are averages by name; only a policy with a metric uses them.
+    second, ``metrics`` are averages by name; only a policy with a metric uses them. ``weighed``: how many endpoints of
+    the greatest weight can serve what the healthy ones can, where the proxies share it by their weights (two of the
+    weights 8 and 1 are 1.125); None where they have equal weights.
     """
 
     endpoints: int
@@ -47,14 +61,36 @@ class Target:
     pushed_weight: int | None = None
     load_rps: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    weighed: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRate:
+    """What the nodes of a source really sent to a target, a second. ``errors_ps`` is without drops."""
+
+    rps: float
+    errors_ps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedFlows:
+    """The flows by source and target, measured over ``window_s`` from ``since`` on, in epoch seconds."""
+
+    since: float
+    window_s: float
+    rates: Mapping[Locality, Mapping[Locality, FlowRate]]
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a decision rests on: demand by source locality, and the pushed target localities."""
+    """What a decision rests on: demand by source locality, and the pushed target localities.
+
+    Without ``flows``, what the nodes really do is not compared with what was decided.
+    """
 
     demand: Mapping[Locality, Demand]
     targets: Mapping[Locality, Target]
+    flows: ObservedFlows | None = None
 
 
 class Allotment(NamedTuple):
@@ -85,11 +121,13 @@ class SourceAssignment:
     Valid for Envoy and gRPC: priorities are 0, 1, 2 ... without a gap, weights are at least 1. The weights of priority
     0, the split, sum up to ``WEIGHT_TOTAL``. The priorities below are failover, for proxies that find the endpoints
     above unhealthy. With ``Standing.PUSHED`` the pushed resource is served unchanged; the allotments describe it.
+    ``shed`` is the fraction of requests that the nodes drop (``drop_overload``).
     """
 
     allotments: tuple[Allotment, ...]
     standing: Standing
     changed_at: float
+    shed: float = 0.0
 
     @property
     def is_overlay(self) -> bool:
@@ -124,9 +162,43 @@ class HealthLapse:
     is_well: bool = False
 
 
+class Departure(StrEnum):
+    """Why a target has no capacity for a source: its nodes send nothing there, or it answers them with errors."""
+
+    LEFT = "left"
+    ERRORS = "errors"
+
+
+@dataclass(frozen=True, slots=True)
+class PathMemory:
+    """What is known of the way from a source to a target (`xds.assignment.following`).
+
+    The decided ``share`` has been nearly the same since ``since``. ``is_seen``: the nodes followed it. ``misses``: how
+    many times in turn they did not; ``judged_at``: when that was looked at. ``departure``: why the target has no
+    capacity for the source, since ``left_at``, None where it has; ``times``: how often that was. ``probed_at``: since
+    when a few requests are sent there again, 0 while none are; ``expected``, ``counted``, ``failed``: requests of it.
+    """
+
+    share: float
+    since: float
+    is_seen: bool = False
+    misses: int = 0
+    judged_at: float = 0.0
+    departure: Departure | None = None
+    left_at: float = 0.0
+    times: int = 0
+    probed_at: float = 0.0
+    expected: float = 0.0
+    counted: float = 0.0
+    failed: float = 0.0
+
+
+Path = tuple[Locality, Locality]  # source and target
+
+
 @dataclass(frozen=True, slots=True)
 class AssignmentMemory:
-    """What the next decision needs of this one: smoothed demand, learnt capacity, drained targets.
+    """What the next decision needs of this one: smoothed demand, learnt capacity, drained targets, ways left.
 
     ``endpoint_rps`` is what one healthy endpoint of each target can serve, as learnt from the metric.
     """
@@ -135,6 +207,7 @@ class AssignmentMemory:
     sources: Mapping[Locality, SourceMemory] = field(default_factory=dict)
     endpoint_rps: Mapping[Locality, float] = field(default_factory=dict)
     lapses: Mapping[Locality, HealthLapse] = field(default_factory=dict)
+    paths: Mapping[Path, PathMemory] = field(default_factory=dict)
 
     @property
     def drained(self) -> frozenset[Locality]:
@@ -151,14 +224,14 @@ class Assignment:
 
     def document(self) -> dict[str, Any]:
         """The assignment as JSON for the store. ``from_document`` reads it back as an equal assignment."""
-        pass
+        from xds.assignment.assignment_document import assignment_document
 
         return assignment_document(self)
 
     @staticmethod
     def from_document(document: object) -> Assignment:
         """The assignment in a stored document. Raises ``ValidationError`` for any other document."""
-        pass
+        from xds.assignment.assignment_document import read_assignment
 
         return read_assignment(document)
 
@@ -185,6 +258,13 @@ class ReasonCode(StrEnum):
     DRAIN_IGNORED = "drain_ignored"  # all targets have too few healthy endpoints
     FIGURE_REFUSED = "figure_refused"  # not a number, infinite, or negative
     FAILOVER = "failover"  # only priorities below 0 changed
+    DROPPING = "dropping"  # proxies drop requests: circuit breakers or drop_overload
+    PARTIAL_REPORTS = "partial_reports"  # some nodes do not report: demand is scaled
+    NOT_FOLLOWED = "not_followed"  # proxies do not send where it was decided, or get errors there
+    PROBING = "probing"  # a few requests, to see whether a target is back
+    FOLLOWED = "followed"  # a target that was left is used again
+    SPILL_LIMITED = "spill_limited"  # the policy keeps requests from spilling
+    SHEDDING = "shedding"  # the surplus is dropped at the source
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,78 +308,3 @@ class Decision:
     def held(self) -> tuple[Locality, ...]:
         """The sources whose reports are stale, so that their last decision stays."""
         return tuple(one.source for one in self.sources if one.standing is Standing.HELD)
-
-
-def assignment_document(assignment: Assignment) -> dict[str, Any]:
-    """An assignment with its memory as JSON."""
-    memory = assignment.memory
-    return {
-        "sources": [
-            {
-                "source": asdict(locality),
-                "standing": str(source.standing),
-                "changed_at": source.changed_at,
-                "allotments": [{**one._asdict(), "locality": asdict(one.locality)} for one in source.allotments],
-            }
-            for locality, source in assignment.sources.items()
-        ],
-        "memory": {
-            "observed_at": memory.observed_at,
-            "sources": [{"source": asdict(source), **asdict(own)} for source, own in memory.sources.items()],
-            "endpoint_rps": [{"target": asdict(target), "rps": rps} for target, rps in memory.endpoint_rps.items()],
-            "lapses": [{"target": asdict(target), **asdict(lapse)} for target, lapse in memory.lapses.items()],
-        },
-    }
-
-
-def read_assignment(document: Any) -> Assignment:
-    """The assignment in a JSON document. Raises ``ValidationError`` for any other document."""
-    try:
-        sources = {_locality(item["source"]): _source(item) for item in document["sources"]}
-        return Assignment(sources, _memory(document["memory"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        detail = f"not a stored assignment: {type(error).__name__}: {error!s:.80}"
-        raise ValidationError([Violation("malformed", detail)]) from error
-
-
-def _source(item: Any) -> SourceAssignment:
-    allotments = tuple(
-        Allotment(_locality(one["locality"]), _weight(one["priority"], 0), _weight(one["weight"], 1))
-        for one in item["allotments"]
-    )
-    return SourceAssignment(allotments, Standing(item["standing"]), _finite(item["changed_at"]))
-
-
-def _memory(item: Any) -> AssignmentMemory:
-    sources = {
-        _locality(own["source"]): SourceMemory(_finite(own["demand_rps"]), _finite(own["heard_at"]))
-        for own in item["sources"]
-    }
-    learnt = {_locality(one["target"]): _finite(one["rps"]) for one in item["endpoint_rps"]}
-    lapses = {_locality(one["target"]): _lapse(one) for one in item["lapses"]}
-    return AssignmentMemory(_finite(item["observed_at"]), sources, learnt, lapses)
-
-
-def _lapse(item: Any) -> HealthLapse:
-    return HealthLapse(
-        _finite(item["ill_at"]), _weight(item["times"], 1), bool(item["is_drained"]), bool(item["is_well"])
-    )
-
-
-def _locality(item: Any) -> Locality:
-    parts = {name: item[name] for name in ("region", "zone", "sub_zone")}
-    if not all(isinstance(part, str) for part in parts.values()):
-        raise TypeError("the parts of a locality must be strings")
-    return Locality(**parts)
-
-
-def _weight(value: Any, least: int) -> int:
-    if not isinstance(value, int) or not least <= value < 2**32:
-        raise ValueError(f"{value!r:.20} is not a weight or priority")
-    return value
-
-
-def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not isfinite(value) or value < 0:
-        raise ValueError(f"{value!r:.20} is not a figure")
-    return float(value)

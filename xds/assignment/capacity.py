@@ -58,10 +58,11 @@ def estimate_capacities(
     lapses = _update_lapses(policy, targets, memory, now)
     reasons += _drain_reasons(policy, targets, memory.lapses, lapses)
     undrained = {name: value for name, value in known.items() if name not in lapses or not lapses[name].is_drained}
+    undrained = _without_standby(policy, undrained)
     if any(known.values()) and not any(undrained.values()):
         detail = "every locality has too few healthy endpoints: none is drained"
         reasons.append(Reason(ReasonCode.DRAIN_IGNORED, detail))
-        undrained = known
+        undrained = _without_standby(policy, known)
     return CapacityEstimate({name: undrained.get(name, 0.0) for name in targets}, learnt, lapses, tuple(reasons))
 
 
@@ -75,17 +76,28 @@ def smooth(before: float, measured: float, weight: float, intervals: float) -> f
     return before + (measured - before) * (1.0 - float((1.0 - weight) ** intervals))
 
 
+def _without_standby(policy: Policy, rps: Mapping[Locality, float]) -> dict[Locality, float]:
+    """Without the localities that stand by, as long as another one has capacity."""
+    active = {name: value for name, value in rps.items() if not policy.is_standby(name)}
+    return active if any(active.values()) else dict(rps)
+
+
 # Rates and the metric
 
 
 def _capacity(policy: Policy, name: Locality, target: Target, learnt: Mapping[Locality, float]) -> float | None:
     """The capacity of a target in requests a second; None where neither metric nor rate gives one."""
+    rps = _full_capacity(policy, name, target, learnt)
+    return rps if rps is None else rps * policy.scale(name)
+
+
+def _full_capacity(policy: Policy, name: Locality, target: Target, learnt: Mapping[Locality, float]) -> float | None:
     healthy = healthy_fraction(target) * target.endpoints
     if policy.capacity.metric and name in learnt:
         return learnt[name] * healthy
     rate = policy.rate(name)
     if rate is not None:
-        return _rated_rps(rate, target)
+        return _rated_rps(rate, target) * policy.target_utilisation
     if policy.capacity.metric and learnt:
         # Not measured yet: assume the mean of the others.
         return healthy * sum(learnt.values()) / len(learnt)
@@ -95,7 +107,8 @@ def _capacity(policy: Policy, name: Locality, target: Target, learnt: Mapping[Lo
 def _rated_rps(rate: Rate, target: Target) -> float:
     fraction = healthy_fraction(target)
     if rate.per_endpoint_rps is not None:
-        return rate.per_endpoint_rps * fraction * target.endpoints
+        heads = fraction * target.endpoints
+        return rate.per_endpoint_rps * (heads if target.weighed is None else min(max(target.weighed, 0.0), heads))
     return (rate.per_locality_rps or 0.0) * fraction
 
 
@@ -107,12 +120,12 @@ def _learn(
     reasons: list[Reason],
 ) -> dict[Locality, float]:
     """What one healthy endpoint of each target can serve by the metric; the last estimate without a measurement."""
-    metric = policy.capacity.metric
-    if metric is None:
+    if not policy.capacity.metrics:
         return {}
     learnt = {name: rps for name, rps in memory.endpoint_rps.items() if name in targets}
     for name, target in targets.items():
-        measured = _measure(metric, name, target, reasons)
+        found = [_measure(metric, name, target, reasons) for metric in policy.capacity.metrics]
+        measured = min((rps for rps in found if rps is not None), default=None)  # the fullest metric
         if measured is not None:
             before = learnt.get(name, measured)
             # Logarithms are averaged, so that twice and half the capacity are equally far.

@@ -1,6 +1,6 @@
 """The decision: from demand, capacity and the assignment before to what every source locality is assigned.
 
-`decide` is called once an interval. A call in between (after a push, or for a dry run) moves only the shares of
+`xds.assignment.following` compares it with what the nodes really did. `decide` is called once an interval. A call in between (after a push, or for a dry run) moves only the shares of
 targets that are gone or dead. Equal input gives equal output. The time taken is proportional to sources times targets:
 1 ms for three localities, 10 ms for 18, 200 ms for 100. Callers on an event loop use a thread for more than a few.
 """
@@ -22,6 +22,7 @@ from xds.assignment.assignment import (
     Standing,
 )
 from xds.assignment.capacity import estimate_capacities
+from xds.assignment.following import follow, probed_targets, without
 from xds.assignment.freshness import Freshness, estimate_demand
 from xds.assignment.pacing import (
     HysteresisBand,
@@ -35,10 +36,26 @@ from xds.assignment.pacing import (
     step_fraction,
     target_loads,
 )
-from xds.assignment.placement import place
+from xds.assignment.placement import place, rank_targets, reachable_targets
 from xds.assignment.policy import Policy
-from xds.assignment.reasons import change_reason, describe_shares, loss_reasons, overload_reason, spill_reasons
-from xds.assignment.weights import allotments, locality_key, pushed_allotments, pushed_shares
+from xds.assignment.reasons import (
+    change_reason,
+    demand_reasons,
+    describe_shares,
+    loss_reasons,
+    overload_reason,
+    shed_reason,
+    spill_reasons,
+)
+from xds.assignment.shedding import shed_fractions
+from xds.assignment.weights import (
+    PADDING_SHARE,
+    allotments,
+    locality_key,
+    pushed_allotments,
+    pushed_shares,
+    with_probes,
+)
 from xds.model.node import Locality
 
 # The demand of a source that sends nothing, as a fraction of all capacity. It is placed like other demand. It adds no
@@ -82,8 +99,18 @@ class _Decider:
             for source, demand in self.observed.demand.items()
         }
         self.capacities = estimate_capacities(policy, self.observed.targets, previous.memory, now)
-        self.capacity = self.capacities.rps
+        self.following = follow(policy, self.observed, previous, now)
+        left = {name: 0.0 if name in self.following.gone else rps for name, rps in self.capacities.rps.items()}
+        self.capacity = left if any(left.values()) else dict(self.capacities.rps)
         self.alive = frozenset(name for name, rps in self.capacity.items() if rps > 0)
+        self.reachable = {source: self._reachable(source) for source in self.estimates}
+        self.shed: Mapping[Locality, float] = {}
+
+    def _reachable(self, source: Locality) -> frozenset[Locality]:
+        """The targets that a source may use: alive, within its reach, not left by its nodes; else all that are alive."""
+        barred = self.following.barred.get(source, frozenset())
+        near = self.alive.intersection(reachable_targets(self.policy, source, self.alive))
+        return near - barred or near or self.alive
 
     def decide(self) -> Decision:
         """All sources, and the memory for the next decision."""
@@ -103,7 +130,8 @@ class _Decider:
 
     def _memory(self) -> AssignmentMemory:
         sources = {source: own.memory for source, own in self.estimates.items() if own.memory}
-        return AssignmentMemory(self.now, sources, self.capacities.endpoint_rps, self.capacities.lapses)
+        learnt, lapses = self.capacities.endpoint_rps, self.capacities.lapses
+        return AssignmentMemory(self.now, sources, learnt, lapses, self.following.paths)
 
     # Sources without fresh reports
 
@@ -140,15 +168,18 @@ class _Decider:
 
     def _held(self, source: Locality) -> _Decided:
         """The source keeps its shares, except those of dead targets."""
-        losses = loss_reasons(self.observed, self._before(source), self.alive)
+        losses = loss_reasons(self.observed, self._before(source), self.reachable[source])
         reasons = [*self.estimates[source].reasons, *losses]
         return self._decided(source, self._without_dead(source), Standing.HELD, reasons, {})
 
     def _without_dead(self, source: Locality) -> Shares:
         """The shares of a source of unknown demand; those of dead targets move to the nearest ones."""
-        nearest = place(self.policy, {source: self._idle_rps()}, self.capacity)[source]
+        demand = {source: self._idle_rps()}
+        ranked = rank_targets(self.policy, demand, self.capacity, self.reachable)
+        nearest = place(self.policy, demand, self.capacity, ranked).flows[source]
         total = sum(nearest.values())
-        return evacuate(self._before(source), self.alive, {name: rps / total for name, rps in nearest.items()})
+        replacement = {name: rps / total for name, rps in nearest.items()}
+        return evacuate(self._before(source), self.reachable[source], replacement)
 
     # Sources with fresh reports
 
@@ -163,10 +194,13 @@ class _Decider:
             {source: self.estimates[source].demand_rps for source in held},
             {source: own.shares() for source, (own, _) in held.items()},
         )
-        band = hysteresis_band(self.policy, demand, self.capacity, used)
-        if band.overload > 1.0:
-            demand_rps = sum(demand.values()) + sum(used.values())
-            reasons.append(overload_reason(band.overload, demand_rps, sum(self.capacity.values())))
+        if self.policy.spill.shed:
+            before = {source: own.shed for source, own in self.previous.sources.items()}
+            self.shed = shed_fractions(self.policy, demand, self.capacity, used, self.reachable, before)
+            demand = {source: rps * (1.0 - self.shed[source]) for source, rps in demand.items()}
+        band = hysteresis_band(self.policy, demand, self.capacity, used, self.reachable)
+        if band.surplus:
+            reasons.append(overload_reason(band.surplus))
         plans = self._plans(sources, demand, used, band)
         gaps = [largest_gap(plan.start, plan.wanted) for plan in plans.values() if plan.is_moving]
         fraction = step_fraction(self.policy, gaps)
@@ -179,7 +213,9 @@ class _Decider:
         used: Mapping[Locality, float],
         band: HysteresisBand,
     ) -> dict[Locality, _Plan]:
-        start = {source: evacuate(self._before(source), self.alive, band.wanted[source]) for source in sources}
+        start = {
+            source: evacuate(self._before(source), self.reachable[source], band.wanted[source]) for source in sources
+        }
         loads = target_loads(demand, start, used)
         overloaded = band.overloaded(loads, target_loads(demand, band.wanted, used))
         plans = {}
@@ -194,9 +230,15 @@ class _Decider:
         return plans
 
     def _before(self, source: Locality) -> Shares:
-        """The shares that the source is served now."""
+        """The shares that the source is served now, without probes."""
         own = self.previous.sources.get(source)
-        return own.shares() if own and own.is_overlay else pushed_shares(self.observed.targets)
+        if own is None or not own.is_overlay:
+            return pushed_shares(self.observed.targets)
+        probed = probed_targets(self.previous.memory.paths, source)
+        if not probed:
+            return own.shares()
+        padding = {name for name, share in own.shares().items() if share <= PADDING_SHARE}
+        return without(own.shares(), probed | padding)
 
     def _plan_optional_move(self, source: Locality, plan: _Plan, band: HysteresisBand) -> None:
         """Whether a source moves that need not leave a target: it is outside of the band and its dwell is over."""
@@ -232,7 +274,8 @@ class _Decider:
     def _moved(self, source: Locality, plan: _Plan, fraction: float) -> _Decided:
         shares = move_shares(plan.start, plan.wanted, fraction) if plan.is_moving else plan.start
         before = self._before(source)
-        reasons = loss_reasons(self.observed, before, self.alive) + plan.reasons
+        reasons = [*demand_reasons(self.observed.demand[source]), *self._shed_reasons(source)]
+        reasons += loss_reasons(self.observed, before, self.reachable[source]) + plan.reasons
         if plan.is_moving and not any(reason.code is ReasonCode.SPILL for reason in plan.reasons):
             reasons.append(change_reason(self.policy, source, plan.start, shares))
         if plan.is_moving and fraction < 1.0:
@@ -243,6 +286,10 @@ class _Decider:
         standing = Standing.MOVING if is_waiting else Standing.SETTLED
         return self._decided(source, shares, standing, reasons, plan.wanted)
 
+    def _shed_reasons(self, source: Locality) -> list[Reason]:
+        shed = self.shed.get(source, 0.0)
+        return [shed_reason(shed)] if shed > 0 else []
+
     # The result
 
     def _decided(
@@ -250,13 +297,20 @@ class _Decider:
     ) -> _Decided:
         before = self.previous.sources.get(source)
         served = () if before is None else before.allotments
-        now = allotments(self.policy, source, shares, self.observed.targets, self.capacity, served)
-        own = SourceAssignment(now, standing, self.now)
+        probes = self.following.probes.get(source, {})
+        capacity = {name: rps if name in self.reachable[source] else 0.0 for name, rps in self.capacity.items()}
+        # What is out of reach is still failover; what the nodes left is the last resort.
+        capacity |= {name: self.capacity[name] for name in self.alive - self.following.barred.get(source, frozenset())}
+        split = with_probes(shares, probes, self.observed.targets, self.reachable[source])
+        now = allotments(self.policy, source, split, self.observed.targets, capacity, served)
+        shed = self.shed.get(source, 0.0) if standing is not Standing.HELD or before is None else before.shed
+        own = SourceAssignment(now, standing, self.now, shed)
+        reasons += self.following.reasons.get(source, ())
         is_split_same = before is not None and before.is_overlay and before.shares() == own.shares()
         if before and is_split_same:
             own = replace(own, changed_at=before.changed_at)
-        is_changed = before is None or not before.is_overlay or before.allotments != now
-        if is_changed and is_split_same:
+        is_changed = before is None or not before.is_overlay or before.allotments != now or before.shed != shed
+        if is_changed and is_split_same and before is not None and before.allotments != now:
             reasons.append(Reason(ReasonCode.FAILOVER, "only the failover below the split changed"))
         return own, SourceDecision(source, standing, is_changed, tuple(reasons), wanted)
 
@@ -268,4 +322,4 @@ def _sorted(observed: Observation) -> Observation:
     """By name: sums of floats depend on their order, and a decision at an edge might depend on such a sum."""
     demand = {name: observed.demand[name] for name in sorted(observed.demand, key=locality_key)}
     targets = {name: observed.targets[name] for name in sorted(observed.targets, key=locality_key)}
-    return Observation(demand, targets)
+    return Observation(demand, targets, observed.flows)

@@ -1,6 +1,6 @@
 """How fast shares move from what is served to what is wanted: hysteresis band, step limit, dwell time.
 
-Demand does not depend on the assignment, so the loop itself cannot oscillate. But noise in the demand of a target near
+Demand hardly depends on the assignment, so the loop itself cannot oscillate. But noise in the demand of a target near
 its capacity could move traffic back and forth. The band prevents that: a target is filled to the middle of the band.
 Requests leave it only above the upper edge, which is its capacity. They return only when they would fit below the
 lower edge.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from xds.assignment.assignment import WEIGHT_TOTAL
-from xds.assignment.placement import Flows, Rates, place, raise_capacity, rank_targets
+from xds.assignment.placement import Flows, Placement, RankedTargets, Rates, Reachable, place, rank_targets
 from xds.assignment.policy import Policy
 from xds.model.node import Locality
 
@@ -21,6 +21,9 @@ Shares = dict[Locality, float]  # fractions of a source's requests, by target
 # Integer weights miss a share, and so a load, by up to this fraction; a smaller difference is none.
 TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
+# Where demand exceeds what all targets serve up to the middle of the band, this part of the rest of it stays free: the
+# requests of a target's own zone come before those of others, and their number is not known exactly.
+_RESERVED = 0.4
 # A timer may fire a little early: this fraction of a time counts as all of it.
 _ELAPSED = 0.9
 
@@ -29,14 +32,14 @@ _ELAPSED = 0.9
 class HysteresisBand:
     """The shares wanted of every source, and the shares at the edges of the band around them.
 
-    ``ceilings``: the load of each target, in requests a second, above which requests must leave it. ``overload``:
-    demand divided by capacity where that is above 1, otherwise 1.
+    ``ceilings``: the load of each target, in requests a second, above which requests must leave it. ``surplus``: the
+    part of each source's demand that fits nowhere, in requests a second.
     """
 
     wanted: Mapping[Locality, Shares]
     edges: tuple[Mapping[Locality, Shares], Mapping[Locality, Shares]]
     ceilings: Rates
-    overload: float
+    surplus: Rates
 
     def contains(self, source: Locality, shares: Shares, margin: float) -> bool:
         """Whether every share of the source is between the edges of the band, plus or minus ``margin``.
@@ -59,19 +62,34 @@ class HysteresisBand:
         )
 
 
-def hysteresis_band(policy: Policy, demand: Rates, capacity: Rates, used: Rates) -> HysteresisBand:
+def hysteresis_band(
+    policy: Policy, demand: Rates, capacity: Rates, used: Rates, reachable: Reachable | None = None
+) -> HysteresisBand:
     """Where demand should go. ``used`` is the load of sources that cannot be moved now."""
-    total = sum(demand.values())
-    _, factor = raise_capacity(capacity, total, used)
-    ranked = rank_targets(policy, demand, capacity)
-    placements = [
-        place(policy, demand, raise_capacity(_scale(capacity, 1.0 - part * policy.hysteresis), total, used)[0], ranked)
-        for part in (0.5, 0.0, 1.0)
-    ]
-    middle, upper, lower = (_shares_of(flows, demand) for flows in placements)
-    # In an overload no target is below its capacity. The margin keeps noise between sources from moving traffic.
-    margin = factor * (1.0 + policy.hysteresis) if factor > 1.0 else 1.0
-    return HysteresisBand(middle, (upper, lower), _scale(capacity, margin), factor)
+    ranked = rank_targets(policy, demand, capacity, reachable)
+    placements = [_filled(policy, demand, capacity, used, ranked, part * policy.hysteresis) for part in (0.5, 0.0, 1.0)]
+    middle, upper, lower = (_shares_of(one.flows, demand) for one in placements)
+    loads = target_loads(demand, middle, used)
+    # A target that keeps a surplus is never below its capacity. The margin keeps noise from moving its traffic.
+    ceilings = {
+        name: rps if loads.get(name, 0.0) <= rps * (1.0 + TOLERANCE) else loads[name] * (1.0 + policy.hysteresis)
+        for name, rps in capacity.items()
+    }
+    return HysteresisBand(middle, (upper, lower), ceilings, placements[1].surplus)
+
+
+def _filled(
+    policy: Policy, demand: Rates, capacity: Rates, used: Rates, ranked: RankedTargets, below: float
+) -> Placement:
+    """The placement that fills every target to ``below`` its capacity, and nearer to it where that is not enough."""
+    room = _room(capacity, 1.0 - below, used)
+    full = _room(capacity, 1.0 - below * _RESERVED, used)
+    reserve = {name: full[name] - rps for name, rps in room.items()}
+    return place(policy, demand, room, ranked, reserve=reserve, capacity=capacity)
+
+
+def _room(capacity: Rates, part: float, used: Rates) -> dict[Locality, float]:
+    return {name: max(rps * part - used.get(name, 0.0), 0.0) for name, rps in capacity.items()}
 
 
 def target_loads(demand: Rates, shares: Mapping[Locality, Shares], used: Rates | None = None) -> dict[Locality, float]:
@@ -133,7 +151,3 @@ def _is_between(share: float, edges: Sequence[float], margin: float) -> bool:
 
 def _shares_of(flows: Flows, demand: Rates) -> dict[Locality, Shares]:
     return {source: {name: rps / demand[source] for name, rps in own.items()} for source, own in flows.items()}
-
-
-def _scale(capacity: Rates, factor: float) -> dict[Locality, float]:
-    return {name: rps * factor for name, rps in capacity.items()}

@@ -5,6 +5,8 @@ nearest first. Within a rank every source spreads the rest of its demand over it
 capacity, and a target that is asked for more than it has free accepts the same fraction from every source. So the
 demand of a target's own zone comes before the demand that spills into it, and spilled demand shares what is left.
 
+What fits nowhere stays at its source: no target gets more than its room from other zones.
+
 The result is continuous: a little more demand moves a little more traffic. A linear program would jump from one
 corner solution to another. Where distance alone decides, the result is also optimal: as much demand as possible is
 served within its zone, then within its region.
@@ -14,9 +16,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
-from xds.assignment.policy import Policy, Strategy
+from xds.assignment.policy import Policy, Reach, Strategy
 from xds.model.node import Locality
 
 Rates = Mapping[Locality, float]  # requests a second
@@ -41,6 +44,7 @@ RankedTargets = Sequence[tuple[Rank, Mapping[Locality, Sequence[Locality]]]]
 _ROUNDS = 8
 _BISECTIONS = 60
 _ROUNDING = 1e-12  # a smaller part of a source's demand is rounding of floats
+_FARTHEST = {Reach.ZONE: Distance.ZONE, Reach.REGION: Distance.REGION, Reach.WORLD: Distance.WORLD}
 
 
 def distance(source: Locality, target: Locality) -> Distance:
@@ -76,69 +80,86 @@ def _position(policy: Policy, source: Locality, target: Locality) -> int:
     return 0
 
 
-def rank_targets(policy: Policy, sources: Collection[Locality], targets: Collection[Locality]) -> RankedTargets:
-    """The targets of every source by rank, the nearest first."""
+# The targets that each source may use; a source that is not in it may use all.
+Reachable = Mapping[Locality, Collection[Locality]]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where demand goes: ``flows``, all of it, and ``surplus``: the part of each source that fits nowhere.
+
+    The surplus is in the flows too: it stays at the nearest targets of its source, above their capacity.
+    """
+
+    flows: Flows
+    surplus: Mapping[Locality, float]
+
+
+def reachable_targets(policy: Policy, source: Locality, targets: Collection[Locality]) -> list[Locality]:
+    """The targets that are within the reach of the policy for a source."""
+    farthest = _FARTHEST[policy.spill.within]
+    return [target for target in targets if distance(source, target) <= farthest]
+
+
+def rank_targets(
+    policy: Policy, sources: Collection[Locality], targets: Collection[Locality], reachable: Reachable | None = None
+) -> RankedTargets:
+    """The targets of every source by rank, the nearest first; only those that it may use."""
     ranks: dict[Rank, dict[Locality, list[Locality]]] = defaultdict(dict)
     for source in sources:
+        usable = targets if reachable is None or source not in reachable else reachable[source]
         for target in targets:
-            ranks[placement_rank(policy, source, target)].setdefault(source, []).append(target)
+            if target in usable:
+                ranks[placement_rank(policy, source, target)].setdefault(source, []).append(target)
     return tuple((rank, ranks[rank]) for rank in sorted(ranks))
 
 
-def place(policy: Policy, demand: Rates, room: Rates, ranked: RankedTargets | None = None) -> Flows:
+def place(
+    policy: Policy,
+    demand: Rates,
+    room: Rates,
+    ranked: RankedTargets | None = None,
+    *,
+    reserve: Rates | None = None,
+    capacity: Rates | None = None,
+) -> Placement:
     """Requests a second from each source to each target; all of the demand is placed.
 
-    ``room`` is the free capacity of the targets. The demand of each source must be above 0, and all room together at
-    least all demand (`raise_capacity` provides for that). ``ranked`` is the result of `rank_targets`, where it is
-    known. The time taken is proportional to sources times targets.
+    ``room`` is the free capacity of the targets, ``reserve`` what is used besides when the room of all is used up. No
+    target gets more than both from the sources of other zones; what is left of a source's demand stays at its nearest
+    targets, in proportion to ``capacity`` (``room`` where it is not given). The demand of each source must be above 0,
+    and one of its targets must have capacity. ``ranked`` is the result of `rank_targets`, where it is known. The time
+    taken is proportional to sources times targets.
     """
-    placement = _Placement(rank_targets(policy, demand, room) if ranked is None else ranked, demand, room)
+    placement = _Placement(policy, rank_targets(policy, demand, room) if ranked is None else ranked, demand, room)
     preferred = [target for target in room if policy.is_preferred(target)]
     for targets in (preferred, [target for target in room if target not in set(preferred)]):
         if policy.strategy is Strategy.WATERFALL_BY_REGION:
             placement.fill(placement.even_limits(targets), Distance.REGION)
         placement.fill({target: placement.room[target] for target in targets}, Distance.WORLD)
-    return placement.finish(room)
-
-
-def raise_capacity(
-    capacity: Rates, demand_rps: float, used: Rates | None = None
-) -> tuple[dict[Locality, float], float]:
-    """The free capacity of the targets, and the factor by which capacity was raised to fit the demand.
-
-    ``used`` is the load of targets that cannot be moved. The factor is 1 where the demand fits. Otherwise all
-    capacities are raised by the same factor, so that overload is spread in proportion to capacity. At least one
-    capacity must be above 0.
-    """
-    load = used or {}
-    factor = _factor(capacity, demand_rps, load)
-    return {target: max(rps * factor - load.get(target, 0.0), 0.0) for target, rps in capacity.items()}, factor
-
-
-def _factor(capacity: Rates, demand_rps: float, used: Rates) -> float:
-    def is_enough(factor: float) -> bool:
-        return sum(max(rps * factor - used.get(target, 0.0), 0.0) for target, rps in capacity.items()) >= demand_rps
-
-    if is_enough(1.0):
-        return 1.0
-    total = sum(capacity.values())
-    most = (demand_rps + sum(used.get(target, 0.0) for target in capacity)) / total
-    least = 1.0 if used else most
-    for _ in range(_BISECTIONS if used else 0):
-        middle = (least + most) / 2
-        least, most = (least, middle) if is_enough(middle) else (middle, most)
-    return most
+    if reserve is not None and placement.is_unplaced:
+        placement.fill(dict(reserve), Distance.WORLD)
+    return placement.finish(room if capacity is None else capacity)
 
 
 class _Placement:
     """A placement under way: unplaced demand by source, free capacity by target, flows."""
 
-    def __init__(self, ranked: RankedTargets, demand: Rates, room: Rates) -> None:
+    def __init__(self, policy: Policy, ranked: RankedTargets, demand: Rates, room: Rates) -> None:
         self.room = dict(room)
+        self._policy = policy
+        # What may still leave each source's zone; None where all may.
+        at_most = policy.spill.at_most
+        self._leaving = None if at_most >= 1.0 else {source: at_most * rps for source, rps in demand.items()}
         self.flows: Flows = {source: defaultdict(float) for source in demand}
         self._unplaced = dict(demand)
         self._demand = demand
         self._ranked = ranked
+
+    @property
+    def is_unplaced(self) -> bool:
+        """Whether any demand is left."""
+        return any(rps > 0 for rps in self._unplaced.values())
 
     def even_limits(self, targets: Collection[Locality]) -> dict[Locality, float]:
         """The room of the targets, reduced so that the demand of a region fills them all to the same fraction."""
@@ -175,7 +196,8 @@ class _Placement:
         for source, targets in choices.items():
             free = sum(limits[target] for target in targets)
             if self._unplaced[source] > 0 and free > 0:
-                asked[source] = {target: self._unplaced[source] * limits[target] / free for target in targets}
+                wanted = {target: self._unplaced[source] * limits[target] / free for target in targets}
+                asked[source] = self._bounded(source, wanted)
                 for target, rps in asked[source].items():
                     asked_of[target] += rps
         accepted = {target: min(1.0, limits[target] / rps) if rps > 0 else 0.0 for target, rps in asked_of.items()}
@@ -187,16 +209,44 @@ class _Placement:
             self.room[target] = max(self.room[target] - used, 0.0)
         return bool(asked)
 
+    def _bounded(self, source: Locality, wanted: dict[Locality, float]) -> dict[Locality, float]:
+        """What a source asks for, with no more out of its zone than may leave it."""
+        if self._leaving is None:
+            return wanted
+        leaving = sum(rps for target, rps in wanted.items() if distance(source, target) > Distance.ZONE)
+        if leaving <= self._leaving[source]:
+            return wanted
+        part = self._leaving[source] / leaving
+        return {
+            target: rps * part if distance(source, target) > Distance.ZONE else rps for target, rps in wanted.items()
+        }
+
     def _add(self, source: Locality, placed: Mapping[Locality, float]) -> None:
         for target, rps in placed.items():
             self.flows[source][target] += rps
+            if self._leaving is not None and distance(source, target) > Distance.ZONE:
+                self._leaving[source] = max(self._leaving[source] - rps, 0.0)
         left = self._unplaced[source] - sum(placed.values())
         self._unplaced[source] = left if left > _ROUNDING * self._demand[source] else 0.0
 
-    def finish(self, room: Rates) -> Flows:
-        """The flows. Demand that rounding left unplaced is spread in proportion to ``room``."""
-        total = sum(room.values())
-        for source, rps in self._unplaced.items():
-            if rps > 0:
-                self._add(source, {target: rps * free / total for target, free in room.items()})
-        return {source: {target: rps for target, rps in own.items() if rps > 0} for source, own in self.flows.items()}
+    def finish(self, capacity: Rates) -> Placement:
+        """The flows. Demand that fits nowhere, or that rounding left, stays at the source's nearest targets."""
+        surplus = {source: rps for source, rps in self._unplaced.items() if rps > 0}
+        for source, rps in surplus.items():
+            near = {target: capacity[target] for target in self._nearest(source, capacity)}
+            total = sum(near.values())
+            for target, part in near.items():
+                self.flows[source][target] += rps * part / total
+        flows = {source: {target: rps for target, rps in own.items() if rps > 0} for source, own in self.flows.items()}
+        return Placement(flows, surplus)
+
+    def _nearest(self, source: Locality, capacity: Rates) -> list[Locality]:
+        """The targets of a source in its own zone that have capacity; where none has, those of its nearest rank."""
+        found: list[Locality] = []
+        farthest = Distance.ZONE
+        for (near, _), targets_of in self._ranked:
+            if found and near > farthest:
+                break
+            found += [target for target in targets_of.get(source, ()) if capacity[target] > 0]
+            farthest = max(near, farthest)
+        return found

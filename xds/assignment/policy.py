@@ -73,11 +73,46 @@ class Capacity:
     """The capacity of localities: the first of ``rates`` that matches a locality applies to it.
 
     With a ``metric``, rates apply until the metric has been measured. A locality that no rate matches gets no share of
-    the traffic; it only serves as failover.
+    the traffic; it only serves as failover. Of several ``metrics`` the fullest counts. The document has ``metric`` for
+    one of them and ``metrics`` for several.
     """
 
     rates: tuple[Rate, ...] = ()
-    metric: MetricTarget | None = None
+    metrics: tuple[MetricTarget, ...] = ()
+
+    @property
+    def metric(self) -> MetricTarget | None:
+        """The first metric; None where capacity is given by rates only."""
+        return self.metrics[0] if self.metrics else None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityScaler:
+    """A factor of the capacity of localities, between 0 and 1. With 0 they get no share of the traffic."""
+
+    factor: float
+    localities: LocalityPattern = LocalityPattern()
+
+
+class Reach(StrEnum):
+    """How far requests may spill: not out of the zone, not out of the region, anywhere."""
+
+    ZONE = "zone"
+    REGION = "region"
+    WORLD = "world"
+
+
+@dataclass(frozen=True, slots=True)
+class SpillLimits:
+    """How many requests may leave a source's zone, and how far.
+
+    ``at_most``: the largest fraction of a source's requests that leaves its zone. What may not spill, and what fits
+    nowhere, stays at the source. With ``shed`` the proxies drop the part of it that is above the capacity there.
+    """
+
+    within: Reach = Reach.WORLD
+    at_most: float = 1.0
+    shed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +147,10 @@ class Policy:
     - ``stale_after_s``: three intervals. One report may be late; a reconnect may lose two.
     - ``fallback_after_s`` (5 min): longer than a restart of the server or a network failure. The pushed weights are
       right only for a fleet whose demand is unknown.
+
+    ``standby`` localities get no share while another locality has capacity. A locality that answers a source with more
+    than ``errors_above`` errors, as a fraction of its requests, has no capacity for that source for a while. Capacity
+    given by rates is used up to ``target_utilisation``.
     """
 
     cluster: str
@@ -120,6 +159,11 @@ class Policy:
     preferred: tuple[LocalityPattern, ...] = ()
     order: tuple[TargetOrder, ...] = ()
     drain: DrainLimits = DrainLimits()
+    spill: SpillLimits = SpillLimits()
+    standby: tuple[LocalityPattern, ...] = ()
+    capacity_scaler: tuple[CapacityScaler, ...] = ()
+    target_utilisation: float = 1.0
+    errors_above: float | None = None
     minimum_change: float = 0.02
     maximum_step: float = 0.25
     hysteresis: float = 0.1
@@ -148,6 +192,14 @@ class Policy:
     def is_preferred(self, target: Locality) -> bool:
         """Whether the target is filled before all others, at any distance."""
         return any(pattern.matches(target) for pattern in self.preferred)
+
+    def is_standby(self, target: Locality) -> bool:
+        """Whether the target gets no share while another one has capacity."""
+        return any(pattern.matches(target) for pattern in self.standby)
+
+    def scale(self, target: Locality) -> float:
+        """The part of its capacity that is used of the target; the first scaler that matches applies."""
+        return next((one.factor for one in self.capacity_scaler if one.localities.matches(target)), 1.0)
 
     def rate(self, target: Locality) -> Rate | None:
         """The rate that applies to the target; None where no rate matches it."""

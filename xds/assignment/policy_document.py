@@ -1,8 +1,9 @@
 """Policies as JSON documents: read with all findings at once, written with all defaults.
 
 A document: ``{"cluster", "strategy", "capacity": {"rates": [{"localities"?, "per_endpoint_rps" |
-"per_locality_rps"}], "metric"?: {"name", "target"}}, "preferred": [locality], "order": [{"source", "targets"}],
-"drain": {"below", "restore"}, "minimum_change", "maximum_step", "hysteresis", "interval_s", "dwell_s",
+"per_locality_rps"}], "metric"?: {"name", "target"}, "metrics"?: [metric]}, "preferred": [locality], "order": [{"source", "targets"}],
+"drain": {"below", "restore"}, "spill": {"within", "at_most", "shed"}, "standby": [locality],
+"capacity_scaler": [{"localities"?, "factor"}], "target_utilisation", "errors_above"?, "minimum_change", "maximum_step", "hysteresis", "interval_s", "dwell_s",
 "stale_after_s", "fallback_after_s"}``. A locality is ``{"region"?, "zone"?, "sub_zone"?}``; a missing part matches any.
 Only ``capacity`` is required.
 """
@@ -15,13 +16,17 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any, TypeVar
 
+from xds.assignment.foreign_names import own_name
 from xds.assignment.policy import (
     Capacity,
+    CapacityScaler,
     DrainLimits,
     LocalityPattern,
     MetricTarget,
     Policy,
     Rate,
+    Reach,
+    SpillLimits,
     Strategy,
     TargetOrder,
 )
@@ -36,7 +41,12 @@ TIME_LIMIT_S = 86_400.0
 _PARTS = tuple(field.name for field in fields(LocalityPattern))
 _DEFAULTS = {field.name: field.default for field in fields(Policy)}
 # The numbers of a policy, each with its least and its greatest value.
-_SHARES = {"minimum_change": (0.0, 0.5), "maximum_step": (0.001, 1.0), "hysteresis": (0.0, 0.9)}
+_SHARES = {
+    "minimum_change": (0.0, 0.5),
+    "maximum_step": (0.001, 1.0),
+    "hysteresis": (0.0, 0.9),
+    "target_utilisation": (0.01, 1.0),
+}
 _TIMES = {
     "interval_s": (1.0, TIME_LIMIT_S),
     "dwell_s": (0.0, TIME_LIMIT_S),
@@ -64,6 +74,10 @@ def read_policy(document: object, cluster: str = "") -> Policy:
         "preferred": _list(own.get("preferred"), ("preferred",), findings, _pattern),
         "order": _list(own.get("order"), ("order",), findings, _order),
         "drain": _drain(own.get("drain"), findings),
+        "spill": _spill(own.get("spill"), findings),
+        "standby": _list(own.get("standby"), ("standby",), findings, _pattern),
+        "capacity_scaler": _list(own.get("capacity_scaler"), ("capacity_scaler",), findings, _scaler),
+        "errors_above": _number(own, ("errors_above",), 0.01, 1.0, findings, default=None),
     }
     for name, (least, most) in (_SHARES | _TIMES).items():
         values[name] = _number(own, (name,), least, most, findings, default=_DEFAULTS[name])
@@ -78,8 +92,12 @@ def policy_document(policy: Policy) -> dict[str, Any]:
     written: dict[str, Any] = {name: getattr(policy, name) for name in ("cluster", *_SHARES, *_TIMES)}
     rates = [_rate_document(rate) for rate in policy.capacity.rates]
     capacity: dict[str, Any] = {"rates": rates}
-    if policy.capacity.metric:
-        capacity["metric"] = asdict(policy.capacity.metric)
+    if len(policy.capacity.metrics) == 1:
+        capacity["metric"] = asdict(policy.capacity.metrics[0])
+    elif policy.capacity.metrics:
+        capacity["metrics"] = [asdict(metric) for metric in policy.capacity.metrics]
+    if policy.errors_above is not None:
+        written["errors_above"] = policy.errors_above
     return written | {
         "strategy": str(policy.strategy),
         "capacity": capacity,
@@ -89,6 +107,9 @@ def policy_document(policy: Policy) -> dict[str, Any]:
             for order in policy.order
         ],
         "drain": asdict(policy.drain),
+        "spill": {**asdict(policy.spill), "within": str(policy.spill.within)},
+        "standby": [_pattern_document(pattern) for pattern in policy.standby],
+        "capacity_scaler": [_scaler_document(scaler) for scaler in policy.capacity_scaler],
     }
 
 
@@ -110,9 +131,15 @@ def _strategy(own: Mapping[str, Any], findings: Findings) -> Strategy:
         "invalid_value",
         f"unknown strategy {shown(named)}",
         ("strategy",),
-        hint=f"the strategies are {', '.join(Strategy)}",
+        hint=_strategy_hint(named),
     )
     return Strategy.WATERFALL_BY_ZONE
+
+
+def _strategy_hint(named: object) -> str:
+    if isinstance(named, str) and named.lower() in set(Strategy):
+        return f'write "{named.lower()}"'
+    return f"the strategies are {', '.join(Strategy)}"
 
 
 def _capacity(own: Mapping[str, Any], findings: Findings) -> Capacity:
@@ -120,12 +147,16 @@ def _capacity(own: Mapping[str, Any], findings: Findings) -> Capacity:
         findings.add("missing", "a policy needs capacity", ("capacity",), hint='give "rates" or a "metric"')
         return Capacity()
     before = len(findings)
-    given = _object(own["capacity"], ("capacity",), ("rates", "metric"), findings)
+    given = _object(own["capacity"], ("capacity",), ("rates", "metric", "metrics"), findings)
     rates = _list(given.get("rates"), ("capacity", "rates"), findings, _rate)
-    metric = _metric(given.get("metric"), findings)
-    if not rates and not metric and len(findings) == before:
+    if given.get("metric") is not None and given.get("metrics") is not None:
+        findings.add("conflict", "give one metric, or a list of metrics", ("capacity", "metrics"))
+    one = _metric(given["metric"], ("capacity", "metric"), findings) if given.get("metric") is not None else None
+    several = _list(given.get("metrics"), ("capacity", "metrics"), findings, _metric)
+    metrics = tuple(metric for metric in (one, *several) if metric is not None)
+    if not rates and not metrics and len(findings) == before:
         findings.add("missing", "capacity is empty", ("capacity",), hint='give "rates" or a "metric"')
-    return Capacity(rates, metric)
+    return Capacity(rates, metrics)
 
 
 def _rate(value: object, path: Path, findings: Findings) -> Rate:
@@ -144,10 +175,7 @@ def _rate(value: object, path: Path, findings: Findings) -> Rate:
     return Rate(**amounts, localities=where)
 
 
-def _metric(value: object, findings: Findings) -> MetricTarget | None:
-    if value is None:
-        return None
-    path: Path = ("capacity", "metric")
+def _metric(value: object, path: Path, findings: Findings) -> MetricTarget | None:
     given = _object(value, path, ("name", "target"), findings)
     name = given.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= NAME_LIMIT:
@@ -169,6 +197,31 @@ def _drain(value: object, findings: Findings) -> DrainLimits:
     if restore < below:
         findings.add("out_of_range", f"restore ({restore:g}) is less than below ({below:g})", ("drain", "restore"))
     return DrainLimits(below, restore)
+
+
+def _spill(value: object, findings: Findings) -> SpillLimits:
+    if value is None:
+        return SpillLimits()
+    given = _object(value, ("spill",), ("within", "at_most", "shed"), findings)
+    within, shed = given.get("within", Reach.WORLD), given.get("shed", False)
+    if not isinstance(within, str) or within not in set(Reach):
+        hint = f"requests may spill within the {', '.join(Reach)}"
+        findings.add("invalid_value", f"unknown reach {shown(within)}", ("spill", "within"), hint=hint)
+        within = Reach.WORLD
+    if not isinstance(shed, bool):
+        findings.add("wrong_type", f"shed must be true or false, not {shown(shed)}", ("spill", "shed"))
+        shed = False
+    at_most = _number(given, ("spill", "at_most"), 0.0, 1.0, findings, default=1.0)
+    return SpillLimits(Reach(within), at_most, shed)
+
+
+def _scaler(value: object, path: Path, findings: Findings) -> CapacityScaler:
+    given = _object(value, path, ("localities", "factor"), findings)
+    if isinstance(value, Mapping) and "factor" not in given:
+        findings.add("missing", "a capacity scaler needs a factor between 0 and 1", (*path, "factor"))
+    where = _pattern(given["localities"], (*path, "localities"), findings) if "localities" in given else None
+    factor = _number(given, (*path, "factor"), 0.0, 1.0, findings, default=1.0)
+    return CapacityScaler(factor, where or LocalityPattern())
 
 
 def _order(value: object, path: Path, findings: Findings) -> TargetOrder:
@@ -202,10 +255,17 @@ def _object(value: object, path: Path, names: tuple[str, ...], findings: Finding
         return {}
     for name in value:
         if name not in names:
-            close = get_close_matches(str(name)[:NAME_LIMIT], names, n=1)
-            hint = f'did you mean "{close[0]}"?' if close else f"the fields are {', '.join(names)}"
+            hint = _name_hint(str(name)[:NAME_LIMIT], names)
             findings.add("unknown_field", f"unknown field {shown(name)}", (*path, str(name)[:NAME_LIMIT]), hint=hint)
     return {name: value[name] for name in names if name in value}
+
+
+def _name_hint(name: str, names: tuple[str, ...]) -> str:
+    own = own_name(name)
+    if own:
+        return own
+    close = get_close_matches(name, names, n=1)
+    return f'did you mean "{close[0]}"?' if close else f"the fields are {', '.join(names)}"
 
 
 def _list(
@@ -241,6 +301,13 @@ def _rate_document(rate: Rate) -> dict[str, Any]:
     written: dict[str, Any] = {name: amount for name, amount in amounts.items() if amount is not None}
     if rate.localities != LocalityPattern():
         written["localities"] = _pattern_document(rate.localities)
+    return written
+
+
+def _scaler_document(scaler: CapacityScaler) -> dict[str, Any]:
+    written: dict[str, Any] = {"factor": scaler.factor}
+    if scaler.localities != LocalityPattern():
+        written["localities"] = _pattern_document(scaler.localities)
     return written
 
 

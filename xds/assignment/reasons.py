@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from xds.assignment.assignment import Observation, Reason, ReasonCode
+from xds.assignment.assignment import Demand, Observation, Reason, ReasonCode, scale_of_silence
 from xds.assignment.placement import distance
 from xds.assignment.policy import Policy
 from xds.model.node import Locality
@@ -12,6 +12,7 @@ from xds.model.node import Locality
 Shares = Mapping[Locality, float]
 
 _ROUNDING = 1e-4  # a smaller change of the mean distance is rounding
+_TOLD = 0.005  # a smaller part of the demand that is dropped is not told
 _SHOWN = 4  # shares in a sentence, the largest first
 
 
@@ -41,7 +42,7 @@ def loss_reasons(observed: Observation, shares: Shares, alive: Iterable[Locality
             detail = f"none of the {target.endpoints} endpoints of {label} is healthy"
             reasons.append(Reason(ReasonCode.NO_HEALTHY_ENDPOINTS, detail, name))
         else:
-            detail = f"{label} gets no share: it is drained or has no capacity"
+            detail = f"{label} gets no share: it is drained, left by the proxies, or has no capacity"
             reasons.append(Reason(ReasonCode.DRAINED, detail, name))
     return reasons
 
@@ -73,10 +74,31 @@ def change_reason(policy: Policy, source: Locality, before: Shares, after: Share
     return Reason(ReasonCode.REBALANCE, f"the load is spread more evenly at the same distance: {shares}")
 
 
-def overload_reason(factor: float, demand_rps: float, capacity_rps: float) -> Reason:
-    """Demand exceeds all capacity: every target gets ``factor`` times its capacity."""
-    detail = f"demand of {demand_rps:.4g} requests/s exceeds the capacity of {capacity_rps:.4g}"
-    return Reason(ReasonCode.OVERLOAD, f"{detail}: every locality gets {factor:.0%} of its capacity")
+def overload_reason(surplus: Shares) -> Reason:
+    """Demand that fits nowhere, in requests a second by source: it stays there."""
+    largest = sorted(surplus.items(), key=lambda one: (-one[1], str(one[0])))
+    parts = [f"{rps:.4g} of {locality_label(name)}" for name, rps in largest[:_SHOWN]]
+    more = [f"{len(largest) - _SHOWN} more"] if len(largest) > _SHOWN else []
+    detail = f"{sum(surplus.values()):.4g} requests/s fit nowhere and stay at their source: {', '.join(parts + more)}"
+    return Reason(ReasonCode.OVERLOAD, detail)
+
+
+def shed_reason(fraction: float) -> Reason:
+    """The proxies drop a part of the requests."""
+    return Reason(ReasonCode.SHEDDING, f"{fraction:.0%} of the requests fit nowhere: the proxies drop them")
+
+
+def demand_reasons(demand: Demand) -> list[Reason]:
+    """What is behind the figure of a source's demand."""
+    reasons = []
+    if demand.dropped_rps >= _TOLD * demand.rps > 0:
+        detail = f"proxies drop {demand.dropped_rps:.4g} of {demand.rps:.4g} requests/s: they count as demand"
+        reasons.append(Reason(ReasonCode.DROPPING, detail))
+    if demand.silent > 0 and demand.nodes > 0:
+        scale = scale_of_silence(demand.nodes, demand.silent)
+        detail = f"{demand.nodes} of {demand.nodes + demand.silent} nodes report: what they say counts {scale:.2f} times"
+        reasons.append(Reason(ReasonCode.PARTIAL_REPORTS, detail))
+    return reasons
 
 
 def _mean_distance(policy: Policy, source: Locality, shares: Shares) -> float:

@@ -21,6 +21,12 @@ FAILOVER_PRIORITIES = 16
 # Failover weights that change by less than this fraction are not served anew: no request uses them now.
 FAILOVER_TOLERANCE = 0.1
 
+# A probe adds a locality to priority 0 that may be dead. So that Envoy still takes the priority for healthy, localities
+# that are alive are added with the least weight there is.
+PADDING_SHARE = 1.0 / WEIGHT_TOTAL
+# Envoy's overprovisioning factor: a priority counts as whole with 1 / 1.4 of its endpoints healthy.
+OVERPROVISIONING = 1.4
+
 Amounts = Mapping[Locality, float]
 
 
@@ -43,6 +49,24 @@ def allotments(
     below = _failover(policy, source, others, targets, capacity)
     kept = tuple(allotment for allotment in before if allotment.priority)
     return (*split, *(kept if _is_similar(kept, below) else below))
+
+
+def with_probes(
+    shares: Amounts, probes: Amounts, targets: Mapping[Locality, Target], alive: Iterable[Locality]
+) -> dict[Locality, float]:
+    """The shares with ``probes`` taken from all of them, and localities that are ``alive`` added for their endpoints."""
+    if not probes:
+        return dict(shares)
+    part = 1.0 - sum(probes.values())
+    split = {name: share * part for name, share in shares.items()} | dict(probes)
+    healthy = sum(targets[name].healthy for name in shares if name in targets)
+    endpoints = sum(targets[name].endpoints for name in split if name in targets)
+    for name in sorted(set(alive) - split.keys(), key=locality_key):
+        if healthy * OVERPROVISIONING >= endpoints:
+            break
+        healthy, endpoints = healthy + targets[name].healthy, endpoints + targets[name].endpoints
+        split[name] = PADDING_SHARE
+    return split
 
 
 def pushed_allotments(targets: Mapping[Locality, Target]) -> tuple[Allotment, ...]:
@@ -75,7 +99,8 @@ def _failover(
     tiers: dict[tuple[int, ...], dict[Locality, float]] = {}
     for name in others:
         has_capacity = capacity[name] > 0
-        key = (0, *failover_rank(policy, source, name)) if has_capacity else (1,)
+        is_standby = policy.is_standby(name) and targets[name].healthy > 0
+        key = (int(not has_capacity), *failover_rank(policy, source, name)) if has_capacity or is_standby else (2,)
         tiers.setdefault(key, {})[name] = capacity[name] if has_capacity else float(targets[name].endpoints)
     ordered = [tiers[key] for key in sorted(tiers)]
     if len(ordered) > FAILOVER_PRIORITIES:

@@ -134,12 +134,14 @@ class Flow:
     errors_ps: float
     in_progress: int
     metrics: Mapping[str, Metric] = field(default_factory=lambda: NO_METRICS)
+    unissued_ps: float = 0.0  # errors of requests that were not issued: drops counted once more, failed connections
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDemand:
     """The demand of one source locality for a cluster, a second. ``rps`` is without requests that clients dropped.
 
+    ``attempted_ps`` is with them (`xds.lrs.attempts`); of these ``repeats_ps`` at most may be retries or hedges.
     ``nodes``: nodes with an open stream whose latest report names the cluster. ``reported``: when the latest of them
     did; 0 without any.
     """
@@ -151,6 +153,8 @@ class SourceDemand:
     in_progress: int
     nodes: int
     reported: float
+    attempted_ps: float = 0.0
+    repeats_ps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import add, attrgetter
 from typing import NamedTuple
 
+from xds.lrs.attempts import attempted, repeats_at_most
 from xds.lrs.figures import (
     Breakdown,
     ChartLine,
@@ -100,7 +101,7 @@ class LoadQueries:
         for series in all_series:
             by_source[series.source].append(series)
         sources = tuple(
-            _source_demand(source, members, [flow for flow in flows if flow.source == source], span)
+            _source_demand(source, members, [flow for flow in flows if flow.source == source], sums, span)
             for source, members in sorted(by_source.items(), key=lambda item: str(item[0]))
         )
         return ClusterDemand(cluster, float(span.seconds), float(span.end), sources, flows)
@@ -250,11 +251,20 @@ def _with_share(row: LoadRow, part: float, whole: float) -> LoadRow:
 
 def _flow(key: _Key, counts: list[float], metrics: Mapping[str, Metric], window_s: float) -> Flow:
     figures = _figures(counts, window_s, metrics)
-    return Flow(key[0], key[1], figures.rps, figures.errors / window_s, figures.in_progress, metrics)
+    unissued = min(max(figures.finished - figures.issued, 0.0), figures.errors)
+    errors_ps = figures.errors / window_s
+    return Flow(key[0], key[1], figures.rps, errors_ps, figures.in_progress, metrics, unissued / window_s)
 
 
-def _source_demand(source: Locality, all_series: list[LoadSeries], flows: list[Flow], span: TimeSpan) -> SourceDemand:
+def _source_demand(
+    source: Locality, all_series: list[LoadSeries], flows: list[Flow], sums: _Sums, span: TimeSpan
+) -> SourceDemand:
     dropped = sum(counter.sum(*span)[0] for series in all_series for counter in list(series.drops.values()))
+    counts = [0.0] * 4
+    for key, own in sums.items():
+        if key[0] == source:
+            counts = list(map(add, counts, own))
+    successes, errors, issued, in_progress = counts
     nodes = sum(series.last_reports for series in all_series)
     return SourceDemand(
         source=source,
@@ -264,6 +274,8 @@ def _source_demand(source: Locality, all_series: list[LoadSeries], flows: list[F
         in_progress=sum(flow.in_progress for flow in flows),
         nodes=nodes,
         reported=max(series.reported for series in all_series) if nodes else 0.0,
+        attempted_ps=round(attempted(issued, successes, errors, dropped), _DIGITS) / span.seconds,
+        repeats_ps=round(repeats_at_most(issued, successes, errors, in_progress), _DIGITS) / span.seconds,
     )
 
 

@@ -1,0 +1,272 @@
+"""Whether the nodes of a source do what was decided: real flows compared with decided shares.
+
+Proxies find out by health checks or outlier detection that a target is dead, and send its requests elsewhere. The
+server may never be told. So a target that a source's nodes send less than half of their share to, in two intervals in
+turn, has no capacity for that source. With ``errors_above`` the same holds for a target that fails too many requests.
+
+After a while a few requests are sent there again, by one source. When they arrive, the target has its capacity back;
+else the next try comes after twice the time. So a target that stays away costs a few requests now and then.
+
+Shares and flows are only compared when the whole window was measured after the share was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from math import sqrt
+
+from xds.assignment.assignment import (
+    Assignment,
+    Departure,
+    FlowRate,
+    Observation,
+    ObservedFlows,
+    Path,
+    PathMemory,
+    Reason,
+    ReasonCode,
+)
+from xds.assignment.pacing import has_elapsed
+from xds.assignment.policy import Policy
+from xds.assignment.reasons import locality_label
+from xds.model.node import Locality
+
+MISSES_LIMIT = 2  # in turn, then the nodes have left the target
+# Of the requests that were to go to a target: with so many it is followed, with fewer it was left. Some nodes may keep
+# old weights for ever: a target that was never followed is left only when next to nothing arrives.
+FOLLOWED_FROM, LEFT_BELOW, NEVER_FOLLOWED_BELOW = 0.5, 0.4, 0.1
+# Fewer requests in a window tell nothing.
+LEAST_REQUESTS = 20.0
+# The share that a probe sends: as much as tells something, within bounds.
+PROBE_SHARE, PROBE_SHARE_LIMIT, PROBE_REQUESTS = 0.02, 0.1, 10.0
+PROBE_INTERVALS = 6
+# The longest wait between probes, in times of the first one.
+LONGEST_WAIT = 16
+_FORGOTTEN_AFTER = 10  # times of the last wait: then a new departure counts as the first one
+_STEADY = 0.2  # a share that changed by a smaller part is the same
+_NONE = FlowRate(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What came of the comparison.
+
+    ``paths`` are for the next decision. ``gone``: the targets without capacity for any source. ``barred``: by source,
+    those without capacity for it only. ``probes``: by source, the shares that are sent to see whether a target is back.
+    """
+
+    paths: Mapping[Path, PathMemory] = field(default_factory=dict)
+    gone: frozenset[Locality] = frozenset()
+    barred: Mapping[Locality, frozenset[Locality]] = field(default_factory=dict)
+    probes: Mapping[Locality, Mapping[Locality, float]] = field(default_factory=dict)
+    reasons: Mapping[Locality, tuple[Reason, ...]] = field(default_factory=dict)
+
+
+def follow(policy: Policy, observed: Observation, previous: Assignment, now: float) -> Following:
+    """Compare what flows with what was decided before, for all sources."""
+    return _Comparison(policy, observed, previous, now).result()
+
+
+def wait_s(policy: Policy, path: PathMemory) -> float:
+    """How long after a departure a target is probed."""
+    return max(policy.dwell_s, 3 * policy.interval_s) * min(LONGEST_WAIT, 1 << min(max(path.times - 1, 0), LONGEST_WAIT))
+
+
+class _Comparison:
+    def __init__(self, policy: Policy, observed: Observation, previous: Assignment, now: float) -> None:
+        self.policy, self.observed, self.previous, self.now = policy, observed, previous, now
+        self.reasons: dict[Locality, list[Reason]] = {}
+
+    def result(self) -> Following:
+        before = self.previous.memory.paths
+        paths = {key: path for key, path in before.items() if self._is_known(key)}
+        if self.observed.flows is not None:
+            for source, own in self.previous.sources.items():
+                if own.is_overlay and source in self.observed.demand:
+                    paths |= self._compare(source, own.shares(), paths, self.observed.flows)
+        paths = self._probe(self._restore(before, paths))
+        return self._summary({key: path for key, path in paths.items() if self._is_worth_keeping(path)})
+
+    def _is_known(self, key: Path) -> bool:
+        source, target = key
+        return source in self.observed.demand and target in self.observed.targets
+
+    def _is_worth_keeping(self, path: PathMemory) -> bool:
+        if path.share > 0 or path.departure is not None:
+            return True
+        return path.times > 0 and self.now - path.left_at < _FORGOTTEN_AFTER * wait_s(self.policy, path)
+
+    # Comparing
+
+    def _compare(
+        self,
+        source: Locality,
+        shares: Mapping[Locality, float],
+        paths: Mapping[Path, PathMemory],
+        flows: ObservedFlows,
+    ) -> dict[Path, PathMemory]:
+        rates = flows.rates.get(source, {})
+        total = sum(rate.rps for rate in rates.values()) * flows.window_s
+        names = {*shares, *(target for one, target in paths if one == source)} & self.observed.targets.keys()
+        found = {}
+        for target in sorted(names, key=str):
+            share = shares.get(target, 0.0)
+            path = _steady(paths.get((source, target)), share, self.previous.memory.observed_at)
+            if share > 0 and flows.since >= path.since and has_elapsed(path.judged_at, self.policy.interval_s, self.now):
+                path = replace(path, judged_at=self.now)
+                path = self._judge(source, target, path, share * total, rates.get(target, _NONE), flows.window_s)
+            found[source, target] = path
+        return found
+
+    def _judge(
+        self, source: Locality, target: Locality, path: PathMemory, expected: float, rate: FlowRate, window_s: float
+    ) -> PathMemory:
+        count, errors = rate.rps * window_s, rate.errors_ps * window_s
+        if path.departure is not None:
+            if not path.probed_at:
+                return path
+            sums = {"expected": expected, "counted": count, "failed": errors}
+            return replace(path, **{name: getattr(path, name) + more for name, more in sums.items()})
+        departure = self._departure(path, expected, count, errors)
+        if departure is None:
+            is_seen = path.is_seen or (expected >= LEAST_REQUESTS and count >= FOLLOWED_FROM * expected)
+            times = 0 if self.now - path.left_at > _FORGOTTEN_AFTER * wait_s(self.policy, path) else path.times
+            return replace(path, misses=0, is_seen=is_seen, times=times)
+        path = replace(path, misses=path.misses + 1)
+        if path.misses < MISSES_LIMIT:
+            return path
+        self._tell(source, ReasonCode.NOT_FOLLOWED, _departed(target, departure, expected, count, errors), target)
+        return replace(path, departure=departure, left_at=self.now, times=path.times + 1, misses=0)
+
+    def _departure(self, path: PathMemory, expected: float, count: float, errors: float) -> Departure | None:
+        limit = self.policy.errors_above
+        if limit is not None and count >= LEAST_REQUESTS and errors > limit * count:
+            return Departure.ERRORS
+        if expected < LEAST_REQUESTS:
+            return None
+        below = LEFT_BELOW if path.is_seen else NEVER_FOLLOWED_BELOW
+        return Departure.LEFT if count < below * expected - sqrt(below * expected) else None
+
+    # Coming back
+
+    def _restore(self, before: Mapping[Path, PathMemory], paths: dict[Path, PathMemory]) -> dict[Path, PathMemory]:
+        """End the probes that tell something. A target that is back for one source is back for all."""
+        ended = {key: self._is_back(path) for key, path in paths.items() if path.departure and path.probed_at}
+        back = {target for (_, target), is_back in ended.items() if is_back}
+        found = dict(paths)
+        for key, path in paths.items():
+            source, target = key
+            if path.departure is None:
+                continue
+            if target in back:
+                detail = f"{locality_label(target)} gets its requests again: it has its capacity back"
+                self._tell(source, ReasonCode.FOLLOWED, detail, target)
+                found[key] = replace(_unprobed(path), departure=None, misses=0, is_seen=True, left_at=self.now)
+            elif ended.get(key) is False:
+                found[key] = replace(_unprobed(path), left_at=self.now, times=path.times + 1)
+        return found
+
+    def _is_back(self, path: PathMemory) -> bool | None:
+        """Whether the requests of a probe arrived; None while too few were sent to tell."""
+        is_over = self.now - path.probed_at >= PROBE_INTERVALS * self.policy.interval_s
+        if path.expected < PROBE_REQUESTS and not is_over:
+            return None
+        limit = self.policy.errors_above
+        if path.departure is Departure.ERRORS and limit is not None and path.failed > limit * path.counted:
+            return False
+        return path.counted >= FOLLOWED_FROM * path.expected
+
+    def _probe(self, paths: dict[Path, PathMemory]) -> dict[Path, PathMemory]:
+        """Begin the probes that are due: of each target by one source, the one with the fewest requests that tell."""
+        due: dict[Locality, list[Locality]] = {}
+        probed = {target for (_, target), path in paths.items() if path.departure and path.probed_at}
+        for (source, target), path in paths.items():
+            if path.departure and target not in probed and self.now - path.left_at >= wait_s(self.policy, path) * 0.9:
+                due.setdefault(target, []).append(source)
+        for target, sources in due.items():
+            source = min(sources, key=lambda one: (not self._is_telling(one), self._rps(one), str(one)))
+            paths[source, target] = replace(paths[source, target], probed_at=self.now)
+        return paths
+
+    def _rps(self, source: Locality) -> float:
+        return self.observed.demand[source].rps
+
+    def _is_telling(self, source: Locality) -> bool:
+        return self._rps(source) * self.policy.interval_s * PROBE_SHARE_LIMIT >= PROBE_REQUESTS
+
+    def _probe_share(self, source: Locality) -> float:
+        requests = self._rps(source) * self.policy.interval_s
+        needed = 1.5 * PROBE_REQUESTS / requests if requests > 0 else PROBE_SHARE_LIMIT
+        return min(max(needed, PROBE_SHARE), PROBE_SHARE_LIMIT)
+
+    # The result
+
+    def _summary(self, paths: Mapping[Path, PathMemory]) -> Following:
+        departed = {key for key, path in paths.items() if path.departure is not None}
+        followed = {target for (_, target), path in paths.items() if path.departure is None and path.share > 0 and path.is_seen}
+        gone = frozenset(target for _, target in departed if target not in followed)
+        barred: dict[Locality, set[Locality]] = {}
+        probes: dict[Locality, dict[Locality, float]] = {}
+        for source, target in sorted(departed, key=str):
+            if target not in gone:
+                barred.setdefault(source, set()).add(target)
+            if paths[source, target].probed_at:
+                probes.setdefault(source, {})[target] = share = self._probe_share(source)
+                detail = f"{share:.0%} of the requests try whether {locality_label(target)} is back"
+                self._tell(source, ReasonCode.PROBING, detail, target)
+            self._tell_standing(source, target, paths[source, target])
+        return Following(
+            paths,
+            gone,
+            {source: frozenset(names) for source, names in barred.items()},
+            probes,
+            {source: tuple(reasons) for source, reasons in self.reasons.items()},
+        )
+
+    def _tell_standing(self, source: Locality, target: Locality, path: PathMemory) -> None:
+        if path.departure is None or self._is_told(source, target):
+            return
+        cause = "its requests do not arrive there" if path.departure is Departure.LEFT else "it answers with errors"
+        age_s = self.now - path.left_at
+        detail = f"{locality_label(target)} gets no share for {age_s:.0f} s now: {cause}"
+        self._tell(source, ReasonCode.NOT_FOLLOWED, detail, target)
+
+    def _is_told(self, source: Locality, target: Locality) -> bool:
+        return any(reason.target == target for reason in self.reasons.get(source, ()))
+
+    def _tell(self, source: Locality, code: ReasonCode, detail: str, target: Locality) -> None:
+        self.reasons.setdefault(source, []).append(Reason(code, detail, target))
+
+
+def without(shares: Mapping[Locality, float], names: Collection[Locality]) -> dict[Locality, float]:
+    """The shares without these targets, in proportion; unchanged where nothing else would be left."""
+    kept = {name: share for name, share in shares.items() if name not in names}
+    total = sum(kept.values())
+    return {name: share / total for name, share in kept.items()} if total > 0 else dict(shares)
+
+
+def probed_targets(paths: Mapping[Path, PathMemory], source: Locality) -> set[Locality]:
+    """The targets that a source sends only a probe to."""
+    return {target for (one, target), path in paths.items() if one == source and path.departure and path.probed_at}
+
+
+def _steady(path: PathMemory | None, share: float, decided_at: float) -> PathMemory:
+    if path is None:
+        return PathMemory(share, decided_at)
+    if abs(share - path.share) <= _STEADY * max(share, path.share):
+        return path
+    return replace(path, share=share, since=decided_at, misses=0)
+
+
+def _unprobed(path: PathMemory) -> PathMemory:
+    return replace(path, probed_at=0.0, expected=0.0, counted=0.0, failed=0.0)
+
+
+def _departed(target: Locality, departure: Departure, expected: float, count: float, errors: float) -> str:
+    label = locality_label(target)
+    if departure is Departure.ERRORS:
+        return f"{label} failed {errors:.4g} of {count:.4g} requests: it gets no share for a while"
+    return f"{count:.4g} of {expected:.4g} requests arrived at {label}: the proxies left it, it gets no share for a while"
+
+
