@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from xds.filter.data import Record
-from xds.filter.errors import EvaluationError
+from xds.filter.expression import EvaluationError
 from xds.filter.filter import compile_filter
+from xds.filter.values import Record
 
 VALUE = Record(
     id="edge-1",

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds.filter.errors import EvaluationError, FilterSyntaxError
+from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import compile_filter
-from xds.filter.parse import DEPTH_LIMIT, PATTERNS_LIMIT, TEXT_LIMIT
-from xds.filter.pattern import PATTERN_LIMIT, SEARCHED_LIMIT
+from xds.filter.grammar import DEPTH_LIMIT, PATTERNS_LIMIT, TEXT_LIMIT
+from xds.filter.values import PATTERN_LIMIT, SEARCHED_LIMIT
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from typing import Any
 import structlog
 
 from xds.control.audit import NOBODY, Caller
-from xds.filter.errors import EvaluationError, FilterError
+from xds.filter.expression import EvaluationError, FilterError
 from xds.filter.filter import Filter, compile_filter
-from xds.filter.node import NODE_SHAPE
+from xds.filter.values import NODE_SHAPE
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.membership import Rule

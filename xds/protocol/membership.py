@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from xds.filter.data import Record
-from xds.filter.errors import EvaluationError
+from xds.filter.expression import EvaluationError
 from xds.filter.filter import Filter
-from xds.filter.node import node_record
+from xds.filter.values import Record, node_record
 from xds.model.group import GroupMatch, candidate_groups, match_group
 from xds.model.node import Node
 
