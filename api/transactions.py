@@ -30,12 +30,12 @@ from api.routing import api_router
 from api.services import Here
 from api.shapes import TransactionAnswer
 from xds.codec.document import parse_values
-from xds.codec.resources import Pushed, decode_values
+from xds.codec.resources import DecodedPush, decode_values
 from xds.control.content import Key
 from xds.control.push import Draft, amendment, whole
 from xds.control.tokens import write_scope
 from xds.model.errors import MalformedError, ValidationError, Violation
-from xds.model.name import canonical_name
+from xds.model.names import canonical_name
 from xds.model.resource_type import type_url_of
 
 Json = dict[str, Any]
@@ -84,7 +84,7 @@ class _Decoded:
     """A change with its resources read; ``deleted`` are keys."""
 
     change: GroupChange
-    pushed: Pushed
+    pushed: DecodedPush
     deleted: tuple[Key, ...]
 
 
@@ -155,7 +155,7 @@ def _pointer(path: Sequence[int | str]) -> str:
     return "".join(f"/{part}" for part in path)
 
 
-def _pushed(change: GroupChange, resource_limit: int) -> Pushed:
+def _pushed(change: GroupChange, resource_limit: int) -> DecodedPush:
     snapshot = change.snapshot if change.snapshot is not None else {"resources": change.put}
     return decode_values(snapshot, resource_limit=resource_limit)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xds.codec.node import decode_node
+from xds.codec.node_json import decode_node
 from xds.filter.expression import EvaluationError, FilterError
 from xds.filter.filter import compile_filter
 from xds.filter.values import NODE_SHAPE, node_record

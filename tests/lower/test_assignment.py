@@ -13,8 +13,9 @@ from xds.load.assignment import Allotment
 from xds.lower.assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT, overlaid
 from xds.lower.endpoints import PushedLocality, locality_of, pushed_localities, read_assignment
 from xds.model.node import Locality
-from xds.model.resource import Resource, content_version
+from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
+from xds.model.versions import content_version
 
 A, B, C = (Locality("eu", zone) for zone in "abc")
 

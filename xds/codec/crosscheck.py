@@ -2,6 +2,8 @@
 
 Almost everything is a warning: a proxy may have the cluster or secret from its own bootstrap, or ask for it on demand.
 Errors are what Envoy surely refuses.
+
+Checks over a whole push: what single resources cannot know.
 """
 
 from __future__ import annotations
@@ -15,11 +17,16 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from xds.codec import schema
-from xds.codec.exclusive import LISTENERS, Address, addresses_of, repeated_domains
+from xds.codec.conflicts import (
+    LISTENERS,
+    ListenerAddress,
+    addresses_of,
+    repeated_domains,
+)
 from xds.codec.findings import FINDINGS_LIMIT, Findings
-from xds.codec.references import Path, places_of
+from xds.codec.references import Path, reference_paths
 from xds.model.errors import Violation
-from xds.model.name import WILDCARD
+from xds.model.names import WILDCARD
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import (
     CLUSTER,
@@ -34,14 +41,14 @@ from xds.model.resource_type import (
     alias_of,
 )
 
-Key = tuple[str, str]  # (type_url, name)
-Held = Mapping[str, Mapping[str, Resource]]  # by type URL and name
+ResourceKey = tuple[str, str]  # (type_url, name)
+ResourcesByType = Mapping[str, Mapping[str, Resource]]  # by type URL and name
 # Beyond these, findings go without hint or place: they are what takes time.
 _HINTS_LIMIT = 10
 _CANDIDATES_LIMIT = 200
 _PLACED_BYTES_LIMIT = 1 << 20
 
-_NOTHING: Held = MappingProxyType({})
+_NOTHING: ResourcesByType = MappingProxyType({})
 _V3_URLS = {v2: v3 for v3, v2 in V2_URLS.items()}
 _WORDS = {
     CLUSTER: ("cluster", "requests for it fail unless the proxies know it from elsewhere"),
@@ -64,7 +71,7 @@ _REFERRERS: Mapping[str, tuple[str, ...]] = {
 
 
 def check_references(
-    resources: Iterable[Resource], *, removed: Collection[Key] = (), known: Held | None = None
+    resources: Iterable[Resource], *, removed: Collection[ResourceKey] = (), known: ResourcesByType | None = None
 ) -> list[Violation]:
     """What is wrong between resources: errors first, then warnings, each at most ``FINDINGS_LIMIT``.
 
@@ -84,7 +91,7 @@ def check_references(
 
 
 class _Check:
-    def __init__(self, checked: list[Resource], removed: frozenset[Key], known: Held | None) -> None:
+    def __init__(self, checked: list[Resource], removed: frozenset[ResourceKey], known: ResourcesByType | None) -> None:
         self.findings = Findings()
         self._checked = checked
         self._removed = removed
@@ -127,7 +134,7 @@ class _Check:
                 self._about(resource, index)
                 self._tell(resource, lost)
 
-    def abandoned(self, known: Held) -> None:
+    def abandoned(self, known: ResourcesByType) -> None:
         """Who, of all that stay as they are, refers to what goes away."""
         if not any(_v3(type_url) in _WORDS for type_url, _ in self._removed):
             return
@@ -216,13 +223,13 @@ class _Check:
         close = get_close_matches(one.name, candidates, n=1, cutoff=0.75)
         return f"did you mean {close[0]!r}?" if close else ""
 
-    def _places(self, resource: Resource) -> Mapping[Key, Path]:
+    def _places(self, resource: Resource) -> Mapping[ResourceKey, Path]:
         self._bytes_left -= len(resource.body)
         message_class = schema.message_class(resource.type_url)
         if self._bytes_left < 0 or message_class is None:
             return {}
         try:
-            return places_of(resource.type_url, message_class.FromString(resource.body))
+            return reference_paths(resource.type_url, message_class.FromString(resource.body))
         except DecodeError:
             return {}
 
@@ -232,7 +239,7 @@ class _Check:
         listeners = [(index, one) for index, one in enumerate(self._checked) if one.type_url in LISTENERS]
         if not listeners:
             return
-        owners: dict[Address, Resource] = {}
+        owners: dict[ListenerAddress, Resource] = {}
         for type_url in LISTENERS:
             for other in self._staying(type_url):
                 owners |= dict.fromkeys(addresses_of(other), other)
@@ -243,7 +250,7 @@ class _Check:
                     self._about(listener, index)
                     self._note_clash(address, listener, owner)
 
-    def _note_clash(self, address: Address, listener: Resource, owner: Resource) -> None:
+    def _note_clash(self, address: ListenerAddress, listener: Resource, owner: Resource) -> None:
         """A gRPC server asks for its listener by a name that holds the address; a set may serve many servers."""
         note: Callable[..., Any] = self.findings.add
         told = str(address).rpartition("/")[0]
@@ -261,7 +268,7 @@ class _Check:
                 self.findings.add("duplicate_domain", detail, path)
 
     def _about(self, resource: Resource, index: int) -> None:
-        self.findings.turn_to(index if self._is_whole else -1)
+        self.findings.select_resource(index if self._is_whole else -1)
         self.findings.name_resource(resource.type_url, resource.name)
         self.findings.base = () if resource.ttl_s is None else ("resource",)  # a TTL stands in a wrapper
 
@@ -270,7 +277,7 @@ def _v3(type_url: str) -> str:
     return _V3_URLS.get(type_url, type_url)
 
 
-def _either(type_url: str, name: str) -> tuple[Key, ...]:
+def _either(type_url: str, name: str) -> tuple[ResourceKey, ...]:
     """A name in both API generations: clients of the one are served from the other."""
     v3 = _v3(type_url)
     return ((v3, name), (V2_URLS[v3], name)) if v3 in V2_URLS else ((v3, name),)
@@ -284,3 +291,33 @@ def _is_near(wanted: str, name: str) -> bool:
 
 def _listed(type_urls: Iterable[str]) -> str:
     return " or ".join(alias_of(type_url).removesuffix("s").replace("_", " ") for type_url in type_urls)
+
+
+RESOURCE_LIMIT = 4 * 1024 * 1024
+
+
+def check_size(body: bytes, limit: int, findings: Findings) -> None:
+    """A resource must fit into one response (DESIGN 5: 4 MiB)."""
+    if len(body) > limit:
+        findings.add("too_large", f"{len(body)} bytes; the limit is {limit}")
+
+
+def check_unique(resources: Mapping[int, Resource], findings: Findings) -> None:
+    """Within a type, a name or alias means one resource. ``resources`` by their position in the push."""
+    owners: dict[tuple[str, str], int] = {}
+    for index, resource in resources.items():
+        owner = owners.setdefault((resource.type_url, resource.name), index)
+        if owner != index:
+            _note(findings, index, resource, "duplicate_name", "two resources of this type have this name", owner)
+    for index, resource in resources.items():
+        for alias in resource.aliases:
+            owner = owners.setdefault((resource.type_url, alias), index)
+            if owner != index and resources[owner].name != resource.name:
+                detail = f"{alias!r} means {resources[owner].name!r} too"
+                _note(findings, index, resource, "duplicate_alias", detail, owner)
+
+
+def _note(findings: Findings, index: int, resource: Resource, code: str, detail: str, other: int) -> None:
+    findings.select_resource(index)
+    findings.name_resource(resource.type_url, resource.name)
+    findings.add(code, detail, hint=f"the other one is resources[{other}]")

@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from xds.codec import schema
-from xds.codec.straight import TYPE_KEY
+from xds.codec.naming import TYPE_KEY
 from xds.codec.walk import reachable
 from xds.model.resource_type import TYPE_PREFIX, V3_TYPES
 from xds.proto import options

@@ -13,12 +13,12 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from xds.codec import schema, ttl
+from xds.codec import naming, schema
 from xds.codec.document import malformed
-from xds.codec.first_check import first_check_of
-from xds.codec.references import references_of
+from xds.codec.references import first_check_of, references_of
 from xds.codec.walk import unpack
-from xds.model.resource import Resource, content_version
+from xds.model.resource import Resource
+from xds.model.versions import content_version
 
 _BLOB_ID_BYTES = 20
 _TYPES_REMEMBERED = 256
@@ -70,7 +70,7 @@ def _wrapped(resource: Resource) -> bytes:
     wrapper.resource.type_url = resource.type_url
     wrapper.resource.value = resource.body
     if resource.ttl_s is not None:
-        span = ttl.duration(resource.ttl_s)
+        span = naming.to_duration(resource.ttl_s)
         wrapper.ttl.seconds, wrapper.ttl.nanos = span.seconds, span.nanos
     return bytes(wrapper.SerializeToString(deterministic=True))
 
@@ -89,7 +89,7 @@ def load_record(blob: bytes) -> Resource:
     if not type_url or not wrapper.name:
         raise malformed("not a stored resource")
     aliases = tuple(wrapper.aliases)
-    ttl_s = ttl.seconds(wrapper.ttl) if wrapper.HasField("ttl") else None
+    ttl_s = naming.to_seconds(wrapper.ttl) if wrapper.HasField("ttl") else None
     message = unpack(wrapper.resource)
     version = content_version(body, aliases, ttl_s)
     if message is None:

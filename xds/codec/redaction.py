@@ -2,13 +2,15 @@
 
 Which fields hold secrets is said by Envoy's ``sensitive`` annotation. What cannot be looked into counts as secret when
 it is a Secret, or bytes of a type that may hold one.
+
+A value that was hidden from its reader must not come back as the value (see ``redaction``).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -16,7 +18,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from xds.codec import schema
-from xds.codec.straight import TYPE_KEY, VALUE_KEY
+from xds.codec.findings import Findings
+from xds.codec.naming import TYPE_KEY, VALUE_KEY
 from xds.codec.walk import ANY, reachable, submessages, unpack
 from xds.proto import options
 
@@ -34,7 +37,7 @@ def redact(document: Mapping[str, Any]) -> dict[str, Any]:
     return dict(_any(document))
 
 
-def hides(message: str, value: object) -> bool:
+def is_hidden_in_errors(message: str, value: object) -> bool:
     """Whether errors may not tell what stands where ``message`` is expected.
 
     All of a Secret; and what is no object where a message with sensitive fields belongs: it may be the secret itself.
@@ -132,3 +135,31 @@ def _holds_secret(message: Any) -> bool:
 def _holders() -> frozenset[str]:
     """Types with a sensitive field, and ``Any`` which may hold them."""
     return frozenset((ANY, *(name for name in options.messages() if options.sensitive_fields(name))))
+
+
+_HINT = "push the value itself; who may see it gets it with show_secrets=true"
+
+Path = tuple[str | int, ...]
+
+
+def may_be_redacted(text: bytes | str) -> bool:
+    """False when there is nothing to look for in a whole document."""
+    return REDACTED.encode() in text if isinstance(text, bytes) else REDACTED in text
+
+
+def check_not_redacted(value: object, findings: Findings) -> None:
+    """Refuse what was read without its secrets, naming each place."""
+    for path in _places(value, ()):
+        findings.add("redacted", "the value was hidden when this was read: it cannot be put back", path, hint=_HINT)
+
+
+def _places(value: object, path: Path) -> Iterator[Path]:
+    waiting = [(value, path)]
+    while waiting:
+        current, at = waiting.pop()
+        if current == REDACTED:
+            yield at
+        elif isinstance(current, dict):
+            waiting += [(inner, (*at, str(key))) for key, inner in current.items()]
+        elif isinstance(current, list):
+            waiting += [(inner, (*at, index)) for index, inner in enumerate(current)]

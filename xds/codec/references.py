@@ -3,6 +3,12 @@
 A resource is walked with everything that is packed in it; a message of a type listed in ``finders`` tells what it
 names. What may lead to clusters that nobody can tell from it refers to the cluster ``*``. Names of v2 resources refer
 to v2 types.
+
+How long a cluster's first health check takes at most.
+
+Envoy checks a new endpoint within ``initial_jitter`` and judges it by that one check, whatever the thresholds: "during
+startup, only a single successful health check is required to mark a host healthy" (HealthCheck.healthy_threshold), and
+a check without an answer has failed after ``timeout``. Until each endpoint was checked once a new cluster warms.
 """
 
 from __future__ import annotations
@@ -11,8 +17,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from xds.codec.finders import ANY_CLUSTER, FINDERS, finder_of, is_untyped
+from xds.codec.naming import to_seconds
 from xds.codec.walk import ANY, placed_submessages, submessages, unpack
-from xds.model.name import canonical_name
+from xds.model.names import canonical_name
 from xds.model.resource import Reference
 from xds.model.resource_type import (
     CLUSTER,
@@ -45,7 +52,7 @@ def references_of(type_url: str, message: Any) -> tuple[Reference, ...]:
     return tuple(found)
 
 
-def places_of(type_url: str, message: Any) -> dict[tuple[str, str], Path]:
+def reference_paths(type_url: str, message: Any) -> dict[tuple[str, str], Path]:
     """Where each reference first stands: by type URL and name, the path within the rendered resource."""
     found: dict[tuple[str, str], Path] = {}
     for path, one in _placed(message, ()):
@@ -124,3 +131,13 @@ _V2_TYPES = frozenset(V2_URLS.values())
 _CLUSTERS = frozenset((CLUSTER, V2_URLS[CLUSTER]))
 # Endpoints, secrets and runtime layers refer to nothing, and endpoints are long.
 _REFERRING = frozenset((*_V3_REFERRING, *(V2_URLS[url] for url in _V3_REFERRING if url in V2_URLS)))
+
+
+_CLUSTER_URLS = frozenset((CLUSTER, V2_URLS[CLUSTER]))
+
+
+def first_check_of(type_url: str, message: Any) -> float:
+    """In seconds, by the slowest of the cluster's checks; 0 for one without checks and for what is no cluster."""
+    if type_url not in _CLUSTER_URLS or not message.health_checks:
+        return 0.0
+    return max(to_seconds(check.initial_jitter) + to_seconds(check.timeout) for check in message.health_checks)

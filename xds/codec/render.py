@@ -17,12 +17,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xds.codec import schema
-from xds.codec.name import aliases_of, name_of
-from xds.codec.resources import NAME_KEY
-from xds.codec.straight import TYPE_KEY, VALUE_KEY
-from xds.codec.ttl import duration_text
+from xds.codec.naming import NAME_KEY, TYPE_KEY, VALUE_KEY, aliases_of, duration_text, name_of
 from xds.codec.walk import ANY
-from xds.model.name import canonical_name
+from xds.model.names import canonical_name
 from xds.model.resource import Resource
 from xds.model.resource_type import TYPE_PREFIX
 

@@ -1,4 +1,4 @@
-"""Pushed documents and single values to resources.
+"""DecodedPush documents and single values to resources.
 
 Sources: spec/resource_codec.md, DESIGN 4.3; wrappers and aliases: spec/real_clients.md 2 (VHDS) and 0.9 (TTL).
 """
@@ -13,29 +13,26 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xds.codec import interned, schema
-from xds.codec.check import RESOURCE_LIMIT, check_size, check_unique
-from xds.codec.constraints import check_constraints
+from xds.codec.crosscheck import RESOURCE_LIMIT, check_size, check_unique
 from xds.codec.document import TEXT_LIMIT, Document, document_of, malformed, parse_document, read_values
 from xds.codec.findings import Findings
-from xds.codec.first_check import first_check_of
-from xds.codec.kind import Kind, kind_of
-from xds.codec.message import MessageReader, is_type_url
-from xds.codec.name import aliases_of, name_field, name_of
-from xds.codec.places import Layout, locate
-from xds.codec.redacted import check_not_redacted, may_be_redacted
-from xds.codec.references import references_of
-from xds.codec.sound import is_sound
-from xds.codec.straight import TYPE_KEY, VALUE_KEY
-from xds.codec.ttl import duration, seconds
+from xds.codec.kind import TypeInfo, type_info
+from xds.codec.naming import NAME_KEY, TYPE_KEY, VALUE_KEY, aliases_of, name_field, name_of, to_duration, to_seconds
+from xds.codec.parse import MessageParser, is_type_url
+from xds.codec.positions import TextLayout, locate
+from xds.codec.redaction import check_not_redacted, may_be_redacted
+from xds.codec.references import first_check_of, references_of
+from xds.codec.validate import check_constraints
+from xds.codec.validate_fast import is_surely_valid
 from xds.codec.walk import make_canonical
 from xds.model.errors import MalformedError, ValidationError, Violation
-from xds.model.name import canonical_name
-from xds.model.resource import Resource, content_version
+from xds.model.names import canonical_name
+from xds.model.resource import Resource
 from xds.model.resource_type import TYPE_PREFIX
+from xds.model.versions import content_version
 
-Media = Literal["json", "yaml", "auto", "protobuf"]
+InputFormat = Literal["json", "yaml", "auto", "protobuf"]
 
-NAME_KEY = "@name"
 NAME_LIMIT = 4096
 # What stands in every type URL: without one in its bytes a message packs no other, and need not be searched for them.
 # An ``Any`` that names its type without one keeps the bytes it came with.
@@ -45,7 +42,7 @@ _NOT_KEPT = ("cache_control", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class DecodedPush:
     """``resources`` in pushed order; ``label`` and ``labels`` (by type URL) are the caller's version_info.
 
     ``warnings`` are findings that stop nothing.
@@ -71,8 +68,8 @@ _NOTHING = _Outside()
 
 
 def decode_document(
-    body: bytes | str, media: Media = "auto", *, source: str = "", resource_limit: int = RESOURCE_LIMIT
-) -> Pushed:
+    body: bytes | str, media: InputFormat = "auto", *, source: str = "", resource_limit: int = RESOURCE_LIMIT
+) -> DecodedPush:
     """Read a whole push: JSON, YAML, or a serialized DiscoveryResponse (``protobuf``).
 
     ``source`` names the file in findings, ``resource_limit`` is in bytes. Raises ``MalformedError`` for what cannot be
@@ -87,13 +84,13 @@ def decode_document(
     return _placed(document.layout, lambda: _document(document, reader, findings, _consumed(document.resources)))
 
 
-def decode_values(value: object, *, resource_limit: int = RESOURCE_LIMIT) -> Pushed:
+def decode_values(value: object, *, resource_limit: int = RESOURCE_LIMIT) -> DecodedPush:
     """Read a push that is a part of something larger, from plain values. Raises as ``decode_document``."""
     findings, document = Findings(), document_of(value)
     return _document(document, _Reader(findings, resource_limit), findings, document.resources)
 
 
-def _document(document: Document, reader: _Reader, findings: Findings, values: Iterable[object]) -> Pushed:
+def _document(document: Document, reader: _Reader, findings: Findings, values: Iterable[object]) -> DecodedPush:
     read = reader.read_all(values, reader.value)
     return _checked(read, findings, document.label, document.labels)
 
@@ -105,7 +102,7 @@ def _consumed(values: list[object]) -> Iterator[object]:
         yield value
 
 
-def _response(body: bytes | str, reader: _Reader, findings: Findings) -> Pushed:
+def _response(body: bytes | str, reader: _Reader, findings: Findings) -> DecodedPush:
     response = _parse_response(body)
     read = reader.read_all(response.resources, lambda packed: reader.packed(packed.type_url, packed.value))
     return _checked(read, findings, response.version_info)
@@ -113,14 +110,14 @@ def _response(body: bytes | str, reader: _Reader, findings: Findings) -> Pushed:
 
 def _checked(
     read: Mapping[int, Resource], findings: Findings, label: str = "", labels: Mapping[str, str] | None = None
-) -> Pushed:
+) -> DecodedPush:
     check_unique(read, findings)
     if findings:
         raise ValidationError(findings.violations)
-    return Pushed(list(read.values()), label, labels or {}, tuple(findings.warnings))
+    return DecodedPush(list(read.values()), label, labels or {}, tuple(findings.warnings))
 
 
-def _placed(layout: Layout, decode: Callable[[], Pushed], number: int = 0) -> Pushed:
+def _placed(layout: TextLayout, decode: Callable[[], DecodedPush], number: int = 0) -> DecodedPush:
     """What ``decode`` gives or raises, with the places of its findings in the text."""
     try:
         pushed = decode()
@@ -142,8 +139,8 @@ def decode_resource(
 
 
 def decode_single(
-    body: bytes | str, media: Media, type_url: str, name: str, *, resource_limit: int = RESOURCE_LIMIT
-) -> Pushed:
+    body: bytes | str, media: InputFormat, type_url: str, name: str, *, resource_limit: int = RESOURCE_LIMIT
+) -> DecodedPush:
     """Read the body of one resource whose type and name are known: a text, or its serialized message (``protobuf``).
 
     Raises as ``decode_document``.
@@ -152,16 +149,16 @@ def decode_single(
     reader = _Reader(findings, resource_limit)
     if media == "protobuf":
         octets = body.encode() if isinstance(body, str) else body
-        return Pushed([resource_from_bytes(type_url, octets, name=name, resource_limit=resource_limit)])
+        return DecodedPush([resource_from_bytes(type_url, octets, name=name, resource_limit=resource_limit)])
     values = read_values(body, media)
     if len(values.documents) != 1:
         raise malformed(f"expected one resource, not {len(values.documents)} documents")
     ((number, value),) = values.documents.items()
     reader.is_suspicious = may_be_redacted(body)
 
-    def decode() -> Pushed:
+    def decode() -> DecodedPush:
         resource = _decode_one(value, type_url, name, reader, findings)
-        return Pushed([resource], warnings=tuple(findings.warnings))
+        return DecodedPush([resource], warnings=tuple(findings.warnings))
 
     return _placed(values.layout, decode, number)
 
@@ -194,7 +191,7 @@ def resource_from_bytes(
     ``resource_limit`` is in bytes.
     """
     findings = Findings()
-    exact_s = None if ttl_s is None else seconds(duration(ttl_s))  # as it comes back from the wire
+    exact_s = None if ttl_s is None else to_seconds(to_duration(ttl_s))  # as it comes back from the wire
     resource = _Reader(findings, resource_limit).packed(type_url, body, _Outside(name, tuple(aliases), exact_s))
     if findings or resource is None:
         raise ValidationError(findings.violations)
@@ -228,14 +225,14 @@ class _Reader:
         self.is_suspicious = True
         self._findings = findings
         self._limit = resource_limit
-        self._messages = MessageReader(findings)
-        self._kinds: dict[str, Kind] = {}
+        self._messages = MessageParser(findings)
+        self._kinds: dict[str, TypeInfo] = {}
 
     def read_all(self, items: Iterable[Any], read: Callable[[Any], Resource | None]) -> dict[int, Resource]:
         """Read items in order, by position; those with findings are left out."""
         resources = {}
         for index, item in enumerate(items):
-            self._findings.turn_to(index)
+            self._findings.select_resource(index)
             resource = read(item)
             if resource is not None:
                 resources[index] = resource
@@ -315,7 +312,7 @@ class _Reader:
         before = self._interned(kind.type_url, body) if outside is None else None
         return before or self._parsed(type_url, kind, body, outside or _NOTHING)
 
-    def _parsed(self, type_url: str, kind: Kind, body: bytes, outside: _Outside) -> Resource | None:
+    def _parsed(self, type_url: str, kind: TypeInfo, body: bytes, outside: _Outside) -> Resource | None:
         assert kind.message_class is not None
         try:
             message = kind.message_class.FromString(body)
@@ -346,25 +343,25 @@ class _Reader:
     def _ttl(self, wrapper: Any) -> float | None:
         if "ttl" not in wrapper.DESCRIPTOR.fields_by_name or not wrapper.HasField("ttl"):
             return None
-        ttl_s = seconds(wrapper.ttl)
+        ttl_s = to_seconds(wrapper.ttl)
         if ttl_s <= 0:
             self._findings.add("out_of_range", "a TTL must be above zero", ("ttl",))
         return ttl_s
 
-    def _resource(self, kind: Kind, body: bytes, message: Message | None, outside: _Outside) -> Resource | None:
+    def _resource(self, kind: TypeInfo, body: bytes, message: Message | None, outside: _Outside) -> Resource | None:
         findings = self._findings
         before, warned = len(findings.violations), len(findings.warnings)
         type_url, name = kind.type_url, self._name(kind, message, outside)
         if name:
             findings.name_resource(type_url, name)
         check_size(body, self._limit, findings)
-        if message is not None and not is_sound(message.DESCRIPTOR, body):
+        if message is not None and not is_surely_valid(message.DESCRIPTOR, body):
             findings.base = outside.base
             check_constraints(message, findings)
             findings.base = ()
         if len(findings.violations) > before:
             return None
-        derived = aliases_of(type_url, name, message) if kind.is_named_outside else ()
+        derived = aliases_of(type_url, name, message) if kind.is_named_by_wrapper else ()
         aliases = tuple(dict.fromkeys((*derived, *outside.aliases))) if derived or outside.aliases else ()
         version = content_version(body, aliases, outside.ttl_s)
         references = () if message is None else references_of(type_url, message)
@@ -374,10 +371,10 @@ class _Reader:
             interned.keep(resource)
         return resource
 
-    def _kind(self, type_url: str) -> Kind:
+    def _kind(self, type_url: str) -> TypeInfo:
         kind = self._kinds.get(type_url)
         if kind is None:
-            kind = self._kinds[type_url] = kind_of(type_url)
+            kind = self._kinds[type_url] = type_info(type_url)
         return kind
 
     def _interned(self, type_url: str, body: bytes) -> Resource | None:
@@ -388,7 +385,7 @@ class _Reader:
         self._findings.name_resource(type_url, found.name)
         return found
 
-    def _name(self, kind: Kind, message: Message | None, outside: _Outside) -> str:
+    def _name(self, kind: TypeInfo, message: Message | None, outside: _Outside) -> str:
         """The canonical name, whether or not there is something wrong with it."""
         own = "" if kind.text_field is None else getattr(message, kind.text_field)
         given = outside.name or own
@@ -398,6 +395,6 @@ class _Reader:
             self._findings.add("missing_name", "a resource needs a name", pointer)
         elif len(given) > NAME_LIMIT:
             self._findings.add("too_large", f"a name of {len(given)} characters; the limit is {NAME_LIMIT}", pointer)
-        elif given is not own and own and not kind.is_named_outside and name != canonical_name(own):
+        elif given is not own and own and not kind.is_named_by_wrapper and name != canonical_name(own):
             self._findings.add("name_mismatch", f"wrapped as {given[:80]!r} but named {own[:80]!r}", pointer)
         return name

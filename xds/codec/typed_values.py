@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from xds.codec import schema
-from xds.codec.straight import TYPE_KEY
+from xds.codec.naming import TYPE_KEY
 from xds.codec.walk import ANY
 
 _WELL_KNOWN = "google.protobuf."
@@ -59,13 +59,13 @@ def _fields(descriptor: Descriptor) -> Mapping[str, FieldDescriptor]:
     return {spelling: field for field in fields for spelling in (field.json_name, field.name)}
 
 
-def spelled(message: Mapping[str, Any], field: str) -> str:
+def json_key(message: Mapping[str, Any], field: str) -> str:
     """The key under which a message's mapping has ``field`` (as in the .proto file): that name, or in camelCase."""
     first, *rest = field.split("_")
     camel = first + "".join(part.capitalize() for part in rest)
     return camel if field not in message and camel in message else field
 
 
-def value_of(message: Mapping[str, Any], field: str) -> Any:
+def field_value(message: Mapping[str, Any], field: str) -> Any:
     """What a message's mapping has for ``field``, however it is spelled; None when it has nothing."""
-    return message.get(spelled(message, field))
+    return message.get(json_key(message, field))

@@ -15,9 +15,9 @@ from time import time
 import structlog
 from watchfiles import awatch
 
-from xds.codec.check import check_unique
+from xds.codec.crosscheck import check_unique
 from xds.codec.findings import Findings
-from xds.codec.resources import Pushed, decode_document
+from xds.codec.resources import DecodedPush, decode_document
 from xds.control.audit import SERVER, Caller
 from xds.control.publisher import Publisher, PushOptions
 from xds.control.refused_files import FILES_SHOWN, RefusedFilesTable
@@ -205,7 +205,7 @@ def _stamp(files: list[Path]) -> Stamp:
     return tuple(found)
 
 
-def _read(files: tuple[Path, ...], resource_bytes: int) -> Pushed:
+def _read(files: tuple[Path, ...], resource_bytes: int) -> DecodedPush:
     """All files of a group as one push. Raises ``OSError``, ``ValidationError`` with the findings of all of them."""
     resources: list[Resource] = []
     labels: dict[str, str] = {}
@@ -226,7 +226,7 @@ def _read(files: tuple[Path, ...], resource_bytes: int) -> Pushed:
     check_unique(dict(enumerate(resources)), findings)
     if violations or findings:
         raise ValidationError([*violations, *findings.violations])
-    return Pushed(resources, label, labels, tuple(warnings))
+    return DecodedPush(resources, label, labels, tuple(warnings))
 
 
 def _log_findings(group: str, violations: list[Violation]) -> None:

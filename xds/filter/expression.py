@@ -69,20 +69,20 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class And:
     """All operands hold; asked from left to right until one does not."""
 
     operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class Or:
     """One operand holds; asked from left to right until one does."""
 
     operands: tuple[Expression, ...]
 
 
-Expression = Match | Not | Every | Some
+Expression = Match | Not | And | Or
 
 
 def matches_in(expression: Expression) -> Iterator[Match]:

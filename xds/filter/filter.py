@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from xds.filter.expression import EvaluationError, Every, Expression, Match, Not, Operator, matches_in
+from xds.filter.expression import And, EvaluationError, Expression, Match, Not, Operator, matches_in
 from xds.filter.grammar import parse
-from xds.filter.values import SEARCHED_LIMIT, Record, closest, kind_of
+from xds.filter.values import SEARCHED_LIMIT, FixedRecord, closest, type_name
 
 Predicate = Callable[[object], bool]
 
@@ -97,7 +97,7 @@ def _matches(match: Match) -> Predicate:
 
 
 def _does_not_fit(match: Match, found: object, hint: str = "") -> EvaluationError:
-    detail = f'{match.selector} is {kind_of(found)}: "{match.operator.value}" does not apply'
+    detail = f'{match.selector} is {type_name(found)}: "{match.operator.value}" does not apply'
     return EvaluationError(detail, match.column, hint)
 
 
@@ -129,7 +129,7 @@ class Filter:
         """Does the value pass? Raises ``EvaluationError``."""
         return self._predicate(value)
 
-    def check(self, shape: Record) -> None:
+    def check(self, shape: FixedRecord) -> None:
         """Raises ``EvaluationError`` for a selector that no value of this shape has, whatever its plain maps hold."""
         for match in self._matches:
             _check_path(match, shape)
@@ -147,7 +147,7 @@ def _compiled(expression: Expression) -> Predicate:
         operand = _compiled(expression.operand)
         return lambda value: not operand(value)
     operands = tuple(map(_compiled, expression.operands))
-    return _every(operands) if isinstance(expression, Every) else _some(operands)
+    return _every(operands) if isinstance(expression, And) else _some(operands)
 
 
 def _every(operands: tuple[Predicate, ...]) -> Predicate:
@@ -214,19 +214,19 @@ def _member(held: Mapping[str, object], key: str, match: Match) -> object:
 
 
 def _check_field(held: Mapping[str, object], key: str, match: Match) -> None:
-    if isinstance(held, Record) and key not in held:
+    if isinstance(held, FixedRecord) and key not in held:
         raise EvaluationError(f"{match.selector}: there is no field {key!r}", match.column, closest(key, held))
 
 
 def _has_no(match: Match, at: int, found: object) -> EvaluationError:
     place = ".".join(match.path[:at]) or "the value"
-    return EvaluationError(f"{match.selector}: {place} is {kind_of(found)} and has no members", match.column)
+    return EvaluationError(f"{match.selector}: {place} is {type_name(found)} and has no members", match.column)
 
 
-def _check_path(match: Match, shape: Record) -> None:
+def _check_path(match: Match, shape: FixedRecord) -> None:
     found: object = shape
     for at, key in enumerate(match.path):
-        if isinstance(found, Record):
+        if isinstance(found, FixedRecord):
             found = _member(found, key, match)
         elif isinstance(found, Mapping | list | tuple) or found is None:
             return

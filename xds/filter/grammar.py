@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xds.filter.expression import Every, Expression, FilterSyntaxError, Match, Not, Operator, Some, matches_in
+from xds.filter.expression import And, Expression, FilterSyntaxError, Match, Not, Operator, Or, matches_in
 from xds.filter.values import Pattern
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _expression(tree: Tree[Token], depth: int) -> Expression:
         return Not(_expression(parts[0], depth + 1))
     if tree.data in {"some", "every"}:
         operands = tuple(_expression(part, depth) for part in parts)
-        return Some(operands) if tree.data == "some" else Every(operands)
+        return Or(operands) if tree.data == "some" else And(operands)
     if tree.data == "reversed":
         value, operator, selector = parts
         return _match(selector, operator, value)

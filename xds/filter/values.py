@@ -1,7 +1,7 @@
 """What filters are asked about: mappings, lists, texts, numbers, booleans, and None for what is not there.
 
 There are two kinds of mapping. In a plain one a key may be missing, and every operator has an answer for that. A
-``Record`` has a fixed set of fields; asking it for another one is a mistake in the filter.
+``FixedRecord`` has a fixed set of fields; asking it for another one is a mistake in the filter.
 
 A node as selectors see it.
 
@@ -20,11 +20,11 @@ from typing import Any
 from xds.model.node import Node
 
 
-class Record(dict[str, Any]):
+class FixedRecord(dict[str, Any]):
     """A mapping whose keys are all there are."""
 
 
-def kind_of(value: object) -> str:
+def type_name(value: object) -> str:
     """How a value is called in messages."""
     if isinstance(value, bool):
         return "a boolean"
@@ -43,19 +43,19 @@ def closest(name: str, known: Mapping[str, object]) -> str:
     return f'did you mean "{found[0]}"?' if found else f"there are: {', '.join(sorted(known))}" if known else ""
 
 
-def node_record(node: Node) -> Record:
+def node_record(node: Node) -> FixedRecord:
     """``node.id``, ``node.cluster``, ``node.locality.*``, ``node.metadata.*`` and ``node.user_agent.*`` (DESIGN 4.1).
 
     Only ``metadata`` is a plain map: its keys may be missing, the other fields may be empty.
     """
     locality = node.locality
-    return Record(
-        node=Record(
+    return FixedRecord(
+        node=FixedRecord(
             id=node.id,
             cluster=node.cluster,
-            locality=Record(region=locality.region, zone=locality.zone, sub_zone=locality.sub_zone),
+            locality=FixedRecord(region=locality.region, zone=locality.zone, sub_zone=locality.sub_zone),
             metadata=node.metadata,
-            user_agent=Record(name=node.user_agent_name, version=node.user_agent_version),
+            user_agent=FixedRecord(name=node.user_agent_name, version=node.user_agent_version),
         )
     )
 

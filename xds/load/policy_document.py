@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any, TypeVar
 
-from xds.codec.findings import Findings, shown
+from xds.codec.findings import Findings, short_repr
 from xds.load.policy import Capacity, Drain, LocalityPattern, MetricTarget, Order, Policy, Rate, Strategy
 from xds.model.errors import ValidationError
 
@@ -86,7 +86,7 @@ def _cluster(own: Mapping[str, Any], cluster: str, found: Findings) -> str:
         found.add("wrong_type", "cluster must be the name of a cluster", ("cluster",))
         return cluster
     if cluster and named != cluster:
-        found.add("conflict", f"the policy of {shown(cluster)} names {shown(named)}", ("cluster",))
+        found.add("conflict", f"the policy of {short_repr(cluster)} names {short_repr(named)}", ("cluster",))
     return named
 
 
@@ -95,7 +95,7 @@ def _strategy(own: Mapping[str, Any], found: Findings) -> Strategy:
     if isinstance(named, str) and named in set(Strategy):
         return Strategy(named)
     found.add(
-        "invalid_value", f"{shown(named)} is no strategy", ("strategy",), hint=f"there are: {', '.join(Strategy)}"
+        "invalid_value", f"{short_repr(named)} is no strategy", ("strategy",), hint=f"there are: {', '.join(Strategy)}"
     )
     return Strategy.WATERFALL_BY_ZONE
 
@@ -179,13 +179,13 @@ def _check_times(values: Mapping[str, Any], found: Findings) -> None:
 def _object(value: object, path: Path, names: tuple[str, ...], found: Findings) -> dict[str, Any]:
     """The known fields of an object; nothing where it is none."""
     if not isinstance(value, Mapping):
-        found.add("wrong_type", f"{path[-1] if path else 'a policy'} must be an object, not {shown(value)}", path)
+        found.add("wrong_type", f"{path[-1] if path else 'a policy'} must be an object, not {short_repr(value)}", path)
         return {}
     for name in value:
         if name not in names:
             close = get_close_matches(str(name)[:NAME_LIMIT], names, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"there are: {', '.join(names)}"
-            found.add("unknown_field", f"unknown field {shown(name)}", (*path, str(name)[:NAME_LIMIT]), hint=hint)
+            found.add("unknown_field", f"unknown field {short_repr(name)}", (*path, str(name)[:NAME_LIMIT]), hint=hint)
     return {name: value[name] for name in names if name in value}
 
 
@@ -209,7 +209,7 @@ def _number(
         return default
     value = given[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        found.add("wrong_type", f"{name} must be a number, not {shown(value)}", path)
+        found.add("wrong_type", f"{name} must be a number, not {short_repr(value)}", path)
     elif not (least <= value <= most and isfinite(value)):
         found.add("out_of_range", f"{name} must be between {least:g} and {most:g}", path)
     else:

@@ -13,7 +13,8 @@ from typing import Any
 from xds.load.assignment import Allotment
 from xds.lower.endpoints import locality_of, read_assignment
 from xds.model.node import Locality
-from xds.model.resource import Resource, content_version
+from xds.model.resource import Resource
+from xds.model.versions import content_version
 
 PRIORITY_LIMIT = 128  # Envoy takes no higher one
 WEIGHT_SUM_LIMIT = (1 << 32) - 1

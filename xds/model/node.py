@@ -1,9 +1,12 @@
-"""Who asks: nodes and their localities."""
+"""Who asks: nodes and their localities.
+
+Groups: which nodes share a snapshot.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -46,3 +49,27 @@ class Node:
         told = (self.cluster, astuple(self.locality), self.metadata, self.user_agent_name, self.user_agent_version)
         text = json.dumps(told, sort_keys=True, default=str)
         return blake2b(text.encode(), digest_size=_FINGERPRINT_BYTES).hexdigest()
+
+
+DEFAULT_GROUP = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMatch:
+    """The group a node belongs to, and the rule that decided it (shown to operators)."""
+
+    group: str
+    rule: str
+
+
+def candidate_groups(node: Node) -> Iterator[GroupMatch]:
+    """The groups a node may belong to, best first: its id, its cluster, ``default`` (DESIGN 4.1)."""
+    yield GroupMatch(node.id, "node.id")
+    if node.cluster:
+        yield GroupMatch(node.cluster, "node.cluster")
+    yield GroupMatch(DEFAULT_GROUP, "default")
+
+
+def match_group(node: Node, exists: Callable[[str], bool]) -> GroupMatch | None:
+    """The first candidate group that exists; None leaves the node waiting for one to appear."""
+    return next((match for match in candidate_groups(node) if exists(match.group)), None)

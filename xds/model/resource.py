@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-
-_VERSION_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +43,3 @@ class Resource:
     ttl_s: float | None = None
     references: tuple[Reference, ...] = ()
     first_check_s: float = 0.0
-
-
-def content_version(body: bytes, aliases: Sequence[str] = (), ttl_s: float | None = None) -> str:
-    """The resource version: a hash of what a client would get, independent of replica and restart (rule 55)."""
-    digest = blake2b(body, digest_size=_VERSION_BYTES)
-    if aliases or ttl_s is not None:
-        # A change of the wrapper is a change of the resource; length prefixes keep the encoding unambiguous.
-        ttl = float(ttl_s) if ttl_s is not None else None
-        digest.update(repr((len(body), tuple(aliases), ttl)).encode())
-    return digest.hexdigest()

@@ -49,8 +49,8 @@ class ResourceType:
     in_tree: bool = False
     after_listeners: bool = False
     lingers: bool = False
-    is_led_to: bool = False
-    is_guarded: bool = False
+    is_route_target: bool = False
+    kept_on_move: bool = False
     narrowed_by: str = ""
 
 
@@ -58,10 +58,10 @@ _RULES: tuple[ResourceType, ...] = (
     # EDS, SDS and RTDS never wait (DESIGN 3.2).
     ResourceType("", "runtimes", rank=10, legacy_wildcard=False),
     ResourceType("", "secrets", rank=20, legacy_wildcard=False, parents=("clusters", "listeners"), lingers=True,
-                 is_guarded=True),
-    ResourceType("", "clusters", rank=30, full_state=True, is_led_to=True, lingers=True),
+                 kept_on_move=True),
+    ResourceType("", "clusters", rank=30, full_state=True, is_route_target=True, lingers=True),
     ResourceType("", "endpoints", rank=40, legacy_wildcard=False, missing=Missing.EMPTY_ASSIGNMENT,
-                 parents=("clusters",), lingers=True, is_guarded=True),
+                 parents=("clusters",), lingers=True, kept_on_move=True),
     ResourceType("", "extension_configs", rank=50, legacy_wildcard=False, missing=Missing.SILENT, in_tree=True,
                  parents=("listeners",)),
     # Listeners are replaced within one response, never kept: their connections drain in Envoy.

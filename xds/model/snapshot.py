@@ -9,9 +9,9 @@ from hashlib import blake2b
 from itertools import count
 from types import MappingProxyType
 
-from xds.model.label import made_label
 from xds.model.resource import Resource
 from xds.model.resource_type import ResourceType, resource_type
+from xds.model.versions import derived_version_info
 
 # How many amendments back a set knows what changed, and how many names an amendment may touch to be known.
 _JOURNAL_LIMIT = 512
@@ -240,7 +240,7 @@ def mix(base: ResourceSet, earlier: ResourceSet, keep: Collection[str]) -> Resou
         return base
     made = base.amended(base.version_info, put, removed)
     made.mixture = Mixture(base, frozenset((*put, *removed)))
-    made.version_info = made_label(base.version_info, base.digest, made.digest)
+    made.version_info = derived_version_info(base.version_info, base.digest, made.digest)
     if not removed and after.keys().isdisjoint(put):
         made.origin_id = base.origin_id
     made.omitted = base.omitted

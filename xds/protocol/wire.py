@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
 from xds.model.errors import RemoteProtocolError, StatusCode
-from xds.model.name import canonical_name, canonical_names
+from xds.model.names import canonical_name, canonical_names
 from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Frame

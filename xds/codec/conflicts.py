@@ -31,7 +31,7 @@ _UDP = 1  # SocketAddress.Protocol.UDP
 _MEMO_LIMIT = 50_000
 
 
-class Address(NamedTuple):
+class ListenerAddress(NamedTuple):
     """Where a listener listens; ``namespace`` is the network namespace's file. A pipe has a path for host."""
 
     protocol: str
@@ -46,7 +46,7 @@ class Address(NamedTuple):
         return f"{host}:{self.port}/{self.protocol}"
 
 
-class Repeated(NamedTuple):
+class RepeatedDomain(NamedTuple):
     """A domain that stands where it cannot stand again: in ``host``, whereas ``owner`` has it already."""
 
     path: Path
@@ -56,10 +56,10 @@ class Repeated(NamedTuple):
 
 
 # By resource version: pushing one listener compares it with all the others of its group.
-_memo: dict[str, tuple[Address, ...]] = {}
+_memo: dict[str, tuple[ListenerAddress, ...]] = {}
 
 
-def addresses_of(resource: Resource) -> tuple[Address, ...]:
+def addresses_of(resource: Resource) -> tuple[ListenerAddress, ...]:
     """The addresses that a listener claims for itself; empty for what is no listener or cannot be read."""
     if resource.type_url not in LISTENERS:
         return ()
@@ -73,7 +73,7 @@ def addresses_of(resource: Resource) -> tuple[Address, ...]:
     return known
 
 
-def _claimed(listener: Any) -> Iterator[Address]:
+def _claimed(listener: Any) -> Iterator[ListenerAddress]:
     """An API listener listens nowhere, an internal one has no address of the network."""
     if listener.HasField("api_listener"):
         return
@@ -90,10 +90,10 @@ def _binds(listener: Any) -> bool:
     return True
 
 
-def _address(address: Any, binds: bool) -> Iterator[Address]:
+def _address(address: Any, binds: bool) -> Iterator[ListenerAddress]:
     kind = address.WhichOneof("address")
     if kind == "pipe":
-        yield Address("pipe", address.pipe.path, 0, "")
+        yield ListenerAddress("pipe", address.pipe.path, 0, "")
     if kind != "socket_address" or address.socket_address.resolver_name:
         return
     socket = address.socket_address
@@ -104,10 +104,10 @@ def _address(address: Any, binds: bool) -> Iterator[Address]:
     except ValueError:
         return  # Envoy refuses it for its own reason
     namespace = getattr(socket, "network_namespace_filepath", "")
-    yield Address("udp" if socket.protocol == _UDP else "tcp", host, socket.port_value, namespace)
+    yield ListenerAddress("udp" if socket.protocol == _UDP else "tcp", host, socket.port_value, namespace)
 
 
-def repeated_domains(resource: Resource) -> Iterator[Repeated]:
+def repeated_domains(resource: Resource) -> Iterator[RepeatedDomain]:
     """Domains that stand twice in one route configuration, upper and lower case being the same.
 
     Inline ones of listeners and scopes are looked at too.
@@ -146,14 +146,14 @@ def _inline_routes(chain: Any, path: Path) -> Iterator[tuple[Path, Any]]:
             yield (*path, "filters", index, "typed_config", "route_config"), manager.route_config
 
 
-def _repeated(configuration: Any, path: Path) -> Iterator[Repeated]:
+def _repeated(configuration: Any, path: Path) -> Iterator[RepeatedDomain]:
     owners: dict[str, str] = {}
     for number, host in enumerate(configuration.virtual_hosts):
         for index, domain in enumerate(host.domains):
             key = domain.lower()
             if key in owners:
                 place = (*path, "virtual_hosts", number, "domains", index)
-                yield Repeated(place, domain, host.name, owners[key])
+                yield RepeatedDomain(place, domain, host.name, owners[key])
             else:
                 owners[key] = host.name
 

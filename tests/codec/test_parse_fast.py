@@ -16,8 +16,9 @@ from tests.codec.test_fuzz import damaged_resources
 from tests.support.examples import examples
 from xds.codec import schema
 from xds.codec.findings import Findings
-from xds.codec.message import MessageReader
-from xds.codec.straight import TYPE_KEY, read_straight
+from xds.codec.naming import TYPE_KEY
+from xds.codec.parse import MessageParser
+from xds.codec.parse_fast import parse_fast
 from xds.model.resource_type import CLUSTER, LISTENER, TYPE_PREFIX
 
 STRUCT_VALUES = st.recursive(
@@ -36,9 +37,9 @@ def read_both(value: Any) -> bool:
     if message_class is None:
         return False
     straight, full, findings = message_class(), message_class(), Findings()
-    if not read_straight(straight, value):
+    if not parse_fast(straight, value):
         return False
-    MessageReader(findings).read_fully(full, value, frozenset((TYPE_KEY,)))
+    MessageParser(findings).read_fully(full, value, frozenset((TYPE_KEY,)))
     assert not findings.violations
     assert not findings.warnings
     assert straight.SerializeToString(deterministic=True) == full.SerializeToString(deterministic=True)

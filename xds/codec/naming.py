@@ -1,4 +1,7 @@
-"""What a resource is called: its name field, and the further names of virtual hosts."""
+"""What a resource is called: its name field, and the further names of virtual hosts.
+
+Time to live: seconds in the model, ``google.protobuf.Duration`` on the wire.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ from functools import cache
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
 
-from xds.model.name import XDSTP
+from xds.model.names import XDSTP
 from xds.model.resource_type import ENDPOINT, V2_URLS, VIRTUAL_HOST
 
 # Every other type that has a name calls it ``name``.
@@ -35,7 +39,7 @@ def text_field(type_url: str, descriptor: Descriptor) -> str | None:
     return name if is_text else None
 
 
-def is_named_outside(type_url: str) -> bool:
+def is_named_by_wrapper(type_url: str) -> bool:
     """Virtual hosts are asked for as ``<route configuration>/<host>``; the message may hold another name."""
     return type_url in _VIRTUAL_HOSTS
 
@@ -48,3 +52,31 @@ def aliases_of(type_url: str, name: str, message: Any) -> tuple[str, ...]:
     aliases = dict.fromkeys(f"{route}/{domain}" for domain in message.domains)
     aliases.pop(name, None)
     return tuple(aliases)
+
+
+_NANOS = 1_000_000_000
+
+
+def to_duration(ttl_s: float) -> Duration:
+    """Seconds as a Duration, to the nanosecond."""
+    nanos = round(ttl_s * _NANOS)
+    return Duration(seconds=nanos // _NANOS, nanos=nanos % _NANOS)
+
+
+def to_seconds(ttl: Duration) -> float:
+    """A Duration as seconds."""
+    return float(ttl.seconds + ttl.nanos / _NANOS)
+
+
+def duration_text(ttl_s: float) -> str:
+    """Seconds as proto3 JSON writes them: ``1.500s``."""
+    return to_duration(ttl_s).ToJsonString()
+
+
+TYPE_KEY = "@type"
+
+
+VALUE_KEY = "@value_base64"
+
+
+NAME_KEY = "@name"

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from xds.codec import schema
 from xds.codec.findings import Findings, json_pointer
-from xds.codec.rules import NUMBERS, Breach, Test, compile_rules, nanoseconds
+from xds.codec.rules import NUMBERS, BrokenRule, RuleTest, compile_rules, nanoseconds
 from xds.codec.walk import ANY, reachable
 from xds.proto import options
 from xds.proto.options import Deprecation, Rules
@@ -257,7 +257,7 @@ def _value_checks(field: FieldDescriptor, rules: Rules) -> Iterable[_Check]:
         yield from _descend(field.message_type)
 
 
-def _of_message(field: FieldDescriptor, test: Test | None) -> Test | None:
+def _of_message(field: FieldDescriptor, test: RuleTest | None) -> RuleTest | None:
     """Rules on a wrapper or a duration are about what it holds."""
     if test is None or field.message_type is None:
         return test
@@ -266,7 +266,7 @@ def _of_message(field: FieldDescriptor, test: Test | None) -> Test | None:
     return lambda value: test(value.value)
 
 
-def _test_check(name: str, test: Test | None) -> _Check | None:
+def _test_check(name: str, test: RuleTest | None) -> _Check | None:
     if test is None:
         return None
 
@@ -277,7 +277,7 @@ def _test_check(name: str, test: Test | None) -> _Check | None:
     return check
 
 
-def _problem(name: str, breach: Breach) -> _Problem:
+def _problem(name: str, breach: BrokenRule) -> _Problem:
     return _Problem((), breach.code, f"{name} {breach.detail}")
 
 
@@ -378,7 +378,7 @@ def _unset(field: FieldDescriptor, rules: Rules) -> _Problem | None:
     return None if deprecated is None or deprecated.is_warning else deprecated
 
 
-def _whole_test(field: FieldDescriptor, rules: Rules) -> Test | None:
+def _whole_test(field: FieldDescriptor, rules: Rules) -> RuleTest | None:
     for kind, own in rules.items():
         if kind in ("repeated", "map"):
             return compile_rules(kind, _without(own, "items", "keys", "values"))

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from xds.codec.document import Format, parse_document
-from xds.codec.places import locate
+from xds.codec.document import TextFormat, parse_document
+from xds.codec.positions import locate
 from xds.codec.resources import decode_document
 from xds.model.errors import MalformedError, ValidationError, Violation
 
@@ -44,7 +44,7 @@ JSON = """
 """
 
 
-def _place(text: str, format: Format, index: int, pointer: str) -> str:
+def _place(text: str, format: TextFormat, index: int, pointer: str) -> str:
     document = parse_document(text.replace('"other": {"resources": [1]}, ', ""), format, "f")
     (found,) = locate(document.layout, [Violation("", "", pointer=pointer, index=index)])
     return found.source

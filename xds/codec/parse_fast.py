@@ -18,10 +18,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError
 
 from xds.codec import schema
+from xds.codec.naming import TYPE_KEY, VALUE_KEY
 from xds.codec.scalar import ScalarError, number, strict_converter
 
-TYPE_KEY = "@type"
-VALUE_KEY = "@value_base64"
 # Messages within each other; a fraction of what ``MessageReader`` allows, as a path has up to two steps for each.
 DEPTH_LIMIT = 40
 
@@ -32,17 +31,17 @@ _Read = Callable[[Any, Any, int], None]  # fills the message that is given from 
 _Readers = Mapping[str, _Read]
 
 
-class OffPathError(Exception):
+class UnusualInputError(Exception):
     """There is something that only the full reader can judge."""
 
 
 _OFF_PATH = (
-    *(OffPathError, ScalarError, DecodeError, EncodeError),
+    *(UnusualInputError, ScalarError, DecodeError, EncodeError),
     *(AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError),
 )
 
 
-def read_straight(message: Any, value: object) -> bool:
+def parse_fast(message: Any, value: object) -> bool:
     """Fill an empty ``message`` of a resource; False when that takes the full reader, with the message half filled."""
     if message.DESCRIPTOR.full_name in _SPECIAL:
         return False
@@ -78,15 +77,15 @@ def _object_reader(descriptor: Descriptor, readers: dict[str, _Read]) -> _Read:
             compile_fields()
         name = by_json_name[key].name if key not in readers else key
         if name != key and name in value:
-            raise OffPathError  # given in both spellings
+            raise UnusualInputError  # given in both spellings
         return readers[name]
 
     def read(message: Any, value: Any, depth: int) -> None:
         if type(value) is not dict or depth > DEPTH_LIMIT:
-            raise OffPathError
+            raise UnusualInputError
         for key, item in value.items():
             if item is None:
-                raise OffPathError
+                raise UnusualInputError
             (readers.get(key) or by_other_spelling(key, value))(message, item, depth)
 
     return read
@@ -131,7 +130,7 @@ def _is_special(field: FieldDescriptor) -> bool:
 def _member_reader(oneof: str, set_field: _Read) -> _Read:
     def read(message: Any, value: Any, depth: int) -> None:
         if message.WhichOneof(oneof) is not None:
-            raise OffPathError
+            raise UnusualInputError
         set_field(message, value, depth)
 
     return read
@@ -144,14 +143,14 @@ def _list_reader(field: FieldDescriptor) -> _Read:
 
         def read(message: Any, value: Any, depth: int) -> None:
             if type(value) is not list:
-                raise OffPathError
+                raise UnusualInputError
             getattr(message, name).extend([convert(item) for item in value])
 
         return read
 
     def read_messages(message: Any, value: Any, depth: int) -> None:
         if type(value) is not list:
-            raise OffPathError
+            raise UnusualInputError
         add, read_item = getattr(message, name).add, _reader(descriptor)
         for item in value:
             read_item(add(), item, depth + 1)
@@ -170,7 +169,7 @@ def _map_reader(field: FieldDescriptor) -> _Read:
 
     def read(message: Any, value: Any, depth: int) -> None:
         if type(value) is not dict:
-            raise OffPathError
+            raise UnusualInputError
         entries = getattr(message, name)
         for key, item in value.items():
             if convert is not None:
@@ -183,7 +182,7 @@ def _map_reader(field: FieldDescriptor) -> _Read:
 
 
 def _give_up(message: Any, value: Any, depth: int) -> None:
-    raise OffPathError
+    raise UnusualInputError
 
 
 def _any(message: Any, value: Any, depth: int) -> None:
@@ -193,7 +192,7 @@ def _any(message: Any, value: Any, depth: int) -> None:
     host, _, name = type_url.rpartition("/")
     descriptor = schema.descriptor(type_url)
     if not host or not name or VALUE_KEY in value or descriptor is None or descriptor.full_name in _SPECIAL:
-        raise OffPathError
+        raise UnusualInputError
     payload_class = message_factory.GetMessageClass(descriptor)
     inner = payload_class()
     _payload_reader(descriptor)(inner, value, depth + 1)
@@ -209,18 +208,18 @@ def _duration(message: Any, value: Any, depth: int) -> None:
     elif _FRACTION.fullmatch(value):
         message.FromJsonString(value)
     else:
-        raise OffPathError
+        raise UnusualInputError
 
 
 def _text_form(message: Any, value: Any, depth: int) -> None:
     if type(value) is not str:
-        raise OffPathError
+        raise UnusualInputError
     message.FromJsonString(value)
 
 
 def _struct(message: Any, value: Any, depth: int) -> None:
     if type(value) is not dict or depth > DEPTH_LIMIT:
-        raise OffPathError
+        raise UnusualInputError
     fields = message.fields
     for key, item in value.items():
         _free_form(fields[key], item, depth + 2)
@@ -228,7 +227,7 @@ def _struct(message: Any, value: Any, depth: int) -> None:
 
 def _list_value(message: Any, value: Any, depth: int) -> None:
     if type(value) is not list or depth > DEPTH_LIMIT:
-        raise OffPathError
+        raise UnusualInputError
     add = message.values.add
     for item in value:
         _free_form(add(), item, depth + 1)

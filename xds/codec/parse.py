@@ -18,11 +18,11 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from xds.codec import schema
-from xds.codec.findings import Findings, shown
-from xds.codec.hints import duration_hint, field_hint, type_hint
-from xds.codec.redaction import hides
-from xds.codec.scalar import Converter, Lax, ScalarError, converter, number, octets, text, wrong_type
-from xds.codec.straight import TYPE_KEY, VALUE_KEY, read_straight
+from xds.codec.findings import Findings, duration_hint, field_hint, short_repr, type_hint
+from xds.codec.naming import TYPE_KEY, VALUE_KEY
+from xds.codec.parse_fast import parse_fast
+from xds.codec.redaction import is_hidden_in_errors
+from xds.codec.scalar import Converter, LaxValue, ScalarError, converter, number, octets, text, wrong_type
 from xds.model.resource_type import TYPE_PREFIX
 from xds.proto import options
 
@@ -85,7 +85,7 @@ def _fields(descriptor: Descriptor) -> Mapping[str, _Field]:
     return fields
 
 
-class MessageReader:
+class MessageParser:
     """Fills messages from plain values; what is wrong goes to ``findings`` and the rest is read on."""
 
     def __init__(self, findings: Findings) -> None:
@@ -95,7 +95,7 @@ class MessageReader:
 
     def read(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
         """Fill ``message``, an empty one, from ``value``; keys in ``ignored`` are those of the envelope."""
-        if ignored != _TYPE_ONLY or not read_straight(message, value):
+        if ignored != _TYPE_ONLY or not parse_fast(message, value):
             message.Clear()
             self.read_fully(message, value, ignored)
 
@@ -133,7 +133,7 @@ class MessageReader:
         self._findings.warn(LAX, detail, self._path, hint=hint)
 
     def _message(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
-        is_secret = hides(message.DESCRIPTOR.full_name, value)
+        is_secret = is_hidden_in_errors(message.DESCRIPTOR.full_name, value)
         self._secrets += is_secret
         self._any_message(message, value, ignored)
         self._secrets -= is_secret
@@ -167,7 +167,7 @@ class MessageReader:
 
     def _unknown_field(self, key: str, descriptor: Any) -> None:
         hint = "" if self._findings.is_full else field_hint(key, descriptor)
-        self._note("unknown_field", f"{descriptor.name} has no field {shown(key)}", hint)
+        self._note("unknown_field", f"{descriptor.name} has no field {short_repr(key)}", hint)
 
     def _is_settable(self, field: _Field, seen: dict[str, str]) -> bool:
         """False, with a finding, for a second member of a oneof, be it the same one in its other spelling.
@@ -209,7 +209,7 @@ class MessageReader:
         except ScalarError as error:
             self._refuse(error)
             return
-        if isinstance(converted, Lax):
+        if isinstance(converted, LaxValue):
             self._lax(converted.detail, converted.hint)
             converted = converted.value
         store(converted)
@@ -376,7 +376,7 @@ class MessageReader:
         """Types with a JSON form of their own stand under ``value``; without it they are empty."""
         for key in value.keys() - {TYPE_KEY, "value"}:
             self._path.append(key)
-            self._note("unknown_field", f"unknown field {shown(key)}", "this type's content stands under 'value'")
+            self._note("unknown_field", f"unknown field {short_repr(key)}", "this type's content stands under 'value'")
             self._path.pop()
         held = value.get("value")
         if held is None and not ("value" in value and inner.DESCRIPTOR.full_name == _VALUE):
@@ -398,7 +398,7 @@ class MessageReader:
         """Bytes given as they are; those of a known type must be readable and become canonical."""
         for key in sorted(value.keys() - {TYPE_KEY, VALUE_KEY} - ignored):
             self._path.append(key)
-            self._note("unknown_field", f"{shown(key)} cannot stand beside {VALUE_KEY}")
+            self._note("unknown_field", f"{short_repr(key)} cannot stand beside {VALUE_KEY}")
             self._path.pop()
         self._path.append(VALUE_KEY)
         self._secrets += 1  # nobody can read them, so nobody knows
@@ -427,16 +427,16 @@ def is_type_url(text: str) -> bool:
     return bool(host and name)
 
 
-_SPECIAL: Mapping[str, Callable[[MessageReader, Message, object], None]] = {
-    "google.protobuf.Any": MessageReader._any,
-    "google.protobuf.Duration": MessageReader._duration,
-    "google.protobuf.FieldMask": MessageReader._text_form,
-    "google.protobuf.Timestamp": MessageReader._text_form,
-    "google.protobuf.ListValue": MessageReader._list_value,
-    "google.protobuf.Struct": MessageReader._struct,
-    _VALUE: MessageReader._free_form,
+_SPECIAL: Mapping[str, Callable[[MessageParser, Message, object], None]] = {
+    "google.protobuf.Any": MessageParser._any,
+    "google.protobuf.Duration": MessageParser._duration,
+    "google.protobuf.FieldMask": MessageParser._text_form,
+    "google.protobuf.Timestamp": MessageParser._text_form,
+    "google.protobuf.ListValue": MessageParser._list_value,
+    "google.protobuf.Struct": MessageParser._struct,
+    _VALUE: MessageParser._free_form,
     **{
-        f"google.protobuf.{name}Value": MessageReader._wrapper
+        f"google.protobuf.{name}Value": MessageParser._wrapper
         for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
     },
 }

@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from xds.codec.findings import bare, parse_pointer
-from xds.codec.json_text import json_object
+from xds.codec.findings import normalized_name, parse_pointer
+from xds.codec.text import json_object
 from xds.model.errors import Violation
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -26,7 +26,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=json_object)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DocumentPart:
     """One document of a text and the resources in it: ``count`` of them below ``path``, or a single one there."""
 
     document: int
@@ -36,13 +36,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TextLayout:
     """A text that was read: ``source`` names its file, ``parts`` say where its resources stand, in order."""
 
     text: str = ""
     is_json: bool = False
     source: str = ""
-    parts: Sequence[Part] = ()
+    parts: Sequence[DocumentPart] = ()
 
     def path(self, index: int) -> tuple[int, tuple[str, ...]]:
         """The document of a resource and the path to it; for no resource (-1), the first document itself."""
@@ -54,7 +54,7 @@ class Layout:
         return 0, ()
 
 
-def locate(layout: Layout, violations: Iterable[Violation], document: int = 0) -> list[Violation]:
+def locate(layout: TextLayout, violations: Iterable[Violation], document: int = 0) -> list[Violation]:
     """The violations with ``source`` as ``file:line:column``; where a place is missing in the text, the nearest above.
 
     ``document`` is the one that findings of no resource are about.
@@ -72,7 +72,7 @@ def locate(layout: Layout, violations: Iterable[Violation], document: int = 0) -
     return [replace(one, source=_source(layout, node)) for one, node in zip(found, nodes, strict=True)]
 
 
-def _source(layout: Layout, node: _Node) -> str:
+def _source(layout: TextLayout, node: _Node) -> str:
     place = node.nearest()
     return ":".join(str(part) for part in (layout.source, *(place or ())) if part)
 
@@ -95,7 +95,7 @@ class _Node:
         for part in path:
             if part not in node.below:
                 node.below[part] = _Node(node)
-                node.alike.setdefault(bare(part), []).append(node.below[part])
+                node.alike.setdefault(normalized_name(part), []).append(node.below[part])
             node = node.below[part]
         return node
 
@@ -115,7 +115,7 @@ def _entered(active: _Active, key: str) -> _Active:
     return [
         (node, score + (above.below.get(key) is node))
         for above, score in active
-        for node in above.alike.get(bare(key), ())
+        for node in above.alike.get(normalized_name(key), ())
     ]
 
 

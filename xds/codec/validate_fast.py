@@ -16,8 +16,8 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
-from xds.codec.constraints import presence_rules, value_check
 from xds.codec.rules import compile_rules
+from xds.codec.validate import presence_rules, value_check
 from xds.codec.walk import ANY, reachable
 from xds.proto import options
 from xds.proto.options import Rules
@@ -38,7 +38,7 @@ _Judge = Callable[[Any], object]
 _FOR_NOW = object()
 
 
-def is_sound(descriptor: Any, body: bytes) -> bool:
+def is_surely_valid(descriptor: Any, body: bytes) -> bool:
     """Whether the message of these canonical bytes breaks no rule and uses nothing deprecated; False where in doubt."""
     try:
         return bool(_shape(descriptor).judge(body))

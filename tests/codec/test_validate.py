@@ -11,10 +11,10 @@ from google.protobuf.duration_pb2 import Duration
 from tests.codec.cases import CASES, HCM, T
 from tests.codec.wrong_shapes import cluster, endpoint, http_filter, manager, resolved_by, route
 from xds.codec import schema
-from xds.codec.constraints import check_constraints
 from xds.codec.findings import Findings
 from xds.codec.resources import decode_document, decode_resource, resource_from_bytes
 from xds.codec.rules import compile_rules, nanoseconds
+from xds.codec.validate import check_constraints
 from xds.model.errors import ValidationError, Violation
 from xds.proto import options
 
