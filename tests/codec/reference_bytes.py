@@ -1,6 +1,6 @@
 """Documents to bytes as google.protobuf's json_format makes them over the classes of xds-protos.
 
-Runs where xds-protos is installed (`xds.proto.reference`): a JSON list of documents with ``@type`` on standard input,
+Runs where xds-protos is installed (`tools.proto.reference`): a JSON list of documents with ``@type`` on standard input,
 a JSON list on standard output: base64 texts, null where json_format refuses the document. `body_of` does the same over
 the types of any pool.
 """

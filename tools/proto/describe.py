@@ -17,7 +17,7 @@ from typing import Any
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto
 
-Type = DescriptorProto | EnumDescriptorProto
+TypeProto = DescriptorProto | EnumDescriptorProto
 
 _ROOT = "envoy_data_plane."
 # The real google.protobuf serves these; validate and the annotations only describe other .proto files.
@@ -49,12 +49,12 @@ _ENUM_NAMES: Mapping[str, str] = {
 
 
 @dataclasses.dataclass
-class Node:
+class TypeNode:
     """A message or enum with what is nested in it. ``fields`` is empty for an enum."""
 
     full_name: str
     cls: Any
-    children: list[Node] = dataclasses.field(default_factory=list)
+    children: list[TypeNode] = dataclasses.field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -73,10 +73,10 @@ class Schema:
             self.names.update(_enum_names(module, self.names))
         self.roots = self._tree()
 
-    def _tree(self) -> dict[str, Node]:
+    def _tree(self) -> dict[str, TypeNode]:
         """Top-level types by full name, in alphabetic order."""
-        nodes = {name: Node(name, cls) for cls, name in self.names.items() if not LEFT_OUT.match(name)}
-        roots: dict[str, Node] = {}
+        nodes = {name: TypeNode(name, cls) for cls, name in self.names.items() if not LEFT_OUT.match(name)}
+        roots: dict[str, TypeNode] = {}
         for name in sorted(nodes):
             parent = name.rpartition(".")[0]
             if parent in self.packages:
@@ -114,17 +114,17 @@ def _enum_name(name: str, package: str, parents: Mapping[str, str]) -> str:
     return f"{parents[parent]}.{name[len(parent) :]}"
 
 
-def describe() -> dict[str, Type]:
+def describe() -> dict[str, TypeProto]:
     """All top-level types by full name, in alphabetic order, the same for the same envoy-data-plane."""
     schema = Schema()
     return {name: _type(schema, node) for name, node in schema.roots.items()}
 
 
-def _type(schema: Schema, node: Node) -> Type:
+def _type(schema: Schema, node: TypeNode) -> TypeProto:
     return _message(schema, node) if dataclasses.is_dataclass(node.cls) else _enum(node)
 
 
-def _enum(node: Node) -> EnumDescriptorProto:
+def _enum(node: TypeNode) -> EnumDescriptorProto:
     renamed = node.cls.betterproto_value_to_renamed_proto_names()
     enum = EnumDescriptorProto(name=node.name)
     for name, member in node.cls.__members__.items():
@@ -134,7 +134,7 @@ def _enum(node: Node) -> EnumDescriptorProto:
     return enum
 
 
-def _message(schema: Schema, node: Node) -> DescriptorProto:
+def _message(schema: Schema, node: TypeNode) -> DescriptorProto:
     message = DescriptorProto(name=node.name)
     for field in _fields(node.cls):
         _add_field(schema, node, field, message)
@@ -168,7 +168,7 @@ def _target(schema: Schema, cls: Any, field: Any) -> str:
     return schema.names[by_field[f"{field.name}.value" if meta.map_meta else field.name]]
 
 
-def _add_field(schema: Schema, node: Node, field: Any, message: DescriptorProto) -> None:
+def _add_field(schema: Schema, node: TypeNode, field: Any, message: DescriptorProto) -> None:
     meta = _meta(field)
     name = _PYTHON_SUFFIX.sub("", field.name)  # in_, from_: Python's keywords
     target = _target(schema, node.cls, field)

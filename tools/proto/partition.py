@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
-from xds.proto.describe import Type
+from tools.proto.describe import TypeProto
 
 _WELL_KNOWN = "google.protobuf."
 _WELL_KNOWN_FILES = {
@@ -38,7 +38,7 @@ _WELL_KNOWN_FILES = {
 }
 
 
-def partition(types: Mapping[str, Type]) -> list[FileDescriptorProto]:
+def partition(types: Mapping[str, TypeProto]) -> list[FileDescriptorProto]:
     """Files of top-level types, given by full name: each file stands behind those it imports."""
     ordered = sorted(types)
     edges = {name: sorted({_root(types, use) for use in _uses(types[name])}) for name in ordered}
@@ -47,7 +47,7 @@ def partition(types: Mapping[str, Type]) -> list[FileDescriptorProto]:
     return [_file(types, group, edges, files) for group in components]
 
 
-def _uses(one: Type) -> Iterator[str]:
+def _uses(one: TypeProto) -> Iterator[str]:
     """Full names of the types that the fields of a type and of those nested in it hold."""
     if isinstance(one, DescriptorProto):
         yield from (field.type_name.removeprefix(".") for field in one.field if field.type_name)
@@ -55,7 +55,7 @@ def _uses(one: Type) -> Iterator[str]:
             yield from _uses(nested)
 
 
-def _root(types: Mapping[str, Type], full_name: str) -> str:
+def _root(types: Mapping[str, TypeProto], full_name: str) -> str:
     """The top-level type that a type is nested in; a well-known type is its own."""
     root = full_name
     while root not in types and not root.startswith(_WELL_KNOWN):
@@ -101,7 +101,7 @@ def _file_name(group: list[str]) -> str:
 
 
 def _file(
-    types: Mapping[str, Type], group: list[str], edges: Mapping[str, Iterable[str]], files: Mapping[str, str]
+    types: Mapping[str, TypeProto], group: list[str], edges: Mapping[str, Iterable[str]], files: Mapping[str, str]
 ) -> FileDescriptorProto:
     name, package = files[group[0]], group[0].rpartition(".")[0]
     used = {use for root in group for use in edges[root]}

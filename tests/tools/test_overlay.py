@@ -6,9 +6,9 @@ from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from xds.proto.describe import Type
-from xds.proto.overlay import overlay
-from xds.proto.partition import partition
+from tools.proto.describe import TypeProto
+from tools.proto.overlay import apply_envoy
+from tools.proto.partition import partition
 
 MINE = """
   name: "M"
@@ -20,14 +20,14 @@ MINE = """
 """
 
 
-def _laid(mine: Type, theirs: Type) -> tuple[dict[str, Type], list[str]]:
+def _laid(mine: TypeProto, theirs: TypeProto) -> tuple[dict[str, TypeProto], list[str]]:
     file = FileDescriptorProto(name="t.proto", package="p", syntax="proto3")
     if isinstance(theirs, DescriptorProto):
         file.message_type.append(theirs)
     else:
         file.enum_type.append(theirs)
     types = {"p.M": mine}
-    return types, overlay(types, [file])
+    return types, apply_envoy(types, [file])
 
 
 def _message(text: str) -> DescriptorProto:

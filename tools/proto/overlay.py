@@ -18,7 +18,12 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 
-from xds.proto.describe import LEFT_OUT, Type, add_synthetic_oneofs, oneof_index
+from tools.proto.describe import (
+    LEFT_OUT,
+    TypeProto,
+    add_synthetic_oneofs,
+    oneof_index,
+)
 
 # What Envoy sends to telemetry collectors; no configuration holds any of it.
 _SENT = re.compile(r"opentelemetry\.proto\.(collector|logs|metrics|resource|trace)\.")
@@ -38,7 +43,7 @@ class _Placed(NamedTuple):
         return f"{label}{kind} {field.name} = {field.number}" + (f" in {self.oneof}" if self.oneof else "")
 
 
-def overlay(types: dict[str, Type], files: Iterable[FileDescriptorProto]) -> list[str]:
+def apply_envoy(types: dict[str, TypeProto], files: Iterable[FileDescriptorProto]) -> list[str]:
     """Complete ``types`` (top-level, by full name) in place by what ``files`` define.
 
     Returns the contradictions, sorted; in each the word of ``files`` stands now.
@@ -56,12 +61,12 @@ def overlay(types: dict[str, Type], files: Iterable[FileDescriptorProto]) -> lis
     return sorted(found)
 
 
-def _kind(one: Type) -> str:
+def _kind(one: TypeProto) -> str:
     return "a message" if isinstance(one, DescriptorProto) else "an enum"
 
 
-def _top_level(files: Iterable[FileDescriptorProto]) -> dict[str, Type]:
-    everything: dict[str, Type] = {}
+def _top_level(files: Iterable[FileDescriptorProto]) -> dict[str, TypeProto]:
+    everything: dict[str, TypeProto] = {}
     for file in files:
         everything |= {f"{file.package}.{message.name}": message for message in file.message_type}
         everything |= {f"{file.package}.{enum.name}": enum for enum in file.enum_type}
