@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 from fastapi import Header, Request
 
 from api.problem import RequestError
-from xds.codec.resources import DecodedPush, InputFormat, decode_document, decode_single
+from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
 
 OFF_LOOP_BYTES = 64 * 1024
 _MEDIA: Mapping[str, InputFormat] = {
@@ -44,16 +44,16 @@ def media_of(content_type: str) -> InputFormat:
     return media
 
 
-async def decode_pushed(body: bytes, content_type: str, resource_limit: int) -> DecodedPush:
+async def decode_pushed(body: bytes, content_type: str, decoder: ResourceDecoder) -> DecodedPush:
     """A snapshot's body. Raises ``ValidationError``, ``RequestError``."""
     media = media_of(content_type)
-    return await off_loop(len(body), lambda: decode_document(body, media, resource_limit=resource_limit))
+    return await off_loop(len(body), lambda: decoder.document(body, media))
 
 
-async def decode_one(body: bytes, content_type: str, type_url: str, name: str, resource_limit: int) -> DecodedPush:
+async def decode_one(body: bytes, content_type: str, type_url: str, name: str, decoder: ResourceDecoder) -> DecodedPush:
     """One resource's body: its JSON or YAML, or its serialized message. Raises as ``decode_pushed``."""
     media = media_of(content_type)
-    return await off_loop(len(body), lambda: decode_single(body, media, type_url, name, resource_limit=resource_limit))
+    return await off_loop(len(body), lambda: decoder.single(body, media, type_url, name))
 
 
 def accepts_yaml(request: Request) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from xds.codec import interned
-from xds.codec.resources import decode_document
+from xds.codec.resource_reader import ResourceCache
+from xds.codec.resources import ResourceDecoder
 from xds.model.errors import ValidationError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER
@@ -18,8 +18,11 @@ from xds.proto import wire_pb2
 WRAPPER = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
 
-def read(*values: dict[str, Any], **options: Any) -> Any:
-    return decode_document(json.dumps({"resources": values}).encode(), "json", **options)
+DECODER = ResourceDecoder()
+
+
+def read(*values: dict[str, Any]) -> Any:
+    return DECODER.document(json.dumps({"resources": values}).encode(), "json")
 
 
 def cluster(name: str, **more: Any) -> dict[str, Any]:
@@ -32,26 +35,36 @@ def test_the_same_content_is_the_same_object_in_both_forms() -> None:
     assert second is first
     response = wire_pb2.DiscoveryResponse()
     response.resources.add(type_url=CLUSTER, value=first.body)
-    (third,) = decode_document(response.SerializeToString(), "protobuf").resources
+    (third,) = DECODER.document(response.SerializeToString(), "protobuf").resources
     assert third is first
 
 
+def test_two_decoders_share_nothing() -> None:
+    body = json.dumps({"resources": [cluster("a-lone-one")]})
+    (first,), (second,) = (ResourceDecoder().document(body, "json").resources for _ in range(2))
+    assert first == second
+    assert first is not second
+
+
 def test_it_is_forgotten_with_its_last_holder() -> None:
-    (first,) = read(cluster("a-passing-one")).resources
-    body = bytes(bytearray(first.body))
-    del first
+    cache = ResourceCache()
+    body = b"the bytes"
+    resource = Resource(CLUSTER, "a", body, "1")
+    cache.add(resource)
+    assert cache.get(CLUSTER, body) is resource
+    del resource
     gc.collect()
-    assert interned.find(CLUSTER, body) is None
+    assert cache.get(CLUSTER, body) is None
 
 
 def test_the_end_of_an_older_one_takes_no_newer_one_along() -> None:
-    body = b"the bytes of both"
+    cache, body = ResourceCache(), b"the bytes of both"
     older, newer = (Resource(CLUSTER, "a", body, version) for version in ("1", "2"))
-    interned.keep(older)
-    interned.keep(newer)
+    cache.add(older)
+    cache.add(newer)
     del older
     gc.collect()
-    assert interned.find(CLUSTER, body) is newer
+    assert cache.get(CLUSTER, body) is newer
 
 
 def test_warnings_come_each_time() -> None:
@@ -72,7 +85,8 @@ def test_what_stands_outside_the_message_is_heeded() -> None:
 def test_a_smaller_limit_still_holds() -> None:
     (held,) = read(cluster("a-large-one", alt_stat_name="x" * 1000)).resources
     with pytest.raises(ValidationError) as caught:
-        read(cluster("a-large-one", alt_stat_name="x" * 1000), resource_limit=500)
+        document = {"resources": [cluster("a-large-one", alt_stat_name="x" * 1000)]}
+        ResourceDecoder(500).document(json.dumps(document), "json")
     assert [one.code for one in caught.value.violations] == ["too_large"]
     assert held.name == "a-large-one"
 

@@ -16,7 +16,7 @@ from xds.codec.findings import Findings
 from xds.codec.parse_fast import parse_fast
 from xds.codec.resources import decode_resource
 from xds.codec.validate import check_constraints
-from xds.codec.validate_fast import is_surely_valid
+from xds.codec.validate_fast import FastValidator
 from xds.model.errors import ValidationError
 from xds.model.resource import Resource
 from xds.proto import options
@@ -25,6 +25,7 @@ TYPE = "type.googleapis.com/"
 TEXTS = ("", "a", "10.0.0.1", "a b", "x\ny", "x" * 300, "ü")
 NUMBERS = (0, 1, 2, 79, 100, 101, 65535, 65536, 2**31 - 1)
 DEPTH = 4
+VALIDATOR = FastValidator()
 WORTH_A_FIELD = 0.4
 
 
@@ -38,7 +39,7 @@ def says(message: Any) -> list[Any]:
 def verdict(message: Any) -> bool:
     """That by the bytes, compared with what the full check says."""
     body = message.SerializeToString(deterministic=True)
-    passed = is_surely_valid(message.DESCRIPTOR, body)
+    passed = VALIDATOR.is_surely_valid(message.DESCRIPTOR, body)
     if passed:
         assert says(type(message).FromString(body)) == [], message
     return passed
@@ -150,15 +151,16 @@ def test_the_same_bytes_are_judged_by_their_type() -> None:
     """An empty header needs a key, an empty address a kind; both are no bytes at all, which other types may be."""
     for name, passes in (("Locality", True), ("HeaderValue", False), ("Address", False)):
         descriptor = schema.require(f"envoy.config.core.v3.{name}").DESCRIPTOR
-        assert is_surely_valid(descriptor, b"") is passes
+        assert VALIDATOR.is_surely_valid(descriptor, b"") is passes
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validate_fast, "KNOWN_LIMIT", validate_fast._known.count + 5)
+    monkeypatch.setattr(validate_fast, "REMEMBERED_LIMIT", VALIDATOR.remembered + 5)
     for edition in range(40):
         resource = decode_resource(assignment(edition % 3, 1000 + edition))
-        assert is_surely_valid(schema.require(resource.type_url.rpartition("/")[2]).DESCRIPTOR, resource.body)
-        assert validate_fast._known.count <= validate_fast.KNOWN_LIMIT
+        descriptor = schema.require(resource.type_url.rpartition("/")[2]).DESCRIPTOR
+        assert VALIDATOR.is_surely_valid(descriptor, resource.body)
+        assert VALIDATOR.remembered <= validate_fast.REMEMBERED_LIMIT
 
 
 @pytest.mark.parametrize("is_packing", [False, True])
@@ -170,15 +172,20 @@ def test_what_packs_a_message_is_judged_each_time(is_packing: bool) -> None:
         message.transport_socket.typed_config.type_url = "type.googleapis.com/yet.unknown"
     assert verdict(message)
     body = message.transport_socket.SerializeToString(deterministic=True)
-    assert any(body in known for known in validate_fast._known._by_field) is not is_packing
+    assert VALIDATOR.remembers(body) is not is_packing
 
 
 @pytest.mark.parametrize(("text", "passes"), [(b"", False), (b"a", True), ("ü".encode(), True), (b"\xff", False)])
 def test_a_text_that_must_not_be_empty(text: bytes, passes: bool) -> None:
     body = b"\x0a" + bytes((len(text),)) + text
-    assert is_surely_valid(schema.require("envoy.config.endpoint.v3.ClusterLoadAssignment").DESCRIPTOR, body) is passes
+    assert (
+        VALIDATOR.is_surely_valid(schema.require("envoy.config.endpoint.v3.ClusterLoadAssignment").DESCRIPTOR, body)
+        is passes
+    )
 
 
 @pytest.mark.parametrize("body", [b"\x0a", b"\x0a\x05ab", b"\xff" * 12, b"\x0a\x02\xff\xfe", b"\x0b\x0c"])
 def test_bytes_of_no_message_are_left_to_others(body: bytes) -> None:
-    assert not is_surely_valid(schema.require("envoy.config.endpoint.v3.ClusterLoadAssignment").DESCRIPTOR, body)
+    assert not VALIDATOR.is_surely_valid(
+        schema.require("envoy.config.endpoint.v3.ClusterLoadAssignment").DESCRIPTOR, body
+    )

@@ -124,12 +124,12 @@ def _check(group: str, files: Sequence[Path], checks: Checks) -> Checked:
 
 
 def _read(file: Path, checked: Checked) -> None:
-    from xds.codec.resources import decode_document
+    from xds.codec.resources import ResourceDecoder
     from xds.model.errors import ValidationError
 
     text = Text(shown_name(file), read_bytes(file), len(checked.resources))
     try:
-        pushed = decode_document(text.body, source=text.name)
+        pushed = ResourceDecoder().document(text.body, source=text.name)
     except ValidationError as error:
         checked.findings += [_named(finding, text.name) for finding in error.violations]
     else:

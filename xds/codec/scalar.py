@@ -1,8 +1,8 @@
-"""JSON values to scalar field values, by the rules of proto3 JSON and as lax as Envoy.
+"""Converts JSON values to the values of scalar and enum fields, by the rules of proto3 JSON and as leniently as Envoy.
 
-Envoy accepts more than proto3 JSON says (measured with ``--mode validate``, Envoy 1.40: ``tests/codec/lax_cases.py``):
-enum names in any case, booleans as words, numbers in quotes in any notation. That is accepted too, as ``LaxValue``, which
-the caller turns into a warning. Numbers for strings and fractions for integers it refuses, and so do we.
+Envoy accepts more than proto3 JSON (measured with ``--mode validate``, Envoy 1.40: ``tests/codec/lax_cases.py``): enum
+names in any case, booleans as words, numbers in quotes in any notation. Such a value is returned as a `LaxValue`, and
+the caller adds a warning. Envoy refuses numbers for strings and fractions for integers; so does this module.
 """
 
 from __future__ import annotations
