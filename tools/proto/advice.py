@@ -1,6 +1,6 @@
-"""What Envoy's .proto files name as the replacement of a deprecated field (development time only).
+"""Replacements of deprecated fields, as the comments in Envoy's .proto files name them.
 
-Comments are not in descriptors; envoy-data-plane keeps them as the docstrings of its fields.
+Descriptors have no comments; envoy-data-plane keeps them as the docstrings of its fields.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Envoy's API as descriptors, read from the metadata of envoy-data-plane (development time only).
+"""Envoy's API as descriptors, read from the metadata of envoy-data-plane.
 
-envoy-data-plane (betterproto2) keeps of the .proto files what its data classes need: field numbers, names, types,
-oneofs, enum values. That is all a descriptor needs, but for which file a type stood in and the exact name of an
-enum; spec/resource_codec.md says how both are restored.
+envoy-data-plane (betterproto2) keeps what its data classes need of the .proto files: field numbers, names, types,
+oneofs, enum values. Two parts of a descriptor are missing: the file of a type, which `partition` chooses anew, and the
+exact name of an enum, which is restored from its class name and from the messages beside it.
 """
 
 from __future__ import annotations

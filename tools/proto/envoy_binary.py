@@ -1,6 +1,6 @@
-"""Envoy's own descriptors with their options, read out of its binary (development time only).
+"""Envoy's own descriptors with their options, extracted from its binary.
 
-C++ protobuf code carries them as serialized constants.
+C++ protobuf code contains them as serialized constants.
 """
 
 from __future__ import annotations

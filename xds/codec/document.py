@@ -1,8 +1,9 @@
-"""Pushed text to plain values, and what stands around the resources in it.
+"""Pushed documents: text to the resources in it, as plain values, with the version labels around them.
 
-Accepted: ``{"resources": [...], "version"?: label, "versions"?: {alias: label}}``, Envoy's file form
+Accepted forms: ``{"resources": [...], "version"?: label, "versions"?: {alias: label}}``, Envoy's file form
 ``{"version_info": label, "resources": [...]}``, a list of resources, a single resource, and any of these in several
-YAML documents. ``versions`` are ignored beside a ``revision``: that is the answer of a GET, put back.
+YAML documents. ``versions`` are ignored beside a ``revision``: such a document is the answer of a GET that is pushed
+back.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TextFormat = Literal["json", "yaml", "auto"]
 
 TEXT_LIMIT = 64 * 1024 * 1024
 _LABEL_KEYS = ("version", "version_info", "versionInfo")
-# A DiscoveryResponse's other fields and what our own answers add; they say nothing about the content.
+# Other fields of a DiscoveryResponse, and fields that the admin API adds to its answers.
 _IGNORED_KEYS = {"type_url", "typeUrl", "nonce", "canary", "control_plane", "controlPlane", "group", "revision", "etag"}
 
 
@@ -31,7 +32,7 @@ _IGNORED_KEYS = {"type_url", "typeUrl", "nonce", "canary", "control_plane", "con
 class Document:
     """``resources`` as plain values in pushed order; ``label`` and ``labels`` (by type URL) as the caller gave them.
 
-    ``layout`` is what ``locate`` needs to say where in the text they stand.
+    ``layout`` is what `locate` needs to find them in the text.
     """
 
     resources: list[object] = field(default_factory=list)
@@ -42,14 +43,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class TextDocuments:
-    """What a text holds: the documents by their position in it, without empty ones."""
+    """The documents of a text by their position in it, without empty ones."""
 
     documents: Mapping[int, object]
     layout: TextLayout
 
 
 def malformed(detail: str, *, code: str = "malformed", source: str = "") -> MalformedError:
-    """The error for input that cannot be read at all."""
+    """The error for input that cannot be parsed."""
     return MalformedError([Violation(code=code, detail=detail, source=source)])
 
 
@@ -62,7 +63,7 @@ def parse_values(text: bytes | str, format: TextFormat = "auto", source: str = "
 
 
 def read_values(text: bytes | str, format: TextFormat = "auto", source: str = "") -> TextDocuments:
-    """As ``parse_values``, with what it takes to find places in the text."""
+    """As ``parse_values``, with the layout that `locate` needs."""
     decoded = _decode(text, source)
     try:
         documents, is_json = _parse(decoded, format)
@@ -104,7 +105,7 @@ def _parse(text: str, format: TextFormat) -> tuple[list[object], bool]:
 
 
 def parse_document(text: bytes | str, format: TextFormat = "auto", source: str = "") -> Document:
-    """Read pushed text. Raises ``MalformedError``, or ``ValidationError`` where the envelope is not as described."""
+    """Read pushed text. Raises ``MalformedError``, or ``ValidationError`` where its top level has another form."""
     values = read_values(text, format, source)
     if not values.documents:
         raise malformed("empty document", source=source)
@@ -127,7 +128,7 @@ def parse_document(text: bytes | str, format: TextFormat = "auto", source: str =
 
 
 def document_of(value: object) -> Document:
-    """A push that is a part of something larger, as plain values. Raises as ``parse_document``, without a place."""
+    """A push that is part of a larger document, as plain values. Raises as ``parse_document``, without positions."""
     return _envelope(value, 0)
 
 
@@ -149,8 +150,8 @@ def _envelope(value: object, number: int) -> Document:
     labels = _labels(value.get("versions"), violations)
     if violations:
         raise ValidationError(violations)
-    # An answer of ours that was edited names its revision, and the versions of then: told again, they would name two
-    # contents alike, and a client that comes back could not say which of them it holds.
+    # An edited answer of the admin API holds the versions of its revision: served again, one version would name two
+    # contents, and a reconnecting client could not say which of them it has.
     part = DocumentPart(number, ("resources",), len(listed), is_list=isinstance(resources, list))
     return _document(listed, part, label, {} if "revision" in value else labels)
 

@@ -1,14 +1,11 @@
-"""Messages that stand packed in v2 resources, by their v3 names: what Envoy's versioning annotations say, as far as v2
-clients know them.
+"""v3 resources for clients that still speak the v2 API.
 
-v3 resources for clients that still speak the v2 API.
+v3 kept the field numbers of v2: a v3 message that uses only fields of v2 is a v2 message byte for byte, once the type
+URLs of packed messages are renamed. `PACKED_TYPES` follows Envoy's versioning annotations, as far as v2 clients know
+the types. A resource with anything that v2 lacks is reported and not sent (docs/design.md#codec): dropping a field
+silently would change its meaning. Fields that only tell Envoy which API version to use are changed or dropped.
 
-v3 kept the field numbers of v2, so a v3 message that uses only fields v2 has is a v2 message, byte for byte, once the
-type URLs packed in it are renamed. Whatever v2 lacks is reported and the resource is not sent (DESIGN 5.1): dropping
-a field silently would change what the resource means. What only tells Envoy which API version to speak is changed or
-dropped, because for a v2 client that has one answer.
-
-gRPC's C core until 1.49 takes a v2 listener's HttpConnectionManager for the v2 one, and looks at none of its filters.
+gRPC's C core until 1.49 accepts only the v2 type of a listener's HttpConnectionManager, and ignores its filters.
 """
 
 from __future__ import annotations
@@ -108,7 +105,7 @@ PACKED_TYPES: Mapping[str, str] = {
 
 Path = tuple[str | int, ...]
 
-# Set for v3 clients only: ConfigSource.resource_api_version and ApiConfigSource.transport_api_version.
+# Fields for v3 clients only: ConfigSource.resource_api_version and ApiConfigSource.transport_api_version.
 _API_VERSIONS = ("resource_api_version", "transport_api_version")
 
 _CLUSTER = "envoy.config.cluster.v3.Cluster"
@@ -119,14 +116,14 @@ _USE_DOWNSTREAM_PROTOCOL = 1  # Cluster.ClusterProtocolSelection
 
 @dataclass(frozen=True, slots=True)
 class Downgraded:
-    """The resource for a v2 client, or None and what the v2 API cannot express."""
+    """The resource for a v2 client, or None with what the v2 API cannot express."""
 
     resource: Resource | None
     problem: str = ""
 
 
 def downgrade(resource: Resource) -> Downgraded:
-    """The same resource under its v2 type URL. A resource that is not of the v3 API comes back as it is."""
+    """The same resource under its v2 type URL. A resource outside the v3 API is returned unchanged."""
     if resource.type_url not in V2_URLS:
         return _outside_v3(resource)
     type_url = V2_URLS[resource.type_url]
@@ -159,7 +156,7 @@ def _renamed(resource: Resource, type_url: str, body: bytes) -> Resource:
 
 
 def _rename(message: Any, target: Any, path: Path) -> Iterator[str]:
-    """Rename what is packed in ``message`` and yield what ``target``'s type cannot express."""
+    """Rename the packed messages in ``message``, and yield what the type of ``target`` cannot express."""
     if message.DESCRIPTOR.full_name == ANY:
         yield from _rename_packed(message, path)
         return
@@ -183,7 +180,7 @@ def _rename(message: Any, target: Any, path: Path) -> Iterator[str]:
 
 
 def _lift_http_options(cluster: Any) -> None:
-    """v2 has a cluster's HTTP options as fields of the cluster; what they cannot express stays, and is reported."""
+    """In v2 a cluster's HTTP options are fields of the cluster; what these cannot express stays, and is reported."""
     packed = cluster.typed_extension_protocol_options.get(_HTTP_OPTIONS)
     if packed is None or packed.type_url.rpartition("/")[2] != _HTTP_OPTIONS:
         return
@@ -235,7 +232,7 @@ def _unknown_values(counterpart: FieldDescriptor, value: Any, path: Path) -> Ite
 
 
 def _rename_packed(packed: Any, path: Path) -> Iterator[str]:
-    """Types of the v2 API and those that are no part of Envoy's stay as they are."""
+    """Types of the v2 API, and types outside Envoy's API, stay unchanged."""
     name = packed.type_url.rpartition("/")[2]
     if name not in PACKED_TYPES:
         if name.startswith("envoy.") and ".v3" in name:

@@ -1,4 +1,4 @@
-"""What a message of each type names of other resources, and which types may lead to any cluster at all."""
+"""What each message type refers to, and which types may lead to any cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from xds.model.resource_type import (
 References = Iterable[Reference]
 Finder = Callable[[Any], References]
 
-# Of what leads to clusters that cannot be told from its content.
+# The reference of a message that leads to clusters which its content does not name.
 ANY_CLUSTER = Reference(CLUSTER, WILDCARD)
 
 _UNREADABLE = (ANY_CLUSTER,)
@@ -41,10 +41,10 @@ _SOURCES = {
 
 @cache
 def finder_of(descriptor: Descriptor) -> Finder | None:
-    """What finds the references that stand in a message's own fields; None for a type that has none.
+    """The finder of references in a message's own fields; None for a type without references.
 
-    Whatever has a name and a ``config_discovery`` (filters of all kinds) gets its configuration by ECDS. Filters of the
-    v2 API may hold a ``Struct`` instead of a message. What a type of the user's own means nobody here can know.
+    A message with a name and a ``config_discovery`` (filters of all kinds) gets its configuration by ECDS. Filters of
+    the v2 API may hold a ``Struct`` instead of a message. A type that the user added may refer to anything.
     """
     found = FINDERS.get(descriptor.full_name)
     if found is not None:
@@ -58,9 +58,9 @@ def finder_of(descriptor: Descriptor) -> Finder | None:
 
 
 def is_untyped(packed: Any, inner: Any) -> bool:
-    """Is this an ``Any`` of which nobody can tell what it means: of an unknown type, or JSON for one?
+    """True for an ``Any`` whose meaning is not known: of an unknown type, or JSON for another type.
 
-    Envoy takes a bare ``Struct`` for JSON of the type that it expects there, as it does with a ``TypedStruct``.
+    Envoy reads a bare ``Struct`` as JSON of the type that it expects there, like a ``TypedStruct``.
     """
     return bool(packed.type_url) if inner is None else inner.DESCRIPTOR.full_name in _STRUCTS
 
@@ -77,7 +77,7 @@ def _untyped(message: Any) -> References:
 
 
 def _from_source(type_url: str, name: str, config_source: Any) -> References:
-    """A reference by way of a ``ConfigSource``; one that says nothing leads nowhere."""
+    """A reference through a ``ConfigSource``; none where the source is empty."""
     kind = config_source.WhichOneof("config_source_specifier")
     if kind is None:
         return ()
@@ -105,7 +105,7 @@ def _old_cluster(cluster: Any) -> References:
 
 
 def _internal_listeners(assignment: Any) -> Iterator[Reference]:
-    """The listeners of the same proxy that endpoints in the cluster itself stand for."""
+    """The internal listeners of the same proxy to which endpoints of the cluster connect."""
     for locality in assignment.endpoints:
         for member in locality.lb_endpoints:
             address = member.endpoint.address
@@ -128,7 +128,7 @@ def _secret(config: Any) -> References:
 
 
 def _prefetched(config: Any) -> References:
-    """Certificates that are asked for by what a client says; these are fetched beforehand."""
+    """Certificates are selected by what a client sends; these are fetched in advance."""
     for name in config.prefetch_secret_names:
         yield from _from_source(SECRET, name, config.config_source)
 
@@ -188,11 +188,11 @@ def _redis(proxy: Any) -> References:
 
 
 def _minimum_health(config: Any) -> References:
-    """The filter answers that the proxy is not well where one of these clusters is not there."""
+    """The filter reports the proxy as unhealthy when one of these clusters is missing."""
     return [_mention(CLUSTER, name) for name in config.cluster_min_healthy_percentages]
 
 
-# What chooses a cluster by rules of its own
+# Plugins that choose a cluster
 
 
 def _lua_of_route(config: Any) -> References:
@@ -218,7 +218,7 @@ _READ_SPECIFIERS = frozenset(
 
 
 def _priority_groups(config: Any) -> References:
-    """Its groups are read one by one; other filters may put others in their place by way of metadata."""
+    """Its groups are messages of their own; metadata of other filters may replace them."""
     return _UNREADABLE if config.override_metadata_namespace else ()
 
 
@@ -226,7 +226,7 @@ _TCP_CLUSTER = "envoy.tcp_proxy.cluster"
 
 
 def _filter_state(value: Any) -> References:
-    """A TCP proxy takes the cluster that filters before it put into this state, in the place of its own."""
+    """A TCP proxy prefers the cluster that a filter before it put into this filter state."""
     if value.object_key != _TCP_CLUSTER:
         return ()
     form = value.format_string

@@ -1,7 +1,4 @@
-"""What is wrong with pushed input, collected while it is read.
-
-What a person may have meant: advice for findings.
-"""
+"""Findings: what is wrong with pushed input, collected while it is read, and hints that say how to correct it."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from xds.codec import schema
 from xds.model.errors import ERROR, WARNING, Violation
 from xds.model.resource_type import TYPE_PREFIX, alias_of
 
-# More findings than a person reads, and than an answer should carry.
+# More findings than a person reads.
 FINDINGS_LIMIT = 100
 SHOWN_LIMIT = 80
 _NOTATION = re.compile(r"[-_ ]")
@@ -33,26 +30,26 @@ def parse_pointer(pointer: str) -> tuple[str, ...]:
 
 
 def short_repr(value: object) -> str:
-    """A value for a person; long ones are cut."""
+    """The ``repr`` of a value for messages; long ones are truncated."""
     text = repr(value)
     return f"{text[:SHOWN_LIMIT]}{'...' if len(text) > SHOWN_LIMIT else ''}"
 
 
 def normalized_name(name: str) -> str:
-    """A name without what notations differ in: ``statPrefix`` and ``stat_prefix`` alike."""
+    """A name without case and separators: equal for ``statPrefix`` and ``stat_prefix``."""
     return _NOTATION.sub("", name).lower()
 
 
 def resource_label(type_url: str, name: str) -> str:
-    """How findings call a resource: ``clusters/c1``."""
+    """The name of a resource in findings: ``clusters/c1``."""
     return f"{alias_of(type_url)}/{name}"
 
 
 class Findings:
-    """Violations of one document, warnings apart from errors: ``len`` and truth are those of the errors.
+    """Errors and warnings of one document. Length and truth count the errors only.
 
-    ``index`` says which resource is being read (-1: the only one), ``base`` is where its message stands within it (in
-    a wrapper: ``("resource",)``).
+    ``index`` is the resource that is being read (-1: the only one), ``base`` the path of its message within it (in a
+    wrapper: ``("resource",)``).
     """
 
     def __init__(self, source: str = "") -> None:
@@ -71,30 +68,30 @@ class Findings:
 
     @property
     def is_full(self) -> bool:
-        """True once errors are dropped: nobody needs to ponder over them."""
+        """True once further errors are dropped: hints need not be computed any more."""
         return len(self.violations) >= FINDINGS_LIMIT
 
     @property
     def resource(self) -> str:
-        """How the resource is called. Told when asked, for hardly any has a finding."""
+        """The name of the resource in findings, computed on demand: few resources have findings."""
         if self._name:
             return resource_label(self._type_url, self._name)
         return f"resources[{self.index}]" if self.index >= 0 else ""
 
     def select_resource(self, index: int) -> None:
-        """What follows is about the resource at this position, whose name is not known yet."""
+        """Further findings are about the resource at this position, whose name is not known yet."""
         self.index, self._name = index, ""
 
     def name_resource(self, type_url: str, name: str) -> None:
-        """What follows is about the resource of this name."""
+        """Further findings are about the resource with this name."""
         self._type_url, self._name = type_url, name
 
     def add(self, code: str, detail: str, path: Iterable[str | int] = (), *, hint: str = "") -> None:
-        """Note an error at ``path`` within the message; those behind the limit are dropped."""
+        """Add an error at ``path`` within the message; errors beyond the limit are dropped."""
         self._note(self.violations, ERROR, code, detail, path, hint)
 
     def warn(self, code: str, detail: str, path: Iterable[str | int] = (), *, hint: str = "") -> None:
-        """Note what is accepted and should be mended all the same; bounded likewise."""
+        """Add a warning: the input is accepted, and should be corrected. Bounded like errors."""
         self._note(self.warnings, WARNING, code, detail, path, hint)
 
     def _note(
@@ -111,7 +108,7 @@ class Findings:
             found.append(Violation(code, detail, self.resource, pointer, self._source, severity, hint, self.index))
 
 
-# Nobody mistypes a longer name, and likeness takes time that grows with the square of the length.
+# Longer names get no hint: the time to compare grows with the square of the length.
 NAME_LIMIT = 120
 _TYPE_CUTOFF = 0.85
 _SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(ms|us|s|m|h)?")
@@ -119,7 +116,7 @@ _UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
 def field_hint(key: str, descriptor: Descriptor) -> str:
-    """``did you mean "stat_prefix"?`` for a key that is almost a field, in any case or notation."""
+    """``did you mean "stat_prefix"?`` for a key that resembles a field, in any case or notation."""
     if len(key) > NAME_LIMIT:
         return ""
     names = {normalized_name(field.name): field.name for field in descriptor.fields}
@@ -128,7 +125,7 @@ def field_hint(key: str, descriptor: Descriptor) -> str:
 
 
 def type_hint(type_url: str) -> str:
-    """The type that a URL is almost that of: misspelt, of another version, or moved elsewhere."""
+    """The type that a URL resembles: misspelt, of another version, or moved to another package."""
     name = type_url.rpartition("/")[2]
     if not name or len(name) > NAME_LIMIT:
         return ""
@@ -141,7 +138,7 @@ def type_hint(type_url: str) -> str:
 
 
 def duration_hint(value: object) -> str:
-    """How to write the span that ``value`` seems to be: ``100ms`` is ``0.100s``."""
+    """How to write the duration that ``value`` seems to be: ``100ms`` is ``0.100s``."""
     found = None if isinstance(value, bool) else _SPAN.fullmatch(str(value)[:NAME_LIMIT])
     if found is None:
         return ""

@@ -1,7 +1,4 @@
-"""What a resource is called: its name field, and the further names of virtual hosts.
-
-Time to live: seconds in the model, ``google.protobuf.Duration`` on the wire.
-"""
+"""How resources are named in JSON and in wrappers: name fields, aliases, the keys beside a message, and TTLs."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from xds.model.names import XDSTP
 from xds.model.resource_type import ENDPOINT, V2_URLS, VIRTUAL_HOST
 
-# Every other type that has a name calls it ``name``.
+# In every other type with a name, the field is ``name``.
 _NAME_FIELDS = dict.fromkeys((ENDPOINT, V2_URLS[ENDPOINT]), "cluster_name")
 _VIRTUAL_HOSTS = (VIRTUAL_HOST, V2_URLS[VIRTUAL_HOST])
 
@@ -40,12 +37,12 @@ def text_field(type_url: str, descriptor: Descriptor) -> str | None:
 
 
 def is_named_by_wrapper(type_url: str) -> bool:
-    """Virtual hosts are asked for as ``<route configuration>/<host>``; the message may hold another name."""
+    """Clients request virtual hosts as ``<route configuration>/<host>``; the message may hold another name."""
     return type_url in _VIRTUAL_HOSTS
 
 
 def aliases_of(type_url: str, name: str, message: Any) -> tuple[str, ...]:
-    """``route/domain`` for each domain of the virtual host ``route/host``: what VHDS subscribes by (rule 66)."""
+    """``route/domain`` for each domain of the virtual host ``route/host``: VHDS subscribes to these (rule 66)."""
     route, slash, _ = name.rpartition("/")
     if type_url not in _VIRTUAL_HOSTS or not slash or name.startswith(XDSTP):
         return ()

@@ -1,4 +1,4 @@
-"""A node in proto3 JSON, as REST clients send it and node files hold it: snake_case or camelCase."""
+"""A node in proto3 JSON, as REST clients send it and as node files hold it: snake_case or camelCase."""
 
 from __future__ import annotations
 

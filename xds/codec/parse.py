@@ -1,9 +1,9 @@
-"""Plain values to messages: one walk along the descriptors that finds every error with its place.
+"""Plain values to messages: one walk along the descriptors that reports every error with its path.
 
-json_format stops at the first error without a place, refuses what Envoy accepts (a single value where a list is
-expected, enum names in lower case, quoted booleans), accepts broken base64, and cannot hold an ``Any`` of an unknown
-type. Field names are accepted as in the .proto file and in camelCase. What is accepted only because Envoy does (its
-JSON parser keeps the rules of older ones) becomes a warning; ``tests/codec/lax_cases.py`` holds what was measured.
+json_format stops at the first error without a path, refuses what Envoy accepts (a single value for a list, enum names
+in lower case, quoted booleans), accepts broken base64, and cannot hold an ``Any`` of an unknown type. Field names are
+accepted as in the .proto file and in camelCase. Input that is accepted only because Envoy accepts it becomes a
+warning; ``tests/codec/lax_cases.py`` records what was measured.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DURATION = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,9})?s")
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What reading a field takes. ``scalar`` is None for messages; ``key`` is set for maps; null is ``empty``."""
+    """How to parse a field. ``scalar`` is None for messages; ``key`` is set for maps; null is read as ``empty``."""
 
     name: str
     repeated: bool
@@ -86,21 +86,21 @@ def _fields(descriptor: Descriptor) -> Mapping[str, _Field]:
 
 
 class MessageParser:
-    """Fills messages from plain values; what is wrong goes to ``findings`` and the rest is read on."""
+    """Fills messages from plain values. Errors are added to ``findings``, and parsing goes on."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._path: list[str | int] = []
-        self._secrets = 0  # that we are within: what is wrong there is told without its value
+        self._secrets = 0  # depth of enclosing secrets: findings within them do not show values
 
     def read(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
-        """Fill ``message``, an empty one, from ``value``; keys in ``ignored`` are those of the envelope."""
+        """Fill ``message``, an empty one, from ``value``; keys in ``ignored`` are skipped."""
         if ignored != _TYPE_ONLY or not parse_fast(message, value):
             message.Clear()
             self.read_fully(message, value, ignored)
 
     def read_fully(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
-        """As ``read``, noting whatever is to be said of ``value``."""
+        """As `read`, with findings and without the fast parser."""
         try:
             self._message(message, value, ignored)
         except RecursionError:
@@ -109,7 +109,7 @@ class MessageParser:
             self._secrets = 0
 
     def pack(self, message: Message) -> bytes:
-        """Canonical bytes of a message; empty after a finding, such as a message too deep for any parser."""
+        """The canonical bytes of a message; empty after a finding: the message may nest too deeply for any parser."""
         try:
             body = message.SerializeToString(deterministic=True)
             type(message).FromString(body)
@@ -170,9 +170,9 @@ class MessageParser:
         self._note("unknown_field", f"{descriptor.name} has no field {short_repr(key)}", hint)
 
     def _is_settable(self, field: _Field, seen: dict[str, str]) -> bool:
-        """False, with a finding, for a second member of a oneof, be it the same one in its other spelling.
+        """False, with a finding, for a second member of a oneof, or for the same member in its other spelling.
 
-        Any other field may come in both spellings: lists are joined, messages merged, of scalars the last one counts.
+        Any other field may be given in both spellings: lists are joined, messages merged, the last scalar wins.
         """
         if field.oneof:
             other = seen.setdefault(f"oneof {field.oneof}", field.name)
@@ -228,7 +228,7 @@ class MessageParser:
             self._path.pop()
 
     def _nested(self, items: Any, field: _Field, value: list[object]) -> None:
-        """A list in a list that cannot hold lists."""
+        """A list within a list whose items are no lists."""
         if len(self._path) > _PATH_LIMIT:
             self._note("too_deep", "nested too deeply")
             return
@@ -257,7 +257,7 @@ class MessageParser:
             self._path.pop()
 
     def _entry(self, entries: Any, field: _Field, value: object, key: Any) -> None:
-        """Set one entry; an earlier one of the same key is forgotten."""
+        """Set one entry; it replaces an earlier one with the same key."""
         entries.pop(key, None)
         is_empty = value is None and not field.takes_null
         if is_empty:
@@ -270,7 +270,7 @@ class MessageParser:
                 self._message(entry, value)
 
     def _in_full(self, message: Message, value: object) -> bool:
-        """Read a type with a JSON form of its own that is written as a message: ``{"seconds": 1}``."""
+        """Read a type with a special JSON form that is written as a message: ``{"seconds": 1}``."""
         if not isinstance(value, dict):
             return False
         self._lax(f"a {message.DESCRIPTOR.name} is written as an object", "write its value alone")
@@ -373,7 +373,7 @@ class MessageParser:
         return self.pack(inner)
 
     def _special_payload(self, inner: Message, value: dict[str, object]) -> None:
-        """Types with a JSON form of their own stand under ``value``; without it they are empty."""
+        """Types with a special JSON form are under ``value``; without it they are empty."""
         for key in value.keys() - {TYPE_KEY, "value"}:
             self._path.append(key)
             self._note("unknown_field", f"unknown field {short_repr(key)}", "this type's content stands under 'value'")
@@ -387,7 +387,7 @@ class MessageParser:
         self._path.pop()
 
     def unknown_type(self, type_url: str) -> None:
-        """Note a type that is not in the schema."""
+        """Add the error for a type that is not in the schema."""
         hint = "" if self._findings.is_full else type_hint(type_url)
         opaque = f'or pass it as bytes: {{"{TYPE_KEY}": ..., "{VALUE_KEY}": ...}}'
         self._path.append(TYPE_KEY)
@@ -395,13 +395,13 @@ class MessageParser:
         self._path.pop()
 
     def opaque(self, type_url: str, value: Mapping[str, object], ignored: frozenset[str] = frozenset()) -> bytes:
-        """Bytes given as they are; those of a known type must be readable and become canonical."""
+        """Bytes given in base64; bytes of a known type must parse, and are made canonical."""
         for key in sorted(value.keys() - {TYPE_KEY, VALUE_KEY} - ignored):
             self._path.append(key)
             self._note("unknown_field", f"{short_repr(key)} cannot stand beside {VALUE_KEY}")
             self._path.pop()
         self._path.append(VALUE_KEY)
-        self._secrets += 1  # nobody can read them, so nobody knows
+        self._secrets += 1  # the bytes may hold a secret
         body = self._octets(type_url, value[VALUE_KEY])
         self._secrets -= 1
         self._path.pop()
@@ -422,7 +422,7 @@ class MessageParser:
 
 
 def is_type_url(text: str) -> bool:
-    """``host/message name``: both are there, as Envoy asks for."""
+    """True for ``host/message name``: Envoy requires both parts."""
     host, _, name = text.rpartition("/")
     return bool(host and name)
 

@@ -1,8 +1,8 @@
-"""Where findings stand in the text that was read: the line and column of a key, or of an item of a list.
+"""Lines and columns of findings in the text: the position of a key, or of an item of a list.
 
-Values are read without their places, which is fast; the text is gone through once more when there is something to
-tell. JSON is skipped by its own parser, YAML event by event; nothing is built, aliases are not followed, and the walk
-goes down only where something was found.
+Values are read without positions, which is fast. Only when there are findings the text is scanned once more: JSON with
+its own parser, YAML event by event. The scan builds no values, does not follow aliases, and descends only towards
+findings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=json_object)
 
 @dataclass(frozen=True, slots=True)
 class DocumentPart:
-    """One document of a text and the resources in it: ``count`` of them below ``path``, or a single one there."""
+    """One document of a text and its resources: a list of ``count`` at ``path``, or a single one there."""
 
     document: int
     path: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class DocumentPart:
 
 @dataclass(frozen=True, slots=True)
 class TextLayout:
-    """A text that was read: ``source`` names its file, ``parts`` say where its resources stand, in order."""
+    """A text that was read: ``source`` names its file, ``parts`` are the paths of its resources, in order."""
 
     text: str = ""
     is_json: bool = False
@@ -55,9 +55,9 @@ class TextLayout:
 
 
 def locate(layout: TextLayout, violations: Iterable[Violation], document: int = 0) -> list[Violation]:
-    """The violations with ``source`` as ``file:line:column``; where a place is missing in the text, the nearest above.
+    """The violations with ``source`` as ``file:line:column``; an absent field has the position of its parent.
 
-    ``document`` is the one that findings of no resource are about.
+    ``document`` is the one that findings without a resource refer to.
     """
     found = list(violations)
     root = _Node()
@@ -79,9 +79,9 @@ def _source(layout: TextLayout, node: _Node) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """One step of the paths that are looked for; ``alike`` holds the steps below by their names' bare form.
+    """One step of the paths of the findings; ``alike`` holds the child steps by their normalized names.
 
-    ``place`` is the best one found; ``score`` counts how many of the keys that led there are spelt as looked for.
+    ``place`` is the best position so far; ``score`` counts the keys on its path that are spelt exactly.
     """
 
     above: _Node | None = None
@@ -106,12 +106,12 @@ class _Node:
         return None if node is None else node.place
 
 
-# Nodes that one place of the text may be, each with its score.
+# The nodes that a position of the text may belong to, each with its score.
 _Active = list[tuple[_Node, int]]
 
 
 def _entered(active: _Active, key: str) -> _Active:
-    """What the value of a key is: keys match in either spelling, the right one scores."""
+    """The nodes of a key's value. Keys match in either spelling; the exact one scores higher."""
     return [
         (node, score + (above.below.get(key) is node))
         for above, score in active
@@ -120,7 +120,7 @@ def _entered(active: _Active, key: str) -> _Active:
 
 
 def _single(active: _Active) -> _Active:
-    """A value that is no list may be meant as a list of one."""
+    """A value that is not a list may stand for a list of one."""
     return active + [(node.below["0"], score) for node, score in active if "0" in node.below]
 
 
@@ -131,7 +131,7 @@ def _mark(active: _Active, place: tuple[int, int]) -> None:
 
 
 class _JsonWalk:
-    """Goes along the text, which is known to be JSON, and into what is looked for."""
+    """Scans a text that is known to be JSON, and descends towards the findings."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -153,7 +153,7 @@ class _JsonWalk:
         return at if found is None else found.end()
 
     def _value(self, at: int, active: _Active) -> int:
-        """Read a value and return where it ends."""
+        """Scan a value and return the offset behind it."""
         opened = self._text[at]
         if opened != "[":
             active = _single(active)
@@ -190,7 +190,7 @@ class _JsonWalk:
 
 @dataclass(slots=True)
 class _Open:
-    """A YAML collection that is gone through: ``entered`` belongs to the key that waits for its value."""
+    """An open YAML collection: ``entered`` are the nodes of the key whose value comes next."""
 
     is_list: bool
     active: _Active
@@ -205,7 +205,7 @@ def _walk_yaml(text: str, root: _Node) -> None:
 
 
 class _YamlWalk:
-    """Follows parser events; below what nobody looks for, it only counts how deep it is."""
+    """Follows parser events; in a subtree without findings it only counts the depth."""
 
     def __init__(self, active: _Active) -> None:
         self._root = active
@@ -243,7 +243,7 @@ class _YamlWalk:
             self._passing = 1
 
     def _value(self, top: _Open | None, event: Any) -> _Active:
-        """What a value is: of the key before it, the next of its list, or the next document."""
+        """The nodes of a value: of the key before it, the next item of its list, or the next document."""
         if top is None:
             self._documents += 1
             return self._marked(_entered(self._root, str(self._documents - 1)), event)

@@ -1,8 +1,8 @@
-"""Resources as the blobs a store keeps.
+"""Resources as the blobs that a store keeps.
 
-A blob is a serialized ``envoy.service.discovery.v3.Resource``: whatever reads xDS reads our store. It holds all that
-makes the resource; what is found in the message (references, how long a first check takes) is found anew when it is
-loaded, so that a newer release finds more.
+A blob is a serialized ``envoy.service.discovery.v3.Resource``: any reader of xDS can read the store. It holds what
+defines the resource; references and the duration of the first health check are derived anew when it is loaded, so that
+a newer release can find more (docs/design.md#storage).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TYPES_REMEMBERED = 256
 
 
 def blob_id(blob: bytes) -> str:
-    """The name of a blob: hex BLAKE2b-160 of its bytes (spec/storage.md 6.1)."""
+    """The name of a blob: hex BLAKE2b-160 of its bytes (docs/design.md#storage)."""
     return blake2b(blob, digest_size=_BLOB_ID_BYTES).hexdigest()
 
 
@@ -33,7 +33,7 @@ def dump_record(resource: Resource) -> bytes:
     """The blob of a resource; the same resource gives the same bytes."""
     if resource.aliases or resource.ttl_s is not None:
         return _wrapped(resource)
-    # As ``_wrapped`` has it, in a third of the time: nearly all resources have a type, a body and a name.
+    # The bytes of ``_wrapped`` in a third of the time: nearly all resources have only a type, a body and a name.
     body, name = resource.body, resource.name.encode()
     packed = _type_field(resource.type_url) + (b"\x12" + _size(body) + body if body else b"")
     return b"\x12" + _size(packed) + packed + (b"\x1a" + _size(name) + name if name else b"")
@@ -46,7 +46,7 @@ def _type_field(type_url: str) -> bytes:
 
 
 def _size(octets: bytes) -> bytes:
-    """How long something is, as it stands before it."""
+    """The length prefix of a field."""
     size = len(octets)
     return _SIZES[size] if size < len(_SIZES) else _varint(size)
 

@@ -1,9 +1,7 @@
-"""Resource documents without their secrets.
+"""Resource documents without their secrets, and the check that a redacted document is not pushed back.
 
-Which fields hold secrets is said by Envoy's ``sensitive`` annotation. What cannot be looked into counts as secret when
-it is a Secret, or bytes of a type that may hold one.
-
-A value that was hidden from its reader must not come back as the value (see ``redaction``).
+Envoy's ``sensitive`` annotation marks the fields that hold secrets. Bytes that cannot be inspected are secret when they
+are a Secret, or of a type that may contain one.
 """
 
 from __future__ import annotations
@@ -32,15 +30,16 @@ _TYPED_STRUCTS = frozenset(("xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct
 def redact(document: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a rendered resource with every sensitive value replaced by `REDACTED`, within ``Any`` and wrappers too.
 
-    It reads as a resource no more: what stands in place of a key or a list is a string.
+    The copy cannot be decoded: a string stands for each hidden message or list.
     """
     return dict(_any(document))
 
 
 def is_hidden_in_errors(message: str, value: object) -> bool:
-    """Whether errors may not tell what stands where ``message`` is expected.
+    """Whether findings must not show a value that is read as ``message``.
 
-    All of a Secret; and what is no object where a message with sensitive fields belongs: it may be the secret itself.
+    True for all of a Secret, and for a value that is no object where a message with sensitive fields is expected: it
+    may be the secret itself.
     """
     return message in _SECRETS or (not isinstance(value, dict) and bool(options.sensitive_fields(message)))
 
@@ -133,7 +132,7 @@ def _holds_secret(message: Any) -> bool:
 
 @cache
 def _holders() -> frozenset[str]:
-    """Types with a sensitive field, and ``Any`` which may hold them."""
+    """Types with a sensitive field, and ``Any``, which may hold them."""
     return frozenset((ANY, *(name for name in options.messages() if options.sensitive_fields(name))))
 
 
@@ -143,12 +142,12 @@ Path = tuple[str | int, ...]
 
 
 def may_be_redacted(text: bytes | str) -> bool:
-    """False when there is nothing to look for in a whole document."""
+    """False when a whole document holds no redacted value."""
     return REDACTED.encode() in text if isinstance(text, bytes) else REDACTED in text
 
 
 def check_not_redacted(value: object, findings: Findings) -> None:
-    """Refuse what was read without its secrets, naming each place."""
+    """Add an error for each redacted value: the document was read without its secrets."""
     for path in _places(value, ()):
         findings.add("redacted", "the value was hidden when this was read: it cannot be put back", path, hint=_HINT)
 

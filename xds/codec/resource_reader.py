@@ -101,10 +101,11 @@ class ResourceCache:
     would give an equal object. Safe to use from several threads.
     """
 
-    __slots__ = ("_resources",)
+    __slots__ = ("_forgotten", "_resources")
 
     def __init__(self) -> None:
         self._resources: dict[tuple[str, bytes], _CachedResource] = {}
+        self._forgotten = self._forget  # one bound method for all references
 
     def get(self, type_url: str, body: bytes) -> Resource | None:
         """The resource that was read from these canonical bytes before."""
@@ -113,7 +114,7 @@ class ResourceCache:
 
     def add(self, resource: Resource) -> None:
         """Remember a resource as long as somebody else holds it."""
-        cached = _CachedResource(resource, self._forget)
+        cached = _CachedResource(resource, self._forgotten)
         cached.key = resource.type_url, resource.body
         self._resources[cached.key] = cached
 
@@ -161,7 +162,7 @@ class ResourceReader:
         self._messages = MessageParser(findings)
         self._types: dict[str, TypeInfo] = {}
         self._cache = resources
-        self._validator = validator
+        self._is_surely_valid = None if validator is None else validator.is_surely_valid
 
     def read_all(self, items: Iterable[Any], read: Callable[[Any], Resource | None]) -> dict[int, Resource]:
         """The resources by position, without those that have errors."""
@@ -292,7 +293,8 @@ class ResourceReader:
         if name:
             findings.name_resource(type_url, name)
         check_size(body, self._limit, findings)
-        if message is not None and not self._is_surely_valid(message.DESCRIPTOR, body):
+        is_surely_valid = self._is_surely_valid
+        if message is not None and (is_surely_valid is None or not is_surely_valid(message.DESCRIPTOR, body)):
             findings.base = wrapper_fields.base
             check_constraints(message, findings)
             findings.base = ()
@@ -308,9 +310,6 @@ class ResourceReader:
         if is_determined and self._cache is not None:
             self._cache.add(resource)
         return resource
-
-    def _is_surely_valid(self, descriptor: Any, body: bytes) -> bool:
-        return self._validator is not None and self._validator.is_surely_valid(descriptor, body)
 
     def _type_info(self, type_url: str) -> TypeInfo:
         info = self._types.get(type_url)

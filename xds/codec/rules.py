@@ -1,8 +1,7 @@
-"""The rules of protoc-gen-validate on single values: from their JSON form to tests.
+"""The rules of protoc-gen-validate on single values, compiled from their JSON form to tests.
 
-Semantics are those of the C++ code that Envoy is built with: lengths of strings count code points, ``*_bytes`` count
-UTF-8; the well-known patterns for HTTP headers are strict unless said otherwise; ``ignore_empty`` lets the default
-value pass.
+The semantics are those of the C++ code in Envoy: string lengths count code points, ``*_bytes`` count UTF-8; the
+well-known patterns for HTTP headers are strict by default; ``ignore_empty`` accepts the default value.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ NUMBERS = frozenset(
         *("sint32", "sint64", "fixed32", "fixed64", "sfixed32", "sfixed64"),
     )
 )
-# What is said of a field as a whole, not of a value.
+# Rules on the field as a whole, not on a value.
 _OF_PRESENCE = frozenset(("ignore_empty", "required", "skip"))
 _SHOWN = 80
 _END = re.compile(r"\$(?=\||$)")

@@ -35,7 +35,7 @@ _LAX_FLOAT_WORD = re.compile(r"[-+]?(inf(inity)?|nan)", re.IGNORECASE)
 _FLOAT32_LIMIT = 3.4028235677973366e38
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _ENUM_RANGE = range(-(2**31), 2**31)
-# Envoy's words for JSON, and those that its YAML reader adds where they stand unquoted (on, off).
+# Words that Envoy accepts in JSON, and those that its YAML reader accepts unquoted (on, off).
 _BOOLEANS = {
     **dict.fromkeys(("true", "t", "yes", "y", "1", "on"), True),
     **dict.fromkeys(("false", "f", "no", "n", "0", "off"), False),
@@ -46,7 +46,7 @@ _ENUM_NAMES_SHOWN = 12
 class ScalarError(Exception):
     """A value that its field cannot hold. ``code`` and ``hint`` are those of the finding.
 
-    ``discreet`` is the detail without the value, which may be a secret.
+    ``discreet`` is the detail without the value, for fields that hold secrets.
     """
 
     def __init__(self, code: str, detail: str, hint: str = "", discreet: str = "") -> None:
@@ -59,7 +59,7 @@ class ScalarError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LaxValue:
-    """A value that is accepted although it should be written otherwise."""
+    """A value that is accepted, although it should be written in another form."""
 
     value: object
     detail: str
@@ -77,7 +77,7 @@ def wrong_type(expected: str, value: object, hint: str = "") -> ScalarError:
 
 
 def json_kind(value: object) -> str:
-    """What a JSON value is, without saying which."""
+    """The kind of a JSON value, without the value."""
     return next((word for kind, word in _KINDS if isinstance(value, kind)), "null")
 
 
@@ -197,7 +197,7 @@ def octets(value: object) -> bytes:
 
 @cache
 def _enum_numbers(enum: EnumDescriptor) -> dict[str, int]:
-    """The values of a type by name: its own table stumbles over half a surrogate pair."""
+    """The numbers of an enum by name: its own table fails for lone surrogates."""
     return {value.name: value.number for value in enum.values}
 
 
@@ -253,16 +253,16 @@ _CONVERTERS: dict[int, Converter] = {
 
 
 def converter(field: FieldDescriptor) -> Converter:
-    """What turns a JSON value into the value of a scalar or enum field; raises ``ScalarError``."""
+    """The converter of JSON values for a scalar or enum field; it raises ``ScalarError``."""
     if field.enum_type is not None:
         return partial(_enum, enum=field.enum_type)
     return _CONVERTERS[field.type]
 
 
 def strict_converter(field: FieldDescriptor) -> Converter:
-    """As ``converter``, and what would be ``LaxValue`` raises ``ScalarError`` too.
+    """As ``converter``, raising ``ScalarError`` instead of returning a ``LaxValue``.
 
-    What the field itself would refuse when it is set may pass: a number out of its range, half a surrogate pair.
+    Values that the field itself refuses may pass: a number out of range, a lone surrogate.
     """
     convert = converter(field)
     if field.enum_type is not None:

@@ -1,13 +1,12 @@
-"""Envoy's message types, made at run time from the packed descriptor set, in a pool of their own.
+"""Envoy's message types, built at run time from the packed descriptor set, and types that the user adds.
 
-The pool is private so that other people's Envoy protos may live in the same process. It is built on first use (about
-20 ms); message classes are made one by one as they are asked for.
+The descriptor pool is private, so that other users of Envoy's protos can live in the same process. It is built on
+first use (about 20 ms); message classes are made when they are asked for.
 
-Message types of the user's own: files that ``protoc --descriptor_set_out`` or ``buf build`` made.
-
-Such a set usually brings along what it imports, Envoy's own files among it, under other file names than ours and of
-another release. So files are taken apart: what this release knows already stays as it is known, if the two can be read
-as each other; the rest is added, and imports are found by the names of types.
+A descriptor set that a user adds (``protoc --descriptor_set_out``, ``buf build``) usually contains what it imports,
+with Envoy's own files of another release and under other file names. So its files are taken apart: a type that this
+release knows stays as it is, if the two can read each other's bytes; the rest is added, and imports are resolved by
+type name.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ _WELL_KNOWN = (
     wrappers_pb2,
 )
 
-_REMEMBERED = 1024  # type URLs that were looked up, whoever made them up
+_REMEMBERED = 1024  # type URLs that were looked up; clients may send any
 _BUILDING = Lock()
 _USER_NAMES: list[str] = []
 
 
 def pool() -> DescriptorPool:
     """The private pool: Envoy's API v3 and v2, the xDS types beside it, and the services that are served."""
-    with _BUILDING:  # two pools would give message classes that do not mix
+    with _BUILDING:  # message classes of two pools are not compatible
         return _pool()
 
 
@@ -70,7 +69,7 @@ def _pool() -> DescriptorPool:
 
 
 def shipped_pool() -> DescriptorPool:
-    """A pool of what this release ships, and of nothing else."""
+    """A pool of the types that this release ships."""
     built = DescriptorPool()
     for module in _WELL_KNOWN:
         built.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
@@ -80,10 +79,10 @@ def shipped_pool() -> DescriptorPool:
 
 
 def add_descriptor_sets(paths: Iterable[Path]) -> None:
-    """Make message types of the user's own known, before anything is read: files of ``protoc --descriptor_set_out``.
+    """Add the user's message types from files of ``protoc --descriptor_set_out``, before anything is decoded.
 
-    What is known already stays as it is. Raises ``DescriptorSetError`` for a file that is missing or no descriptor set,
-    for a type that contradicts a known one and for one that refers to what nobody knows.
+    Known types stay unchanged. Raises ``DescriptorSetError`` for a file that is missing or is not a descriptor set, for
+    a type that contradicts a known one, and for one that refers to an unknown type.
     """
     held = pool()
     with _BUILDING:
@@ -120,12 +119,12 @@ def message_names() -> tuple[str, ...]:
 
 
 def is_user_defined(full_name: str) -> bool:
-    """Is this a top-level message of a descriptor set that the user has added?"""
+    """True for a top-level message of a descriptor set that the user added."""
     return full_name in _USER_NAMES
 
 
 def require(full_name: str) -> type[Message]:
-    """The message class for a name that the schema is known to hold."""
+    """The message class for a name that the schema must have."""
     found = message_class(full_name)
     assert found is not None, full_name
     return found
@@ -142,7 +141,7 @@ class DescriptorSetError(XdsError):
 
 @dataclass(slots=True)
 class _File:
-    """A proto file of a set that holds something new."""
+    """A proto file of a set that defines new types."""
 
     path: Path
     proto: FileDescriptorProto
@@ -154,7 +153,7 @@ class _File:
 def add_sets(pool: DescriptorPool, paths: Iterable[Path]) -> list[str]:
     """Add the types of descriptor sets to a pool; the full names of the new top-level messages.
 
-    Raises ``DescriptorSetError``; the pool is as it was then, but for files that were found to be in order.
+    Raises ``DescriptorSetError``; valid files before the failing one stay in the pool.
     """
     waiting = [file for file in _distinct(paths) if _reduce(pool, file)]
     own = dict(_defined(waiting))
@@ -204,7 +203,7 @@ def _no_set(path: Path) -> DescriptorSetError:
 
 
 def _reduce(pool: DescriptorPool, file: _File) -> bool:
-    """Take out what the pool knows; False when nothing is left. Raises for what contradicts it."""
+    """Remove the types that the pool has; False when nothing is left. Raises for a type that contradicts it."""
     proto = file.proto
     prefix = f"{proto.package}." if proto.package else ""
     messages = [one for one in proto.message_type if not _is_known(pool, file, f"{prefix}{one.name}", one)]
@@ -260,7 +259,7 @@ def _names(name: str, message: DescriptorProto) -> Iterator[str]:
 
 
 def _add(pool: DescriptorPool, file: _File, own: dict[str, str]) -> bool:
-    """Add a file; False while a file that it needs is missing still."""
+    """Add a file; False while one of its imports is missing."""
     imports = _imports(pool, file, own) - {file.proto.name}
     if any(_find(pool.FindFileByName, name) is None for name in imports):
         return False
@@ -274,7 +273,7 @@ def _add(pool: DescriptorPool, file: _File, own: dict[str, str]) -> bool:
 
 
 def _imports(pool: DescriptorPool, file: _File, own: dict[str, str]) -> set[str]:
-    """The files that define what a file refers to. Raises for a type that is nowhere."""
+    """The files that define what a file refers to. Raises for a type that is not defined anywhere."""
     return {_home(pool, file, own, name) for message in file.proto.message_type for name in _referred(message)}
 
 

@@ -1,19 +1,13 @@
-"""Text that cannot be read, and where.
+"""Text to plain values and back: strict JSON, the part of YAML 1.2 that JSON can express, and YAML output.
 
-JSON text to plain values, strictly: no key twice, no NaN, no depth that a parser would stumble over.
-
-The C parser of the standard library reads; what it refuses without a place is looked for afterwards, token by token.
-
-YAML text to plain values, strictly: what JSON can say, read by the rules of YAML 1.2.
-
-``no``, ``012``, ``1:20`` and dates are strings or plain numbers, never what YAML 1.1 makes of them. Duplicate keys are
-errors. Depth, text size and what aliases expand to are bounded, and nothing recurses, so that hostile input ends in
-an error.
-
-Plain values to YAML text that ``yaml_text`` reads as the very same values, and a person can read, too.
-
-Readers of YAML 1.1 and of 1.2 take different words for numbers (``12e03``, ``0o17``, ``08``): what either takes for
-anything but the string that it is stands in quotes. Text of several lines (PEM, Lua) is written as a block.
+* JSON: duplicate keys, NaN and deep nesting are errors. The C parser of the standard library reads the text; where it
+  gives no position for an error, the text is scanned once more for it.
+* YAML: ``no``, ``012``, ``1:20`` and dates are strings or plain numbers, never what YAML 1.1 makes of them. Duplicate
+  keys are errors. Depth, size and the expansion of aliases are bounded, and nothing recurses, so hostile input ends in
+  an error.
+* Output: `to_yaml` writes YAML that `parse_yaml` reads as the same values. Readers of YAML 1.1 and 1.2 take different
+  words for numbers (``12e03``, ``0o17``, ``08``): a string that either would read as something else is quoted. Text of
+  several lines (PEM, Lua) is written as a block.
 """
 
 from __future__ import annotations
@@ -44,7 +38,7 @@ def place_of(text: str, offset: int) -> tuple[int, int]:
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
-# Nothing that is pushed nests deeper (protobuf parsers stop at 100 messages); the parser itself stops at about 1000.
+# No valid push nests deeper (protobuf parsers stop at 100 messages); the JSON parser itself stops at about 1000.
 JSON_DEPTH_LIMIT = 250
 
 _TOKEN = re.compile(
@@ -55,13 +49,13 @@ _TOKEN = re.compile(
 
 
 class _RefusedError(Exception):
-    """Something that JSON, or this reader, does not allow; its place is not known yet."""
+    """Text that JSON, or this parser, does not allow; its position is not known yet."""
 
 
 def parse_json(text: str) -> object:
-    """The value of a JSON text. Raises ``TextError`` with the place of what cannot be read.
+    """The value of a JSON text. Raises ``TextError`` with the position of the error.
 
-    The parser calls back for each object, so that it does not hold up other threads.
+    The parser calls back for each object, so that other threads can run meanwhile.
     """
     try:
         return json.loads(text, object_pairs_hook=json_object, parse_constant=_constant)
@@ -74,7 +68,7 @@ def parse_json(text: str) -> object:
 
 
 def json_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """One object; a key that comes twice is refused."""
+    """One object; a duplicate key is refused."""
     built = dict(pairs)
     if len(built) < len(pairs):
         counts = Counter(key for key, _ in pairs)
@@ -91,7 +85,7 @@ def _twice(key: str) -> str:
 
 
 def _first_flaw(text: str, detail: str) -> TextError:
-    """The error for the first flaw of a text that is JSON by its grammar."""
+    """The error for the first flaw of a text that follows the grammar of JSON."""
     found = next(_flaws(text), None) if len(text) <= YAML_TEXT_LIMIT else None
     if found is None:
         return TextError(detail)
@@ -100,7 +94,7 @@ def _first_flaw(text: str, detail: str) -> TextError:
 
 
 def _flaws(text: str) -> Iterator[tuple[str, int]]:
-    """What ``parse_json`` refuses beyond grammar, and where."""
+    """What ``parse_json`` refuses beyond the grammar, with offsets."""
     keys: list[set[str]] = []  # of the open objects and lists
     for token in _TOKEN.finditer(text):
         if token["colon"] and keys:
@@ -123,7 +117,7 @@ def _flaws(text: str) -> Iterator[tuple[str, int]]:
 YAML_DEPTH_LIMIT = 100
 # Characters: some 5 s of parsing, 20 s for the most hostile text; JSON takes a fraction of that.
 YAML_TEXT_LIMIT = 16 * 1024 * 1024
-# What a document may expand to through aliases, in characters of text.
+# The size to which aliases may expand a document, in characters.
 EXPANSION_LIMIT = 64 * 1024 * 1024
 _VALUE_COST = 16
 
@@ -136,7 +130,7 @@ _WORDS: dict[str, object] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _TAG_PREFIX = "tag:yaml.org,2002:"
-# What follows is not told: it may be a password that stands unquoted.
+# The text itself is not shown: it may be an unquoted password.
 _QUOTE = "text that begins with *, & or ! stands in quotes"
 _STRING_TAGS = ("!", _TAG_PREFIX + "str")
 _SCALAR_TAGS = (_TAG_PREFIX + "int", _TAG_PREFIX + "float", _TAG_PREFIX + "bool", _TAG_PREFIX + "null")
@@ -145,7 +139,7 @@ _COLLECTION_TAGS = ("!", _TAG_PREFIX + "map", _TAG_PREFIX + "seq")
 
 @dataclass(slots=True)
 class _OpenCollection:
-    """A collection that is being read. ``key`` is the mapping key that waits for its value."""
+    """A collection that is being read. ``key`` is the mapping key whose value comes next."""
 
     value: Any
     anchor: str | None
@@ -241,7 +235,7 @@ def _resolve(event: Any) -> object:
 
 
 def plain_value(text: str) -> object:
-    """The value of a plain scalar by the core schema of YAML 1.2; what looks like nothing else is a string."""
+    """The value of a plain scalar by the core schema of YAML 1.2; anything else is a string."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
@@ -256,20 +250,20 @@ def _yaml_error(detail: str, event: Any) -> TextError:
 
 
 def _yaml_place(text: str, offset: int) -> tuple[int, int]:
-    """The line and column of a character, by what ends a line in YAML: as the scanner counts everywhere else."""
+    """The line and column of a character, by the line ends of YAML, as its scanner counts."""
     before = _LINE_END.split(text[:offset])
     return len(before), len(before[-1]) + 1
 
 
 def _characters(text: str, octets: int) -> int:
-    """How many characters stand before an octet of the text in UTF-8."""
+    """The number of characters before a byte offset of the text in UTF-8."""
     return len(text.encode(errors="replace")[:octets].decode(errors="ignore"))
 
 
 def parse_yaml(text: str) -> list[object]:
     """The documents of a YAML stream as dicts, lists, strings, numbers, bools and None.
 
-    Raises ``TextError`` with the place of what cannot be read.
+    Raises ``TextError`` with the position of the error.
     """
     if len(text) > YAML_TEXT_LIMIT:
         raise TextError(f"YAML of more than {YAML_TEXT_LIMIT} characters; JSON may be larger")
@@ -288,21 +282,21 @@ def parse_yaml(text: str) -> list[object]:
     return reader.documents
 
 
-# What a block keeps as it is: it begins with no space, and no line ends with one.
+# Text that a block keeps unchanged: it does not begin with a space, and no line ends with one.
 _BLOCK = re.compile(r"[!-~\u00a1-\u2027\u202a-\ud7ff](?:[\t -~\u00a1-\u2027\u202a-\ud7ff]|\n)*")
 _SPACE_AT_END = re.compile(r"[ \t](?:\n|\Z)")
 
 
-# The emitter writes no tab in a block, though YAML allows it: this stands for one, until the text is written.
+# The emitter writes no tabs in a block, though YAML allows them: this character replaces a tab meanwhile.
 _TAB = "\ue009"
 
 
 class _TabTakenError(Exception):
-    """The document itself has the character that stands for a tab."""
+    """The document itself contains the replacement for a tab."""
 
 
 class _Quoting(yaml.CSafeDumper):
-    """Quotes what our reader would not take for a string; writes a value that occurs twice out twice."""
+    """Quotes what `parse_yaml` would not read as a string; writes repeated values in full, without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -338,7 +332,7 @@ def _string_with_tabs(dumper: Any, text: str) -> Any:
 
 
 def _style(text: str) -> str | None:
-    """None leaves it to the emitter, which quotes what YAML 1.1 would take for something else."""
+    """None leaves the choice to the emitter, which quotes what YAML 1.1 would not read as a string."""
     if "\n" in text:
         return "|" if _BLOCK.fullmatch(text) and not _SPACE_AT_END.search(text) else None
     return None if plain_value(text) is text else "'"

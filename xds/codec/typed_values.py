@@ -1,6 +1,6 @@
-"""Plain values walked along the message types they stand for, without reading them into messages.
+"""Walks plain values along the message types that they represent, without parsing them into messages.
 
-Nothing is checked and nothing is lost: what the schema does not know is passed by and stays as it is.
+Nothing is checked and nothing is lost: values that the schema does not know are passed over.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _WELL_KNOWN = "google.protobuf."
 def typed_values(type_name: str, value: object) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every message within ``value``, itself first, as its full type name and the mapping that holds its fields.
 
-    ``type_name`` is a full message name or a type URL. What is packed is looked into. The mappings are those of
-    ``value``: they may be changed as they come, before what is below them is looked at.
+    ``type_name`` is a full message name or a type URL. Messages in an ``Any`` are visited. The mappings are those of
+    ``value``: the caller may change each one before its content is visited.
     """
     descriptor = schema.descriptor(type_name)
     if descriptor is None or not isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Whether messages keep the rules that Envoy's .proto files state, and whether they use what is deprecated.
+"""The validation rules of Envoy's .proto files (protoc-gen-validate), and the use of deprecated fields and values.
 
-The rules of a type are compiled once, on first use, into a plan: what to test of each field that is set, and what is
-wrong when a field is not. Subtrees whose types can hold no rule are not walked. As in Envoy, payloads of ``Any`` are
-messages like others; those of unknown types pass.
+The rules of a type are compiled once, on first use, into a plan: the tests of each field that is set, and the finding
+for each field that is not. Subtrees whose types can hold no rule are not visited. As in Envoy, the payload of an
+``Any`` is validated like any other message; payloads of unknown types pass.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
 )
-# API v2 was frozen years ago and is spoken by clients of its age, which still take what later releases refused.
+# Clients of the frozen v2 API are old releases, which still accept what later releases refuse.
 _REFUSING = ".v3."
-# What Envoy reads without holding it against its rules, wherever it is packed: breaches of these are warnings.
+# Types that Envoy does not validate, wherever they are packed: broken rules in them are warnings.
 _DNS_RESOLVER = "envoy.extensions.network.dns_resolver"
 _UNCHECKED = frozenset(
     (f"{_DNS_RESOLVER}.cares.v3.CaresDnsResolverConfig", f"{_DNS_RESOLVER}.hickory.v3.HickoryDnsResolverConfig")
@@ -42,7 +42,7 @@ _LISTENERS = frozenset(("envoy.config.listener.v3.Listener", "envoy.api.v2.Liste
 
 
 class _Problem(NamedTuple):
-    """A breach and its place; paths grow outwards, so that keeping all rules costs no bookkeeping."""
+    """A broken rule and its path. Paths are built from the inside out, so a valid message costs no bookkeeping."""
 
     path: tuple[str | int, ...]
     code: str
@@ -52,17 +52,17 @@ class _Problem(NamedTuple):
     is_absence: bool = False
 
 
-_FIELD: Callable[[Any], Any] = itemgetter(0)  # of what ``ListFields`` tells
+_FIELD: Callable[[Any], Any] = itemgetter(0)  # of a pair from ``ListFields``
 _Problems = list[_Problem] | None
 _Check = Callable[[Any], _Problems]
 
 
 def check_constraints(message: Message, findings: Findings, *, is_partial: bool = False) -> None:
-    """Note every rule that ``message`` breaks, with its place, as an error; deprecated fields and values as warnings.
+    """Add an error for every rule that ``message`` breaks, and a warning for every deprecated field and value.
 
-    What Envoy refuses of the deprecated (``disallowed_by_default``) is an error; nothing that is wrong with an API
-    listener is, and no broken rule of what Envoy does not hold against its rules. A place that has a finding already
-    gets no other. ``is_partial``: the message was read with errors, so that nothing can be said of what it lacks.
+    Deprecated fields that Envoy refuses (``disallowed_by_default``) are errors. Findings in an API listener are
+    warnings, and so are broken rules in types that Envoy does not validate. A path with a finding gets no second one.
+    ``is_partial``: the message was parsed with errors, so missing fields are not reported.
     """
     try:
         problems = _plan(message.DESCRIPTOR).check(message)
@@ -74,7 +74,7 @@ def check_constraints(message: Message, findings: Findings, *, is_partial: bool 
 
 
 def presence_rules(descriptor: Descriptor) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """What a message of a type must have, by name: these fields, and one of each of these groups of fields."""
+    """The required fields of a type by name, and the groups of fields of which one is required."""
     tests = _compile(descriptor)
     oneofs = (descriptor.oneofs_by_name[name] for name, _ in tests.oneofs)
     return (
@@ -84,15 +84,15 @@ def presence_rules(descriptor: Descriptor) -> tuple[tuple[str, ...], tuple[tuple
 
 
 def value_check(field: FieldDescriptor, rules: Rules) -> Callable[[Any], object] | None:
-    """What tells of one value of a field (of a list's items one) that it is wrong: by anything but None.
+    """A check of one value of a field, or of one item of a list: it returns None for a valid value.
 
-    ``rules`` are those of such a value. None where there is nothing to test.
+    ``rules`` are those of a single value. None where there is nothing to test.
     """
     return _chain(_value_checks(field, rules))
 
 
 def _is_api_listener(message: Any) -> bool:
-    """Envoy takes these from its bootstrap only: those served are for gRPC clients, which enforce few of the rules."""
+    """Envoy accepts API listeners in its bootstrap only. gRPC clients subscribe to them, and enforce few rules."""
     return message.DESCRIPTOR.full_name in _LISTENERS and bool(message.HasField("api_listener"))
 
 
@@ -129,7 +129,7 @@ class _Plan:
         self._tests: _Tests | None = None
 
     def check(self, message: Any) -> _Problems:
-        """What is wrong within ``message``; None when nothing is."""
+        """The problems within ``message``; None when there are none."""
         tests = self._tests
         if tests is None:
             tests = self._tests = _compile(self._descriptor)
@@ -149,7 +149,7 @@ class _Plan:
 
 
 def _within(step: str | int, problems: list[_Problem], found: list[_Problem] | None) -> list[_Problem]:
-    """``found`` and the problems of what stands at ``step``."""
+    """``found`` with the problems of the value at ``step``."""
     if found is None:
         found = []
     found += [problem._replace(path=(step, *problem.path)) for problem in problems]
@@ -258,7 +258,7 @@ def _value_checks(field: FieldDescriptor, rules: Rules) -> Iterable[_Check]:
 
 
 def _of_message(field: FieldDescriptor, test: RuleTest | None) -> RuleTest | None:
-    """Rules on a wrapper or a duration are about what it holds."""
+    """Rules on a wrapper type or a duration apply to the value in it."""
     if test is None or field.message_type is None:
         return test
     if field.message_type.full_name == _DURATION:
@@ -311,7 +311,7 @@ def _descend(descriptor: Descriptor) -> Iterable[_Check]:
 
 @cache
 def _interesting() -> frozenset[str]:
-    """Types of which there is something to test, and ``Any`` which may hold them."""
+    """Types with rules, and ``Any``, which may hold them."""
     return frozenset((ANY, *options.messages()))
 
 
@@ -329,7 +329,7 @@ def _check_any(packed: Any) -> _Problems:
 
 
 def _payload(type_url: str) -> tuple[type[Message], _Check, str] | None:
-    """The class, the check and where in the JSON form the message stands; None when there is nothing to test."""
+    """The class, the check and the path of the message in the JSON form; None when there is nothing to test."""
     descriptor = schema.descriptor(type_url)
     return None if descriptor is None else _known_payload(descriptor)
 
@@ -344,7 +344,7 @@ def _known_payload(descriptor: Descriptor) -> tuple[type[Message], _Check, str] 
 
 
 def _mild(check: _Check) -> _Check:
-    """Use of what is deprecated and disallowed is found by another pass of Envoy's, which leaves nothing out."""
+    """Problems as warnings, except deprecated fields: Envoy checks those in every type."""
 
     def mild(value: Any) -> _Problems:
         problems = check(value)
@@ -354,7 +354,7 @@ def _mild(check: _Check) -> _Check:
 
 
 def _of_absence(field: FieldDescriptor, rules: Rules) -> _Problem | None:
-    """What is wrong when a field is not set; its place is the field's."""
+    """The problem when a field is not set; its path is that of the field."""
     problem = _unset(field, rules)
     return None if problem is None else problem._replace(path=(field.name,), is_absence=True)
 

@@ -59,7 +59,8 @@ class FastValidator:
     def is_surely_valid(self, descriptor: Any, body: bytes) -> bool:
         """True when the message of these canonical bytes has no finding; False when it has one, or in doubt."""
         try:
-            return bool(self.message(descriptor).judge(body))
+            scan = self._messages.get(descriptor) or self.message(descriptor)
+            return bool(scan.judge(body))
         except (IndexError, UnicodeDecodeError, RecursionError):
             return False
 

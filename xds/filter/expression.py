@@ -1,7 +1,4 @@
-"""What a filter can say of itself: it is no filter, or a value has not what it asks for.
-
-A parsed filter, as frozen values.
-"""
+"""A parsed filter as frozen values, and the errors of the filter language."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from xds.model.errors import XdsError
 
 
 class FilterError(XdsError):
-    """``column`` is the place in the filter, from 1; ``hint`` says what to write instead, or is empty."""
+    """``column`` is the position in the filter, from 1; ``hint`` says what to write instead, or is empty."""
 
     def __init__(self, detail: str, column: int, hint: str = "") -> None:
         super().__init__(f"column {column}: {detail}" + (f"; {hint}" if hint else ""))
@@ -24,15 +21,15 @@ class FilterError(XdsError):
 
 
 class FilterSyntaxError(FilterError):
-    """The text is no filter."""
+    """The text is not a filter."""
 
 
 class EvaluationError(FilterError):
-    """The filter cannot be answered for a value: an unknown field, or an operator that does not fit what is there."""
+    """The filter cannot be evaluated on a value: an unknown field, or an operator that does not apply to the type."""
 
 
 class Operator(Enum):
-    """What a match asks. ``in`` is ``contains`` written the other way round."""
+    """The operator of a match. ``in`` is ``contains`` with its operands exchanged."""
 
     EQUAL = "=="
     CONTAINS = "contains"
@@ -42,9 +39,9 @@ class Operator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One question: the value at ``path``, an operator, and what it is compared with.
+    """One comparison: the value at ``path``, an operator, and its operand ``text`` or ``pattern``.
 
-    ``negated`` asks the opposite. ``column`` is where the selector stands, from 1.
+    ``negated`` inverts the result. ``column`` is the position of the selector, from 1.
     """
 
     path: tuple[str, ...]
@@ -56,28 +53,28 @@ class Match:
 
     @property
     def selector(self) -> str:
-        """The path as it is written."""
+        """The path as it is written in a filter."""
         first, *rest = self.path
         return first + "".join(f".{key}" if key.isidentifier() else f'["{key}"]' for key in rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite of ``operand``."""
+    """The negation of ``operand``."""
 
     operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All operands hold; asked from left to right until one does not."""
+    """True when all operands are; evaluated from left to right, up to the first false one."""
 
     operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One operand holds; asked from left to right until one does."""
+    """True when an operand is; evaluated from left to right, up to the first true one."""
 
     operands: tuple[Expression, ...]
 
@@ -86,7 +83,7 @@ Expression = Match | Not | And | Or
 
 
 def matches_in(expression: Expression) -> Iterator[Match]:
-    """All the questions of an expression, from left to right."""
+    """All matches of an expression, from left to right."""
     if isinstance(expression, Match):
         yield expression
     elif isinstance(expression, Not):

@@ -1,8 +1,7 @@
-"""What the operators say of a value that is there.
+"""Compiled filters: an expression becomes a predicate that is evaluated many times.
 
-What is not there, negation and the way through lists are the same for all of them: see ``filter``.
-
-A filter: compiled once, asked often.
+An operator decides on a value that is present. Absent values, negation and lists are handled alike for all operators
+(docs/filter.md).
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ Predicate = Callable[[object], bool]
 
 _WHOLE = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-# As Go's ParseBool reads them: the language compares a value with a field in the field's own kind.
+# The words of Go's ParseBool: a value is compared in the type of the field.
 _TRUTHS = {text: truth for truth, texts in ((True, "1 t T true TRUE True"), (False, "0 f F false FALSE False"))
            for text in texts.split()}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A value as it is written, and what it is to fields of other kinds."""
+    """A value as it is written, and as a number or boolean for fields of these types."""
 
     text: str
     number: int | float | None
     truth: bool | None
 
     def equals(self, found: object) -> bool:
-        """Numbers compare with texts as they are written, with numbers by what they are worth."""
+        """Strings are compared with the text as written, numbers by value."""
         if isinstance(found, str):
             return found == self.text
         if isinstance(found, bool):
@@ -110,10 +109,7 @@ TESTS: dict[Operator, Callable[[Match], Predicate]] = {
 
 
 class Filter:
-    """A predicate over mappings, lists, texts, numbers and booleans.
-
-    An empty text is the filter that everything passes.
-    """
+    """A predicate over mappings, lists, strings, numbers and booleans. The empty filter is true for every value."""
 
     __slots__ = ("_matches", "_predicate", "text")
 
@@ -126,17 +122,19 @@ class Filter:
         return f"Filter({self.text!r})"
 
     def matches(self, value: object) -> bool:
-        """Does the value pass? Raises ``EvaluationError``."""
+        """True when the value matches the filter. Raises ``EvaluationError``."""
         return self._predicate(value)
 
     def check(self, shape: FixedRecord) -> None:
-        """Raises ``EvaluationError`` for a selector that no value of this shape has, whatever its plain maps hold."""
+        """Raises ``EvaluationError`` for a selector that no value of this shape can have, whatever its plain maps
+        hold.
+        """
         for match in self._matches:
             _check_path(match, shape)
 
 
 def compile_filter(text: str) -> Filter:
-    """Raises ``FilterSyntaxError``."""
+    """Compile a filter. Raises ``FilterSyntaxError``."""
     return Filter(text, parse(text) if text.strip() else None)
 
 
@@ -152,7 +150,7 @@ def _compiled(expression: Expression) -> Predicate:
 
 def _every(operands: tuple[Predicate, ...]) -> Predicate:
     def ask(value: object) -> bool:
-        for operand in operands:  # noqa: SIM110 -- all() costs as much as the questions
+        for operand in operands:  # noqa: SIM110 -- all() costs as much as the comparisons
             if not operand(value):
                 return False
         return True
@@ -171,7 +169,7 @@ def _some(operands: tuple[Predicate, ...]) -> Predicate:
 
 
 def _question(match: Match) -> Predicate:
-    """The value at the path, put to the operator. This is the way through dictionaries; the rest is rarer."""
+    """Applies the operator to the value at the path. This is the path through dictionaries; others are rarer."""
     test, negated, path = TESTS[match.operator](match), match.negated, match.path
     absent = (match.operator is Operator.EMPTY) is not negated
 
@@ -189,8 +187,8 @@ def _question(match: Match) -> Predicate:
 
 
 def _through(value: object, at: int, match: Match, test: Predicate) -> bool:
-    """The rest of the way, from position ``at`` of the path on: through a list, one element is enough."""
-    pending = [(value, at)]  # not recursive: values come from outside and may be lists of lists of lists
+    """The rest of the path, from position ``at`` on. Of a list, one matching element is enough."""
+    pending = [(value, at)]  # not recursive: values come from outside and may nest lists deeply
     while pending:
         found, at = pending.pop()
         while at < len(match.path) and isinstance(found, Mapping):

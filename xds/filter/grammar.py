@@ -1,6 +1,6 @@
-"""From text to expression. The grammar is ``filter.lark``; lark is loaded with the first filter.
+"""Parses filter text to an expression, with errors that say what was expected and what was probably meant.
 
-What to say of a text that is no filter: what was expected there, and what was probably meant.
+The grammar is ``filter.lark``; lark is imported with the first filter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 from collections.abc import Collection
 
 TEXT_LIMIT = 4096  # characters
-DEPTH_LIMIT = 32  # parentheses and negations within each other
+DEPTH_LIMIT = 32  # nested parentheses and negations
 PATTERNS_LIMIT = 16  # regular expressions
 
 _GRAMMAR = Path(__file__).with_name("filter.lark")
@@ -41,7 +41,7 @@ _LAST_CODE_POINT = 0x10FFFF
 
 
 def parse(text: str) -> Expression:
-    """Raises ``FilterSyntaxError``."""
+    """Parse a filter. Raises ``FilterSyntaxError``."""
     from lark import UnexpectedInput
 
     if len(text) > TEXT_LIMIT:
@@ -127,7 +127,7 @@ def _pattern(text: str, literal: Token) -> Pattern:
 
 
 def _text(token: Token) -> str:
-    """What a word, number or quoted text stands for."""
+    """The value of a word, number or quoted text."""
     if token.type == "RAW":
         return token[1:-1].replace("\r", "")
     if token.type == "STRING":
@@ -173,14 +173,14 @@ _UNQUOTED = re.compile(r"[A-Za-z0-9_./-]+")
 
 
 def expected(text: str, position: int, accepts: Collection[str]) -> str:
-    """What is wrong at a position; ``accepts`` are the grammar's tokens that could stand there."""
+    """The error at a position; ``accepts`` are the tokens that the grammar allows there."""
     found = repr(_word_at(text, position)) if text[position:].strip() else "the end"
     what = _expectation(accepts)
     return f"expected {what}, found {found}" if what else f"unexpected {found}"
 
 
 def hint(text: str, position: int, accepts: Collection[str]) -> str:
-    """What to write instead; empty where nothing comes to mind."""
+    """What to write instead; empty where there is no suggestion."""
     rest = text[position:]
     word = _word_at(text, position)
     if rest.startswith("'"):
@@ -209,7 +209,7 @@ def _quoting(text: str, position: int, accepts: Collection[str]) -> str:
     whole = text[start : here.end()]
     if not set(accepts) >= _OPERATOR_WORDS:
         return f'quote the value: "{whole}"'
-    head, _, key = whole.rpartition(".")  # a selector goes on with what no selector has
+    head, _, key = whole.rpartition(".")  # the selector continues with characters that need quotes
     return f'write {head}["{key}"]' if head and not key.startswith("-") else ""
 
 

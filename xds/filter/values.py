@@ -1,14 +1,11 @@
-"""What filters are asked about: mappings, lists, texts, numbers, booleans, and None for what is not there.
+"""The values that filters are evaluated on: nodes as records, and regular expressions over their texts.
 
-There are two kinds of mapping. In a plain one a key may be missing, and every operator has an answer for that. A
-``FixedRecord`` has a fixed set of fields; asking it for another one is a mistake in the filter.
+A value is a mapping, list, string, number, boolean, or None where it is absent. A plain mapping may lack a key, and
+every operator has an answer for that. A `FixedRecord` has a fixed set of fields; a selector of another field is an
+error.
 
-A node as selectors see it.
-
-Regular expressions that cannot hang: RE2, whose time grows with the length of the text only.
-
-Python's own ``re`` backtracks: ``(a+)+$`` takes it centuries over forty letters, and both the pattern and the text come
-from outside. RE2 is also the dialect that Envoy and the language's other users know.
+Regular expressions are RE2, whose time is linear in the text. Python's ``re`` backtracks: ``(a+)+$`` takes centuries
+over forty letters, and both the pattern and the text come from outside. Envoy uses RE2 as well.
 """
 
 from __future__ import annotations
@@ -21,11 +18,11 @@ from xds.model.node import Node
 
 
 class FixedRecord(dict[str, Any]):
-    """A mapping whose keys are all there are."""
+    """A mapping with a fixed set of keys: another key is an error in the filter."""
 
 
 def type_name(value: object) -> str:
-    """How a value is called in messages."""
+    """The type of a value in messages."""
     if isinstance(value, bool):
         return "a boolean"
     if isinstance(value, str):
@@ -38,15 +35,16 @@ def type_name(value: object) -> str:
 
 
 def closest(name: str, known: Mapping[str, object]) -> str:
-    """A hint that names what may have been meant."""
+    """A hint with the key that was probably meant."""
     found = get_close_matches(name, known, n=1)
     return f'did you mean "{found[0]}"?' if found else f"there are: {', '.join(sorted(known))}" if known else ""
 
 
 def node_record(node: Node) -> FixedRecord:
-    """``node.id``, ``node.cluster``, ``node.locality.*``, ``node.metadata.*`` and ``node.user_agent.*`` (DESIGN 4.1).
+    """``node.id``, ``node.cluster``, ``node.locality.*``, ``node.metadata.*`` and ``node.user_agent.*``, as selectors
+    name them.
 
-    Only ``metadata`` is a plain map: its keys may be missing, the other fields may be empty.
+    Only ``metadata`` is a plain map, whose keys may be missing. The other fields may be empty.
     """
     locality = node.locality
     return FixedRecord(
@@ -64,13 +62,13 @@ NODE_SHAPE = node_record(Node(""))
 
 
 PATTERN_LIMIT = 512  # characters
-INSTRUCTIONS_LIMIT = 1_000  # of the compiled pattern: what a search costs at worst, times the length of the text
-CACHE_BYTES = 1 << 20  # RE2 is ten times slower where its automaton does not fit
+INSTRUCTIONS_LIMIT = 1_000  # of the compiled pattern; a search costs at most this times the length of the text
+CACHE_BYTES = 1 << 20  # RE2 is ten times slower when its automaton exceeds the cache
 SEARCHED_LIMIT = 1024  # characters of a value
 
 
 class Pattern:
-    """A compiled pattern. Raises ``ValueError`` for a text that is no pattern or needs too much memory."""
+    """A compiled pattern. Raises ``ValueError`` for an invalid pattern and for one that is too large."""
 
     __slots__ = ("_compiled", "text")
 
@@ -86,7 +84,7 @@ class Pattern:
 
 
 def _compile(text: str) -> Any:
-    import re2  # here: a command that filters nothing should not wait for it
+    import re2  # imported here: it delays every command otherwise
 
     options = re2.Options()
     options.max_mem = CACHE_BYTES

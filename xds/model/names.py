@@ -27,8 +27,8 @@ def canonical_name(name: str) -> str:
 
 
 def canonical_names(names: Collection[str]) -> frozenset[str]:
-    """The canonical forms of many names: thousands come with every ACK of a SotW client, and few are ``xdstp:``."""
-    # Joined, they are searched in one go; a name that merely looks so costs a look at each.
+    """The canonical forms of many names: a SotW client sends thousands with every ACK, few of them ``xdstp:``."""
+    # One search over the joined names; a false hit only costs a call per name.
     return frozenset(map(canonical_name, names) if XDSTP in "\n".join(names) else names)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import count
 from types import MappingProxyType
@@ -273,19 +273,14 @@ class Snapshot:
             yield from resource_set.resources.values()
 
 
-_EMPTY_SETS: dict[str, ResourceSet] = {}
-_EMPTY_SETS_LIMIT = 1024
+_EMPTY_SETS_REMEMBERED = 1024  # clients choose type URLs: the memo is bounded
 NO_VERSION = "0"
 
 
+@lru_cache(_EMPTY_SETS_REMEMBERED)
 def empty_set(type_url: str) -> ResourceSet:
     """The shared empty set of a type that a snapshot never held; its version_info is ``0``."""
-    found = _EMPTY_SETS.get(type_url)
-    if found is None:
-        found = ResourceSet(resource_type(type_url), NO_VERSION, {})
-        if len(_EMPTY_SETS) < _EMPTY_SETS_LIMIT:  # type URLs come from clients: bounded
-            _EMPTY_SETS[type_url] = found
-    return found
+    return ResourceSet(resource_type(type_url), NO_VERSION, {})
 
 
 def build_snapshot(

@@ -1,8 +1,8 @@
-"""What a version_info says: whose push it was, and what is served.
+"""Resource versions and ``version_info``: strings that depend on content only.
 
-A label that nobody chose is the revision with a hash of the set: ``5+1f3a9c07``. Of what is made of a set (overlays, a
-part that is fetched, resources that a client keeps for a while) the label is that of the set with the other hash. A
-caller's own label is served as given and gets a hash only where something is made of it.
+The ``version_info`` of a type is the caller's label for the push, or else the revision with a hash of the set:
+``5+1f3a9c07``. A set that is derived from a pushed one (overlays, a fetched part, lingering resources) gets the label
+of the pushed set with its own hash. A caller's label is served unchanged, and gets a hash only for a derived set.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ HASH_CHARS = 8
 
 
 def short_hash(digest: bytes) -> str:
-    """What a label shows of the digest of a set."""
+    """The part of a set's digest that a version_info shows."""
     return digest.hex()[:HASH_CHARS]
 
 
 def default_version_info(revision: int, digest: bytes) -> str:
-    """The version_info of a type whose content changed with a push that says no label."""
+    """The version_info of a type that changed in a push without a label."""
     return f"{revision}+{short_hash(digest)}"
 
 
 def derived_version_info(label: str, digest: bytes, made: bytes) -> str:
-    """The version_info of what is made of a set: ``digest`` is that of the set, ``made`` that of what is served."""
+    """The version_info of a set derived from another: ``digest`` is that of the pushed set, ``made`` of the served
+    one.
+    """
     return f"{version_stem(label, digest)}+{short_hash(made)}"
 
 
 def version_stem(label: str, digest: bytes) -> str:
-    """A set's label without the hash of the set; as it is where it does not end with that."""
+    """A set's label without the hash of the set, if it ends with that hash."""
     return label.removesuffix(f"+{short_hash(digest)}")
 
 
@@ -37,10 +39,10 @@ _VERSION_BYTES = 10
 
 
 def content_version(body: bytes, aliases: Sequence[str] = (), ttl_s: float | None = None) -> str:
-    """The resource version: a hash of what a client would get, independent of replica and restart (rule 55)."""
+    """The resource version: a hash of what clients receive, equal on every replica and after restarts (rule 55)."""
     digest = blake2b(body, digest_size=_VERSION_BYTES)
     if aliases or ttl_s is not None:
-        # A change of the wrapper is a change of the resource; length prefixes keep the encoding unambiguous.
+        # The wrapper is part of the resource; length prefixes keep the encoding unambiguous.
         ttl = float(ttl_s) if ttl_s is not None else None
         digest.update(repr((len(body), tuple(aliases), ttl)).encode())
     return digest.hexdigest()
