@@ -205,7 +205,7 @@ class _Check:
             place = places.get((one.type_url, one.name), ())
             what, consequence = _WORDS.get(_v3(one.type_url), (alias_of(one.type_url), "it will be missing"))
             if (one.type_url, one.name) in self._removed:
-                detail = f"still refers to the {what} {one.name!r}, which goes away with this push; {consequence}"
+                detail = f"still refers to the {what} {one.name!r}, which this push deletes; {consequence}"
                 self.findings.warn("still_referenced", detail, place)
             elif one.name == WILDCARD:
                 self.findings.warn("missing_reference", f"there is no {what} for it; {consequence}", place)

@@ -174,7 +174,7 @@ def _unknown_keys(value: Mapping[str, object]) -> list[Violation]:
 
 def _key_hint(key: str) -> str:
     close = get_close_matches(key[:40], ("resources", "version", "versions", "version_info"), n=1)
-    return f'did you mean "{close[0]}"?' if close else "what is pushed is a list of resources, or stands in one"
+    return f'did you mean "{close[0]}"?' if close else "a push is a list of resources, or an object with such a list"
 
 
 def _label(value: Mapping[str, object], violations: list[Violation]) -> str:

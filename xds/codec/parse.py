@@ -353,7 +353,7 @@ class MessageParser:
         elif value:
             type_url = value.get(TYPE_KEY)
             if not isinstance(type_url, str) or not is_type_url(type_url):
-                self._note("missing_type", "an Any says what it holds", f'"{TYPE_KEY}": "{TYPE_PREFIX}<message name>"')
+                self._note("missing_type", "an Any needs an @type", f'"{TYPE_KEY}": "{TYPE_PREFIX}<message name>"')
             else:
                 message.type_url = type_url
                 message.value = self._payload(type_url, value)

@@ -136,7 +136,7 @@ def _holders() -> frozenset[str]:
     return frozenset((ANY, *(name for name in options.messages() if options.sensitive_fields(name))))
 
 
-_HINT = "push the value itself; who may see it gets it with show_secrets=true"
+_HINT = "push the value itself; show_secrets=true returns it to those who may see it"
 
 Path = tuple[str | int, ...]
 
@@ -149,7 +149,7 @@ def may_be_redacted(text: bytes | str) -> bool:
 def check_not_redacted(value: object, findings: Findings) -> None:
     """Add an error for each redacted value: the document was read without its secrets."""
     for path in _places(value, ()):
-        findings.add("redacted", "the value was hidden when this was read: it cannot be put back", path, hint=_HINT)
+        findings.add("redacted", "a redacted value cannot be pushed", path, hint=_HINT)
 
 
 def _places(value: object, path: Path) -> Iterator[Path]:

@@ -183,7 +183,7 @@ class ResourceReader:
         type_url = value.get(TYPE_KEY)
         if not isinstance(type_url, str) or not is_type_url(type_url):
             hint = f'"{TYPE_KEY}": "{TYPE_PREFIX}<message name>"'
-            self._findings.add("missing_type", "a resource says what it is", hint=hint)
+            self._findings.add("missing_type", "a resource needs an @type", hint=hint)
             return None
         self._label(type_url, value)
         if self.may_hold_redacted:

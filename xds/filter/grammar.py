@@ -191,7 +191,7 @@ def hint(text: str, position: int, accepts: Collection[str]) -> str:
         if rest.startswith(wrong) and not rest.startswith(("==", "!=")):
             return f"write {right}"
     if word.lower() in _KEYWORDS and word not in _KEYWORDS:
-        return f'words of the language are in small letters: "{word.lower()}"'
+        return f'keywords are in lower case: "{word.lower()}"'
     return _quoting(text, position, accepts)
 
 

@@ -143,7 +143,7 @@ V2_URLS = {
 
 
 def resource_type(type_url: str) -> ResourceType:
-    """The rules of a type URL; custom rules for one that is not in the table (rule 6: an unknown type is never fatal)."""
+    """The rules of a type URL; custom rules for other types (rule 6: an unknown type is never fatal)."""
     return _BY_URL.get(type_url) or _custom_type(type_url)
 
 
