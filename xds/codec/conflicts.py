@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from xds.codec import schema
+from xds.codec.findings import FieldPath
 from xds.model.resource import Resource
 from xds.model.resource_type import LISTENER, ROUTE, SCOPED_ROUTE, TYPE_PREFIX, V2_URLS
-
-Path = tuple[str | int, ...]
 
 LISTENERS = frozenset((LISTENER, V2_URLS[LISTENER]))
 _ROUTES = frozenset((ROUTE, V2_URLS[ROUTE]))
@@ -49,7 +48,7 @@ class ListenerAddress(NamedTuple):
 class RepeatedDomain(NamedTuple):
     """A domain of virtual host ``host`` that ``owner`` has already."""
 
-    path: Path
+    path: FieldPath
     domain: str
     host: str
     owner: str
@@ -118,7 +117,7 @@ def repeated_domains(resource: Resource) -> Iterator[RepeatedDomain]:
             yield from _repeated(configuration, path)
 
 
-def _route_configurations(message: Any, type_url: str) -> Iterator[tuple[Path, Any]]:
+def _route_configurations(message: Any, type_url: str) -> Iterator[tuple[FieldPath, Any]]:
     if type_url in _ROUTES:
         yield (), message
     elif type_url == SCOPED_ROUTE:
@@ -129,14 +128,14 @@ def _route_configurations(message: Any, type_url: str) -> Iterator[tuple[Path, A
             yield from _inline_routes(chain, path)
 
 
-def _chains(listener: Any) -> Iterator[tuple[Path, Any]]:
+def _chains(listener: Any) -> Iterator[tuple[FieldPath, Any]]:
     for index, chain in enumerate(listener.filter_chains):
         yield ("filter_chains", index), chain
     if "default_filter_chain" in listener.DESCRIPTOR.fields_by_name and listener.HasField("default_filter_chain"):
         yield ("default_filter_chain",), listener.default_filter_chain
 
 
-def _inline_routes(chain: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def _inline_routes(chain: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
     for index, one in enumerate(chain.filters):
         packed = one.typed_config
         if packed.type_url not in _MANAGERS:
@@ -146,7 +145,7 @@ def _inline_routes(chain: Any, path: Path) -> Iterator[tuple[Path, Any]]:
             yield (*path, "filters", index, "typed_config", "route_config"), manager.route_config
 
 
-def _repeated(configuration: Any, path: Path) -> Iterator[RepeatedDomain]:
+def _repeated(configuration: Any, path: FieldPath) -> Iterator[RepeatedDomain]:
     owners: dict[str, str] = {}
     for number, host in enumerate(configuration.virtual_hosts):
         for index, domain in enumerate(host.domains):

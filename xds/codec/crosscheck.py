@@ -22,8 +22,8 @@ from xds.codec.conflicts import (
     addresses_of,
     repeated_domains,
 )
-from xds.codec.findings import FINDINGS_LIMIT, Findings
-from xds.codec.references import Path, reference_paths
+from xds.codec.findings import FINDINGS_LIMIT, FieldPath, Findings
+from xds.codec.references import reference_paths
 from xds.model.errors import Violation
 from xds.model.names import WILDCARD
 from xds.model.resource import Reference, Resource
@@ -222,7 +222,7 @@ class _Check:
         close = get_close_matches(one.name, candidates, n=1, cutoff=0.75)
         return f"did you mean {close[0]!r}?" if close else ""
 
-    def _places(self, resource: Resource) -> Mapping[ResourceKey, Path]:
+    def _places(self, resource: Resource) -> Mapping[ResourceKey, FieldPath]:
         self._bytes_left -= len(resource.body)
         message_class = schema.message_class(resource.type_url)
         if self._bytes_left < 0 or message_class is None:

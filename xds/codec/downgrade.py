@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xds.codec import schema
-from xds.codec.findings import json_pointer
+from xds.codec.findings import FieldPath, json_pointer
 from xds.codec.walk import ANY
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import TYPE_PREFIX, V2_URLS, resource_type
@@ -103,8 +103,6 @@ PACKED_TYPES: Mapping[str, str] = {
 }
 
 
-Path = tuple[str | int, ...]
-
 # Fields for v3 clients only: ConfigSource.resource_api_version and ApiConfigSource.transport_api_version.
 _API_VERSIONS = ("resource_api_version", "transport_api_version")
 
@@ -155,7 +153,7 @@ def _renamed(resource: Resource, type_url: str, body: bytes) -> Resource:
     return replace(resource, type_url=type_url, body=body, version=version, references=references)
 
 
-def _rename(message: Any, target: Any, path: Path) -> Iterator[str]:
+def _rename(message: Any, target: Any, path: FieldPath) -> Iterator[str]:
     """Rename the packed messages in ``message``, and yield what the type of ``target`` cannot express."""
     if message.DESCRIPTOR.full_name == ANY:
         yield from _rename_packed(message, path)
@@ -210,7 +208,7 @@ def _same_kind(field: Any, counterpart: Any) -> bool:
     return bool(field.type == counterpart.type and field.is_repeated == counterpart.is_repeated)
 
 
-def _rename_field(field: Any, counterpart: Any, value: Any, path: Path) -> Iterator[str]:
+def _rename_field(field: Any, counterpart: Any, value: Any, path: FieldPath) -> Iterator[str]:
     if field.message_type.GetOptions().map_entry:
         item, target = field.message_type.fields_by_name["value"], counterpart.message_type.fields_by_name["value"]
         entries: Iterator[tuple[str | int, Any]] = iter(value.items() if item.message_type else ())
@@ -224,14 +222,14 @@ def _rename_field(field: Any, counterpart: Any, value: Any, path: Path) -> Itera
         yield from _rename(one, schema.require(message_type.full_name), (*path, key))
 
 
-def _unknown_values(counterpart: FieldDescriptor, value: Any, path: Path) -> Iterator[str]:
+def _unknown_values(counterpart: FieldDescriptor, value: Any, path: FieldPath) -> Iterator[str]:
     enum = counterpart.enum_type
     for one in value if counterpart.is_repeated else (value,):
         if enum is not None and one not in enum.values_by_number:
             yield f"{json_pointer(path)}: the v2 API has no value {one}"
 
 
-def _rename_packed(packed: Any, path: Path) -> Iterator[str]:
+def _rename_packed(packed: Any, path: FieldPath) -> Iterator[str]:
     """Types of the v2 API, and types outside Envoy's API, stay unchanged."""
     name = packed.type_url.rpartition("/")[2]
     if name not in PACKED_TYPES:

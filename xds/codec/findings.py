@@ -16,6 +16,9 @@ from xds.model.resource_type import TYPE_PREFIX, alias_of
 # More findings than a person reads.
 FINDINGS_LIMIT = 100
 SHOWN_LIMIT = 80
+# A path within a message: field names, list indices and map keys.
+FieldPath = tuple[str | int, ...]
+
 _NOTATION = re.compile(r"[-_ ]")
 
 
@@ -54,7 +57,7 @@ class Findings:
 
     def __init__(self, source: str = "") -> None:
         self.index = -1
-        self.base: tuple[str | int, ...] = ()
+        self.base: FieldPath = ()
         self.violations: list[Violation] = []
         self.warnings: list[Violation] = []
         self._source = source

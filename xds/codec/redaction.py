@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from xds.codec import schema
-from xds.codec.findings import Findings
+from xds.codec.findings import FieldPath, Findings
 from xds.codec.naming import TYPE_KEY, VALUE_KEY
 from xds.codec.walk import ANY, reachable, submessages, unpack
 from xds.proto import options
@@ -138,8 +138,6 @@ def _holders() -> frozenset[str]:
 
 _HINT = "push the value itself; show_secrets=true returns it to those who may see it"
 
-Path = tuple[str | int, ...]
-
 
 def may_be_redacted(text: bytes | str) -> bool:
     """False when a whole document holds no redacted value."""
@@ -152,7 +150,7 @@ def check_not_redacted(value: object, findings: Findings) -> None:
         findings.add("redacted", "a redacted value cannot be pushed", path, hint=_HINT)
 
 
-def _places(value: object, path: Path) -> Iterator[Path]:
+def _places(value: object, path: FieldPath) -> Iterator[FieldPath]:
     waiting = [(value, path)]
     while waiting:
         current, at = waiting.pop()

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from xds.codec.finders import ANY_CLUSTER, FINDERS, finder_of, is_untyped
+from xds.codec.findings import FieldPath
 from xds.codec.naming import to_seconds
 from xds.codec.walk import ANY, placed_submessages, submessages, unpack
 from xds.model.names import canonical_name
@@ -29,8 +30,6 @@ from xds.model.resource_type import (
     V2_URLS,
     VIRTUAL_HOST,
 )
-
-Path = tuple[str | int, ...]
 
 
 def references_of(type_url: str, message: Any) -> tuple[Reference, ...]:
@@ -51,16 +50,16 @@ def references_of(type_url: str, message: Any) -> tuple[Reference, ...]:
     return tuple(found)
 
 
-def reference_paths(type_url: str, message: Any) -> dict[tuple[str, str], Path]:
+def reference_paths(type_url: str, message: Any) -> dict[tuple[str, str], FieldPath]:
     """The path of the first occurrence of each reference, by type URL and name, within the rendered resource."""
-    found: dict[tuple[str, str], Path] = {}
+    found: dict[tuple[str, str], FieldPath] = {}
     for path, one in _placed(message, ()):
         meant = V2_URLS.get(one.type_url, one.type_url) if type_url in _V2_TYPES else one.type_url
         found.setdefault((meant, one.name), path)
     return found
 
 
-def _placed(message: Any, path: Path) -> Iterator[tuple[Path, Reference]]:
+def _placed(message: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Reference]]:
     if message.DESCRIPTOR.full_name == ANY:
         inner = unpack(message)
         if is_untyped(message, inner):
@@ -83,7 +82,7 @@ _NAMING = (
 )
 
 
-def _naming(message: Any, name: str) -> Path:
+def _naming(message: Any, name: str) -> FieldPath:
     """The path from a message that refers to ``name`` to the field that holds it; empty for a wildcard."""
     fields = message.DESCRIPTOR.fields_by_name
     for key in (key for key in _NAMING if key in fields):
