@@ -1,1 +1,1 @@
-"""Programs for development; none of them is installed."""
+"""Programs for development. They are not part of the wheel."""

@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from xds.model.names import XDSTP
 from xds.model.resource_type import ENDPOINT, V2_URLS, VIRTUAL_HOST
+from xds.wire.fields import duration_of, seconds_of
 
 # In every other type with a name, the field is ``name``.
 _NAME_FIELDS = dict.fromkeys((ENDPOINT, V2_URLS[ENDPOINT]), "cluster_name")
@@ -51,18 +52,15 @@ def aliases_of(type_url: str, name: str, message: Any) -> tuple[str, ...]:
     return tuple(aliases)
 
 
-_NANOS = 1_000_000_000
-
-
 def to_duration(ttl_s: float) -> Duration:
     """Seconds as a Duration, to the nanosecond."""
-    nanos = round(ttl_s * _NANOS)
-    return Duration(seconds=nanos // _NANOS, nanos=nanos % _NANOS)
+    whole, nanos = duration_of(ttl_s)
+    return Duration(seconds=whole, nanos=nanos)
 
 
 def to_seconds(ttl: Duration) -> float:
     """A Duration as seconds."""
-    return float(ttl.seconds + ttl.nanos / _NANOS)
+    return seconds_of(ttl.seconds, ttl.nanos)
 
 
 def duration_text(ttl_s: float) -> str:

@@ -19,6 +19,7 @@ from xds.codec.references import first_check_of, references_of
 from xds.codec.walk import unpack
 from xds.model.resource import Resource
 from xds.model.versions import content_version
+from xds.wire.fields import encode_varint
 
 _BLOB_ID_BYTES = 20
 _TYPES_REMEMBERED = 256
@@ -48,19 +49,10 @@ def _type_field(type_url: str) -> bytes:
 def _size(octets: bytes) -> bytes:
     """The length prefix of a field."""
     size = len(octets)
-    return _SIZES[size] if size < len(_SIZES) else _varint(size)
+    return _SIZES[size] if size < len(_SIZES) else encode_varint(size)
 
 
-def _varint(number: int) -> bytes:
-    left, groups = number, bytearray()
-    while left > 0x7F:
-        groups.append(left & 0x7F | 0x80)
-        left >>= 7
-    groups.append(left)
-    return bytes(groups)
-
-
-_SIZES = tuple(map(_varint, range(2048)))  # of nearly all resources and their names
+_SIZES = tuple(map(encode_varint, range(2048)))  # of nearly all resources and their names
 
 
 def _wrapped(resource: Resource) -> bytes:

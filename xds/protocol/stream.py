@@ -54,6 +54,7 @@ from xds.protocol.returning import Origin, names_asked, origin_of, owed_at_first
 from xds.protocol.status import TypeStatus, status_of
 from xds.protocol.subscription import Shift
 from xds.protocol.watch import Watch
+from xds.wire.node import decode_node
 
 READS_ERRORS = "gRPC"  # user agents that heed resource_errors (A88); Envoy goes by its own timers
 Authorize = Callable[[Node, str], None]  # raises ``RemoteProtocolError`` where the node may not follow the group
@@ -263,11 +264,11 @@ class DiscoveryStream:
         if self.node is not None:
             # Of a node of 61 KB in every ACK, no more is looked at than what it begins with.
             if request.node and request.node[: len(self._node_prefix)] != self._node_prefix:
-                other = wire.decode_node(request.node, self._limits.node_bytes)
+                other = decode_node(request.node, self._limits.node_bytes)
                 if other.id != self.node.id:
                     events.append(NodeMismatch(other))
             return
-        node = wire.decode_node(request.node, self._limits.node_bytes)
+        node = decode_node(request.node, self._limits.node_bytes)
         check_node_id(node.id)
         match = self._cache.match(node)
         home = match.group if match is not None else ""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from xds.control.access import Access
 from xds.control.tokens import Tokens
+from xds.lrs.report_stream import DEFAULT_SETTINGS, LoadSettings
 from xds.protocol.limits import Limits
-from xds.protocol.load_stream import DEFAULT_SETTINGS, LoadSettings
 from xds.protocol.order import OrderRules
 
 MIB = 1024 * 1024

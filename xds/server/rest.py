@@ -33,13 +33,14 @@ from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import SotwRequest
 from xds.protocol.fetch import Fetched
-from xds.protocol.limits import NODE_BYTES, Limits, check_node_bytes
+from xds.protocol.limits import Limits
 from xds.server import limits
 from xds.server.metrics import Metrics
 from xds.server.node_door import Authorize, NodeDoor
 from xds.server.options import MIB
 from xds.server.services import REST_PATHS
 from xds.server.unary import answer
+from xds.wire.node import NODE_BYTES, check_node_bytes
 
 JSON = "application/json"
 BODY_LIMIT = 8 * MIB

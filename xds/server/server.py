@@ -16,12 +16,12 @@ from xds.control.access import Access, Identity
 from xds.control.off_loop import off_loop
 from xds.control.phase import Phase
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import RemoteProtocolError
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.draft import Variant
-from xds.protocol.wire import decode_node, decode_sotw
+from xds.protocol.wire import decode_sotw
 from xds.server import limits
 from xds.server.admission import Admission, Place
 from xds.server.discovery import Discovery, StreamShell
@@ -43,6 +43,7 @@ from xds.server.tls import pem_files
 from xds.server.transport import Transport, open_transport
 from xds.server.tuning import Tide, release_memory
 from xds.server.unary import answer
+from xds.wire.node import decode_node
 
 OBSERVE_EVERY_S = 0.5
 RELEASE_EVERY_S = 20.0
@@ -65,7 +66,7 @@ class XdsServer:
         fleet: Fleet,
         options: ServerOptions,
         metrics: Metrics,
-        book: LoadBook | None = None,
+        book: LoadAggregates | None = None,
     ) -> None:
         self.registry = StreamRegistry(cache, metrics)
         self.clients = ClientTable(cache, options.order)
@@ -91,7 +92,7 @@ class XdsServer:
         self._ids = count(1)
         self.load = LoadStreams(
             cache,
-            book if book is not None else LoadBook(options.load.interval_s),
+            book if book is not None else LoadAggregates(options.load.interval_s),
             fleet.events,
             metrics,
             options,
