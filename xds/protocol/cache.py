@@ -303,9 +303,9 @@ class SnapshotCache:
         for name in sorted(names - members.keys()):
             versions = [found.resources[name] for found in history[:at] if name in found.resources]
             if versions:
-                fitting = [each for each in versions if leads_within(each, clusters)]
-                fitting = fitting or [each for each in versions if leads_within(each, fed)] or versions
-                members[name] = fitting[-1]
+                served = [each for each in versions if leads_within(each, clusters)]
+                served = served or [each for each in versions if leads_within(each, fed)] or versions
+                members[name] = served[-1]
         return ResourceSet(held.type, held.version_info, members, origin_id=held.origin_id)
 
     def served_names(self, group: str, type_url: str, variant: str = "") -> Collection[str]:
