@@ -124,14 +124,85 @@ def test_a_locality_without_a_rate_serves_failover_only() -> None:
     assert ReasonCode.CAPACITY_UNKNOWN in own.general()
 
 
-def test_overload_is_spread_in_proportion_to_capacity_and_told() -> None:
-    own = _settled(world({A: 800, B: 10}, THREE))
+def test_what_fits_nowhere_stays_at_its_source_and_is_told() -> None:
+    """No request of another zone is placed above a target's own room (A4)."""
+    own = _settled(world({A: 800, B: 60}, THREE))
     assert own.loads() == {
-        A: pytest.approx(810 / 4, rel=0.03),
-        B: pytest.approx(810 / 4, rel=0.03),
-        US: pytest.approx(810 / 2, rel=0.03),
+        A: pytest.approx(800 - 40 - 200, rel=0.03),
+        B: pytest.approx(100, rel=0.03),
+        US: pytest.approx(200, rel=0.03),
     }
+    assert own.loads()[B] <= 100 and own.loads()[US] <= 200
+    assert own.shares(B) == {B: 1.0}
     assert ReasonCode.OVERLOAD in own.general()
+
+
+def test_a_source_without_a_zone_of_its_own_overloads_the_nearest_region() -> None:
+    own = _settled(world({C: 800}, THREE))
+    loads = own.loads()
+    assert loads[US] <= 200
+    assert loads[A] == pytest.approx(loads[B], rel=0.01)
+    assert loads[A] > 280
+
+
+@pytest.mark.parametrize(("within", "kept"), [("zone", 300), ("region", 200), ("world", 100)])
+def test_requests_spill_no_farther_than_the_policy_says(within: str, kept: float) -> None:
+    own = _settled(world({A: 300}, THREE, spill={"within": within}))
+    assert own.loads()[A] == pytest.approx(kept, abs=7)
+    others = {one.locality for one in own.assigned(A).allotments}
+    assert others == {A, B, US}, "all are still there when everything else fails"
+
+
+def test_no_more_leaves_a_zone_than_the_policy_says() -> None:
+    own = _settled(world({A: 300}, THREE, spill={"at_most": 0.3}))
+    assert own.shares(A)[A] == pytest.approx(0.7, abs=0.01)
+    assert ReasonCode.OVERLOAD in own.general()
+
+
+def test_a_reach_without_a_living_target_is_ignored() -> None:
+    own = _settled(world({A: 50}, {**THREE, A: target(10, 0)}, spill={"within": "zone"}))
+    assert sum(own.shares(A).values()) == pytest.approx(1.0)
+    assert A not in own.shares(A)
+
+
+def test_the_surplus_is_shed_at_its_source() -> None:
+    own = _settled(world({A: 600, B: 60}, THREE, spill={"within": "region", "shed": True}))
+    shed = own.assigned(A).shed
+    assert shed == pytest.approx(1 - 140 / 600, abs=0.02)
+    assert own.assigned(B).shed == 0.0
+    assert ReasonCode.SHEDDING in own.codes(A)
+    loads = own.loads({A: 600 * (1 - shed), B: 60})
+    assert loads[A] <= 101 and loads[B] <= 101
+    own.demand[A] = 50
+    own.step(40)
+    assert own.assigned(A).shed == 0.0
+
+
+def test_standby_localities_get_requests_only_when_all_others_are_dead() -> None:
+    own = _settled(world({A: 300}, THREE, standby=[{"region": "us"}]))
+    assert US not in own.shares(A)
+    assert own.assigned(A).allotments[-1] == Allotment(US, 1, 10_000)
+    own.targets = {A: target(10, 0), B: target(10, 0), US: target(20)}
+    assert _settled(own).shares(A) == {US: 1.0}
+
+
+def test_a_zone_is_drained_by_hand() -> None:
+    scalers = [{"localities": {"zone": "a", "region": "eu"}, "factor": 0.3}]
+    own = _settled(world({A: 90}, THREE, capacity_scaler=scalers))
+    assert own.loads()[A] == pytest.approx(30, abs=2)
+    gone = _settled(world({A: 90}, THREE, capacity_scaler=[{**scalers[0], "factor": 0}]))
+    assert A not in gone.shares(A)
+
+
+def test_capacity_is_used_up_to_the_target_utilisation() -> None:
+    own = _settled(world({A: 90}, THREE, target_utilisation=0.5))
+    assert own.loads()[A] == pytest.approx(50, abs=3)
+
+
+def test_weights_of_endpoints_are_capacity() -> None:
+    """Two endpoints of the weights 8 and 1: the first gets 8 of 9 requests, and can serve 10 a second (A12)."""
+    own = _settled(world({A: 90}, {A: target(2, weighed=1.125), B: target(10)}))
+    assert own.loads()[A] == pytest.approx(11.25, abs=0.8)
 
 
 # Capacity learnt from a metric

@@ -20,8 +20,6 @@ from xds.assignment.assignment import (
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 
-_PATH_FIGURES = ("share", "since", "judged_at", "left_at", "probed_at", "expected", "counted", "failed")
-
 
 def assignment_document(assignment: Assignment) -> dict[str, Any]:
     """An assignment with its memory as JSON."""
@@ -87,10 +85,21 @@ def _lapse(item: Any) -> HealthLapse:
 
 
 def _path(item: Any) -> PathMemory:
-    figures = {name: _finite(item[name]) for name in _PATH_FIGURES}
     departure = Departure(item["departure"]) if item["departure"] is not None else None
-    counts = {name: _weight(item[name], 0) for name in ("misses", "times")}
-    return PathMemory(**figures, **counts, is_seen=bool(item["is_seen"]), departure=departure)
+    return PathMemory(
+        share=_finite(item["share"]),
+        since=_finite(item["since"]),
+        is_seen=bool(item["is_seen"]),
+        misses=_weight(item["misses"], 0),
+        judged_at=_finite(item["judged_at"]),
+        departure=departure,
+        left_at=_finite(item["left_at"]),
+        times=_weight(item["times"], 0),
+        probed_at=_finite(item["probed_at"]),
+        expected=_finite(item["expected"]),
+        counted=_finite(item["counted"]),
+        failed=_finite(item["failed"]),
+    )
 
 
 def _locality(item: Any) -> Locality:

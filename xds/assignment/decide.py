@@ -1,6 +1,8 @@
 """The decision: from demand, capacity and the assignment before to what every source locality is assigned.
 
-`xds.assignment.following` compares it with what the nodes really did. `decide` is called once an interval. A call in between (after a push, or for a dry run) moves only the shares of
+`xds.assignment.following` compares it with what the nodes really did.
+
+`decide` is called once an interval. A call in between (after a push, or for a dry run) moves only the shares of
 targets that are gone or dead. Equal input gives equal output. The time taken is proportional to sources times targets:
 1 ms for three localities, 10 ms for 18, 200 ms for 100. Callers on an event loop use a thread for more than a few.
 """
@@ -107,7 +109,7 @@ class _Decider:
         self.shed: Mapping[Locality, float] = {}
 
     def _reachable(self, source: Locality) -> frozenset[Locality]:
-        """The targets that a source may use: alive, within its reach, not left by its nodes; else all that are alive."""
+        """What a source may use: targets that are alive, within its reach, not left by its nodes; else all alive."""
         barred = self.following.barred.get(source, frozenset())
         near = self.alive.intersection(reachable_targets(self.policy, source, self.alive))
         return near - barred or near or self.alive

@@ -70,7 +70,9 @@ def follow(policy: Policy, observed: Observation, previous: Assignment, now: flo
 
 def wait_s(policy: Policy, path: PathMemory) -> float:
     """How long after a departure a target is probed."""
-    return max(policy.dwell_s, 3 * policy.interval_s) * min(LONGEST_WAIT, 1 << min(max(path.times - 1, 0), LONGEST_WAIT))
+    return max(policy.dwell_s, 3 * policy.interval_s) * min(
+        LONGEST_WAIT, 1 << min(max(path.times - 1, 0), LONGEST_WAIT)
+    )
 
 
 class _Comparison:
@@ -113,7 +115,11 @@ class _Comparison:
         for target in sorted(names, key=str):
             share = shares.get(target, 0.0)
             path = _steady(paths.get((source, target)), share, self.previous.memory.observed_at)
-            if share > 0 and flows.since >= path.since and has_elapsed(path.judged_at, self.policy.interval_s, self.now):
+            if (
+                share > 0
+                and flows.since >= path.since
+                and has_elapsed(path.judged_at, self.policy.interval_s, self.now)
+            ):
                 path = replace(path, judged_at=self.now)
                 path = self._judge(source, target, path, share * total, rates.get(target, _NONE), flows.window_s)
             found[source, target] = path
@@ -204,7 +210,9 @@ class _Comparison:
 
     def _summary(self, paths: Mapping[Path, PathMemory]) -> Following:
         departed = {key for key, path in paths.items() if path.departure is not None}
-        followed = {target for (_, target), path in paths.items() if path.departure is None and path.share > 0 and path.is_seen}
+        followed = {
+            target for (_, target), path in paths.items() if path.departure is None and path.share > 0 and path.is_seen
+        }
         gone = frozenset(target for _, target in departed if target not in followed)
         barred: dict[Locality, set[Locality]] = {}
         probes: dict[Locality, dict[Locality, float]] = {}
@@ -267,6 +275,6 @@ def _departed(target: Locality, departure: Departure, expected: float, count: fl
     label = locality_label(target)
     if departure is Departure.ERRORS:
         return f"{label} failed {errors:.4g} of {count:.4g} requests: it gets no share for a while"
-    return f"{count:.4g} of {expected:.4g} requests arrived at {label}: the proxies left it, it gets no share for a while"
-
-
+    return (
+        f"{count:.4g} of {expected:.4g} requests arrived at {label}: the proxies left it, it gets no share for a while"
+    )

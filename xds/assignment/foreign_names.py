@@ -23,5 +23,5 @@ _FOLDED = {name.lower(): hint for name, hint in _OWN_NAMES.items()}
 
 
 def own_name(name: str) -> str:
-    """What a foreign field is here, in words; empty for a name that is not known. Case and underscores do not matter."""
+    """What a foreign field is here, in words; empty for an unknown name. Case and underscores do not matter."""
     return _FOLDED.get(name.replace("_", "").replace("-", "").lower(), "")

@@ -21,9 +21,9 @@ Shares = dict[Locality, float]  # fractions of a source's requests, by target
 # Integer weights miss a share, and so a load, by up to this fraction; a smaller difference is none.
 TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
-# Where demand exceeds what all targets serve up to the middle of the band, this part of the rest of it stays free: the
-# requests of a target's own zone come before those of others, and their number is not known exactly.
-_RESERVED = 0.4
+# Where demand exceeds what all targets serve up to the middle of the band, this part of a target's capacity stays free:
+# the requests of its own zone come before those of others, and their number is not known exactly.
+_RESERVED = 0.01
 # A timer may fire a little early: this fraction of a time counts as all of it.
 _ELAPSED = 0.9
 
@@ -83,7 +83,7 @@ def _filled(
 ) -> Placement:
     """The placement that fills every target to ``below`` its capacity, and nearer to it where that is not enough."""
     room = _room(capacity, 1.0 - below, used)
-    full = _room(capacity, 1.0 - below * _RESERVED, used)
+    full = _room(capacity, 1.0 - min(below / 2, _RESERVED), used)
     reserve = {name: full[name] - rps for name, rps in room.items()}
     return place(policy, demand, room, ranked, reserve=reserve, capacity=capacity)
 

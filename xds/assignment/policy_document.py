@@ -1,10 +1,11 @@
 """Policies as JSON documents: read with all findings at once, written with all defaults.
 
 A document: ``{"cluster", "strategy", "capacity": {"rates": [{"localities"?, "per_endpoint_rps" |
-"per_locality_rps"}], "metric"?: {"name", "target"}, "metrics"?: [metric]}, "preferred": [locality], "order": [{"source", "targets"}],
-"drain": {"below", "restore"}, "spill": {"within", "at_most", "shed"}, "standby": [locality],
-"capacity_scaler": [{"localities"?, "factor"}], "target_utilisation", "errors_above"?, "minimum_change", "maximum_step", "hysteresis", "interval_s", "dwell_s",
-"stale_after_s", "fallback_after_s"}``. A locality is ``{"region"?, "zone"?, "sub_zone"?}``; a missing part matches any.
+"per_locality_rps"}], "metric"?: {"name", "target"}, "metrics"?: [metric]}, "preferred": [locality],
+"order": [{"source", "targets"}], "drain": {"below", "restore"}, "spill": {"within", "at_most", "shed"},
+"standby": [locality], "capacity_scaler": [{"localities"?, "factor"}], "target_utilisation", "errors_above"?,
+"minimum_change", "maximum_step", "hysteresis", "interval_s", "dwell_s", "stale_after_s", "fallback_after_s"}``.
+A locality is ``{"region"?, "zone"?, "sub_zone"?}``; a missing part matches any.
 Only ``capacity`` is required.
 """
 
@@ -30,7 +31,7 @@ from xds.assignment.policy import (
     Strategy,
     TargetOrder,
 )
-from xds.codec.findings import Findings, shown
+from xds.codec.findings import Findings, short_repr
 from xds.model.errors import ValidationError
 
 LIST_LIMIT = 1_000
@@ -119,7 +120,7 @@ def _cluster(own: Mapping[str, Any], cluster: str, findings: Findings) -> str:
         findings.add("wrong_type", "cluster must be the name of a cluster", ("cluster",))
         return cluster
     if cluster and named != cluster:
-        findings.add("conflict", f"the policy of {shown(cluster)} names {shown(named)}", ("cluster",))
+        findings.add("conflict", f"the policy of {short_repr(cluster)} names {short_repr(named)}", ("cluster",))
     return named
 
 
@@ -129,7 +130,7 @@ def _strategy(own: Mapping[str, Any], findings: Findings) -> Strategy:
         return Strategy(named)
     findings.add(
         "invalid_value",
-        f"unknown strategy {shown(named)}",
+        f"unknown strategy {short_repr(named)}",
         ("strategy",),
         hint=_strategy_hint(named),
     )
@@ -206,10 +207,10 @@ def _spill(value: object, findings: Findings) -> SpillLimits:
     within, shed = given.get("within", Reach.WORLD), given.get("shed", False)
     if not isinstance(within, str) or within not in set(Reach):
         hint = f"requests may spill within the {', '.join(Reach)}"
-        findings.add("invalid_value", f"unknown reach {shown(within)}", ("spill", "within"), hint=hint)
+        findings.add("invalid_value", f"unknown reach {short_repr(within)}", ("spill", "within"), hint=hint)
         within = Reach.WORLD
     if not isinstance(shed, bool):
-        findings.add("wrong_type", f"shed must be true or false, not {shown(shed)}", ("spill", "shed"))
+        findings.add("wrong_type", f"shed must be true or false, not {short_repr(shed)}", ("spill", "shed"))
         shed = False
     at_most = _number(given, ("spill", "at_most"), 0.0, 1.0, findings, default=1.0)
     return SpillLimits(Reach(within), at_most, shed)
@@ -251,12 +252,16 @@ def _check_times(values: Mapping[str, Any], findings: Findings) -> None:
 def _object(value: object, path: Path, names: tuple[str, ...], findings: Findings) -> dict[str, Any]:
     """The known fields of an object; empty for a value that is no object."""
     if not isinstance(value, Mapping):
-        findings.add("wrong_type", f"{path[-1] if path else 'a policy'} must be an object, not {shown(value)}", path)
+        findings.add(
+            "wrong_type", f"{path[-1] if path else 'a policy'} must be an object, not {short_repr(value)}", path
+        )
         return {}
     for name in value:
         if name not in names:
             hint = _name_hint(str(name)[:NAME_LIMIT], names)
-            findings.add("unknown_field", f"unknown field {shown(name)}", (*path, str(name)[:NAME_LIMIT]), hint=hint)
+            findings.add(
+                "unknown_field", f"unknown field {short_repr(name)}", (*path, str(name)[:NAME_LIMIT]), hint=hint
+            )
     return {name: value[name] for name in names if name in value}
 
 
@@ -288,7 +293,7 @@ def _number(
         return default
     value = given[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        findings.add("wrong_type", f"{name} must be a number, not {shown(value)}", path)
+        findings.add("wrong_type", f"{name} must be a number, not {short_repr(value)}", path)
     elif not (least <= value <= most and isfinite(value)):
         findings.add("out_of_range", f"{name} must be between {least:g} and {most:g}", path)
     else:

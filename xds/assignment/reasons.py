@@ -96,7 +96,9 @@ def demand_reasons(demand: Demand) -> list[Reason]:
         reasons.append(Reason(ReasonCode.DROPPING, detail))
     if demand.silent > 0 and demand.nodes > 0:
         scale = scale_of_silence(demand.nodes, demand.silent)
-        detail = f"{demand.nodes} of {demand.nodes + demand.silent} nodes report: what they say counts {scale:.2f} times"
+        detail = (
+            f"{demand.nodes} of {demand.nodes + demand.silent} nodes report: what they say counts {scale:.2f} times"
+        )
         reasons.append(Reason(ReasonCode.PARTIAL_REPORTS, detail))
     return reasons
 

@@ -54,7 +54,7 @@ def allotments(
 def with_probes(
     shares: Amounts, probes: Amounts, targets: Mapping[Locality, Target], alive: Iterable[Locality]
 ) -> dict[Locality, float]:
-    """The shares with ``probes`` taken from all of them, and localities that are ``alive`` added for their endpoints."""
+    """The shares with ``probes`` taken from all of them, and localities that are ``alive`` for their endpoints."""
     if not probes:
         return dict(shares)
     part = 1.0 - sum(probes.values())
