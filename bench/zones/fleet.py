@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
-from random import Random
+from typing import TypeVar
 
-from xds.assignment.assignment import Allotment, Demand
+from xds.assignment.assignment import Allotment
 from xds.model.node import Locality
 
 # Envoy's overprovisioning factor: a locality or priority counts as whole with 72 % of its endpoints healthy.
 OVERPROVISIONING = 1.4
-# How unequal proxies are (sigma of a log-normal distribution), and how many reports miss their interval.
-SPREAD = 0.8
-LATE = 0.03
+
+Key = TypeVar("Key")
+Pair = tuple[Locality, Locality]  # source and target
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,47 +35,46 @@ class Hosts:
         return min(1.0, OVERPROVISIONING * self.healthy / self.endpoints) if self.endpoints else 0.0
 
 
-class Proxies:
-    """The proxies of one source locality. Each has its own rate, and reports it once an interval or a little later."""
+@dataclass(slots=True)
+class Counts:
+    """What the proxies count in a second: requests issued and failed by source and target, dropped by source."""
 
-    def __init__(self, count: int, random: Random, interval_s: float) -> None:
-        rates = [random.lognormvariate(0.0, SPREAD) for _ in range(count)]
-        total = sum(rates)
-        self._parts = [rate / total for rate in rates]
-        self._random = random
-        self._interval_s = interval_s
-        self._reported = [0.0] * count
-        self._kept: dict[int, tuple[float, int]] = {}
-        self._reported_at: float | None = None
+    issued: dict[Pair, float] = field(default_factory=dict)
+    errors: dict[Pair, float] = field(default_factory=dict)
+    dropped: dict[Locality, float] = field(default_factory=dict)
 
-    def issue(self, rps: float, now: float, *, is_silent: bool) -> float:
-        """An interval's requests a second, as they come by chance; most proxies report theirs."""
-        gauss, chance = self._random.gauss, self._random.random
-        issued = 0.0
-        for index, part in enumerate(self._parts):
-            mean = rps * part * self._interval_s
-            count = max(0.0, gauss(mean, mean**0.5))
-            issued += count
-            if is_silent or chance() < LATE or index in self._kept:
-                count = self._keep(index, count, is_silent)
-                if count < 0:
-                    continue
-            self._reported[index] = count / self._interval_s
-        if not is_silent:
-            self._reported_at = now
-        return issued / self._interval_s
 
-    def _keep(self, index: int, count: float, is_silent: bool) -> float:
-        """A late report tells of all that came since the last one, over the interval that this was; -1: not yet."""
-        kept, intervals = self._kept.pop(index, (0.0, 0))
-        if not intervals or is_silent:
-            self._kept[index] = (kept + count, intervals + 1)
-            return -1.0
-        return (kept + count) / (intervals + 1)
+class Reports:
+    """Load reports of all proxies: each covers ``interval_s``, and is there ``lag_s`` after its end.
 
-    def demand(self) -> Demand:
-        """What the reports say: the latest of each proxy."""
-        return Demand(sum(self._reported), self._reported_at, len(self._parts))
+    ``silent`` is the part of the proxies of each source that never report.
+    """
+
+    def __init__(self, interval_s: int, lag_s: int, silent: float) -> None:
+        self.interval_s, self.lag_s, self.silent = interval_s, lag_s, silent
+        self._seconds: deque[Counts] = deque(maxlen=interval_s + lag_s)
+
+    def add(self, counts: Counts) -> None:
+        """A second is over."""
+        self._seconds.append(counts)
+
+    def rates(self) -> Counts:
+        """What the latest reports say, a second."""
+        told = list(self._seconds)[: self.interval_s]
+        part = (1.0 - self.silent) / max(len(told), 1)
+        return Counts(
+            _scaled([one.issued for one in told], part),
+            _scaled([one.errors for one in told], part),
+            _scaled([one.dropped for one in told], part),
+        )
+
+
+def _scaled(counts: Sequence[Mapping[Key, float]], part: float) -> dict[Key, float]:
+    sums: dict[Key, float] = {}
+    for one in counts:
+        for key, count in one.items():
+            sums[key] = sums.get(key, 0.0) + count * part
+    return sums
 
 
 def balanced(allotments: Sequence[Allotment], hosts: Mapping[Locality, Hosts]) -> dict[Locality, float]:

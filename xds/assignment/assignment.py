@@ -36,6 +36,9 @@ class Demand:
     repeats_rps: float = 0.0
 
 
+# Of demand that was not measured for long: as much as leaves all of the band free.
+UNKNOWN_VARIATION = 0.05
+
 # The most that demand is scaled by for nodes that do not report. With fewer than half of them nobody knows.
 SILENCE_SCALE_LIMIT = 2.0
 
@@ -143,10 +146,15 @@ class SourceAssignment:
 
 @dataclass(frozen=True, slots=True)
 class SourceMemory:
-    """Smoothed demand of a source, and the time of its latest report."""
+    """Smoothed demand of a source, and the time of its latest report.
+
+    ``measured_rps`` is the latest figure, ``variation`` the mean change from one figure to the next, as a fraction.
+    """
 
     demand_rps: float
     heard_at: float
+    measured_rps: float = 0.0
+    variation: float = UNKNOWN_VARIATION
 
 
 @dataclass(frozen=True, slots=True)

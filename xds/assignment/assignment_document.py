@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 from xds.assignment.assignment import (
+    UNKNOWN_VARIATION,
     Allotment,
     Assignment,
     AssignmentMemory,
@@ -69,7 +70,12 @@ def _source(item: Any) -> SourceAssignment:
 
 def _memory(item: Any) -> AssignmentMemory:
     sources = {
-        _locality(own["source"]): SourceMemory(_finite(own["demand_rps"]), _finite(own["heard_at"]))
+        _locality(own["source"]): SourceMemory(
+            _finite(own["demand_rps"]),
+            _finite(own["heard_at"]),
+            _finite(own.get("measured_rps", 0.0)),
+            _finite(own.get("variation", UNKNOWN_VARIATION)),
+        )
         for own in item["sources"]
     }
     learnt = {_locality(one["target"]): _finite(one["rps"]) for one in item["endpoint_rps"]}

@@ -101,7 +101,7 @@ class _Decider:
             for source, demand in self.observed.demand.items()
         }
         self.capacities = estimate_capacities(policy, self.observed.targets, previous.memory, now)
-        self.following = follow(policy, self.observed, previous, now)
+        self.following = follow(policy, self.observed, self.capacities.rps, previous, now)
         left = {name: 0.0 if name in self.following.gone else rps for name, rps in self.capacities.rps.items()}
         self.capacity = left if any(left.values()) else dict(self.capacities.rps)
         self.alive = frozenset(name for name, rps in self.capacity.items() if rps > 0)
@@ -200,13 +200,19 @@ class _Decider:
             before = {source: own.shed for source, own in self.previous.sources.items()}
             self.shed = shed_fractions(self.policy, demand, self.capacity, used, self.reachable, before)
             demand = {source: rps * (1.0 - self.shed[source]) for source, rps in demand.items()}
-        band = hysteresis_band(self.policy, demand, self.capacity, used, self.reachable)
+        variation = self._variation(demand)
+        band = hysteresis_band(self.policy, demand, self.capacity, used, self.reachable, variation)
         if band.surplus:
             reasons.append(overload_reason(band.surplus))
         plans = self._plans(sources, demand, used, band)
         gaps = [largest_gap(plan.start, plan.wanted) for plan in plans.values() if plan.is_moving]
         fraction = step_fraction(self.policy, gaps)
         return {source: self._moved(source, plan, fraction) for source, plan in plans.items()}
+
+    def _variation(self, demand: Mapping[Locality, float]) -> float:
+        """How much the demand of all sources changes between two reports, as a fraction."""
+        memories = [(rps, self.estimates[source].memory) for source, rps in demand.items()]
+        return sum(rps * memory.variation for rps, memory in memories if memory) / sum(demand.values())
 
     def _plans(
         self,

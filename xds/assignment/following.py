@@ -41,6 +41,7 @@ LEAST_REQUESTS = 20.0
 # The share that a probe sends: as much as tells something, within bounds.
 PROBE_SHARE, PROBE_SHARE_LIMIT, PROBE_REQUESTS = 0.02, 0.1, 10.0
 PROBE_INTERVALS = 6
+_FIRST_WAIT_INTERVALS = 6
 # The longest wait between probes, in times of the first one.
 LONGEST_WAIT = 16
 _FORGOTTEN_AFTER = 10  # times of the last wait: then a new departure counts as the first one
@@ -63,9 +64,15 @@ class Following:
     reasons: Mapping[Locality, tuple[Reason, ...]] = field(default_factory=dict)
 
 
-def follow(policy: Policy, observed: Observation, previous: Assignment, now: float) -> Following:
-    """Compare what flows with what was decided before, for all sources."""
-    return _Comparison(policy, observed, previous, now).result()
+def follow(
+    policy: Policy, observed: Observation, capacity: Mapping[Locality, float], previous: Assignment, now: float
+) -> Following:
+    """Compare what flows with what was decided before, for all sources.
+
+    A target without ``capacity``, by what the server is told of it, is not looked at.
+    """
+    able = frozenset(name for name, rps in capacity.items() if rps > 0)
+    return _Comparison(policy, observed, able, previous, now).result()
 
 
 def wait_s(policy: Policy, path: PathMemory) -> float:
@@ -76,8 +83,10 @@ def wait_s(policy: Policy, path: PathMemory) -> float:
 
 
 class _Comparison:
-    def __init__(self, policy: Policy, observed: Observation, previous: Assignment, now: float) -> None:
-        self.policy, self.observed, self.previous, self.now = policy, observed, previous, now
+    def __init__(
+        self, policy: Policy, observed: Observation, able: frozenset[Locality], previous: Assignment, now: float
+    ) -> None:
+        self.policy, self.observed, self.able, self.previous, self.now = policy, observed, able, previous, now
         self.reasons: dict[Locality, list[Reason]] = {}
 
     def result(self) -> Following:
@@ -92,7 +101,7 @@ class _Comparison:
 
     def _is_known(self, key: Path) -> bool:
         source, target = key
-        return source in self.observed.demand and target in self.observed.targets
+        return source in self.observed.demand and target in self.able
 
     def _is_worth_keeping(self, path: PathMemory) -> bool:
         if path.share > 0 or path.departure is not None:
@@ -110,7 +119,7 @@ class _Comparison:
     ) -> dict[Path, PathMemory]:
         rates = flows.rates.get(source, {})
         total = sum(rate.rps for rate in rates.values()) * flows.window_s
-        names = {*shares, *(target for one, target in paths if one == source)} & self.observed.targets.keys()
+        names = {*shares, *(target for one, target in paths if one == source)} & self.able
         found = {}
         for target in sorted(names, key=str):
             share = shares.get(target, 0.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
-from xds.assignment.assignment import Demand, Reason, ReasonCode, SourceMemory
+from xds.assignment.assignment import UNKNOWN_VARIATION, Demand, Reason, ReasonCode, SourceMemory
 from xds.assignment.capacity import smooth
 from xds.assignment.policy import Policy
 
@@ -14,6 +14,7 @@ from xds.assignment.policy import Policy
 # zone. A fall counts slowly: demand that is overestimated only leaves some requests in another zone for a while. So
 # noise makes the estimate a little high, which is the safe side.
 RISE_WEIGHT, FALL_WEIGHT = 0.8, 0.15
+VARIATION_WEIGHT = 0.1
 
 
 class Freshness(StrEnum):
@@ -53,7 +54,15 @@ def estimate_demand(
     if demand.reported_at is None or now - demand.reported_at > policy.stale_after_s or not is_valid:
         return _without_report(policy, demand, memory, is_valid, now)
     demand_rps = _smoothed_rps(policy, demand, memory, intervals, now)
-    return DemandEstimate(Freshness.FRESH, SourceMemory(demand_rps, demand.reported_at))
+    variation = _variation(demand.rps, memory, intervals)
+    return DemandEstimate(Freshness.FRESH, SourceMemory(demand_rps, demand.reported_at, demand.rps, variation))
+
+
+def _variation(rps: float, memory: SourceMemory | None, intervals: float) -> float:
+    if memory is None or max(rps, memory.measured_rps) <= 0:
+        return UNKNOWN_VARIATION
+    change = abs(rps - memory.measured_rps) / max(rps, memory.measured_rps)
+    return smooth(memory.variation, change, VARIATION_WEIGHT, intervals)
 
 
 def _smoothed_rps(policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float) -> float:

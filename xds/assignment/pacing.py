@@ -1,7 +1,8 @@
 """How fast shares move from what is served to what is wanted: hysteresis band, step limit, dwell time.
 
 Demand hardly depends on the assignment, so the loop itself cannot oscillate. But noise in the demand of a target near
-its capacity could move traffic back and forth. The band prevents that: a target is filled to the middle of the band.
+its capacity could move traffic back and forth. The band prevents that: a target is filled to the middle of the band, or
+above it where demand is steady.
 Requests leave it only above the upper edge, which is its capacity. They return only when they would fit below the
 lower edge.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from xds.assignment.assignment import WEIGHT_TOTAL
+from xds.assignment.assignment import UNKNOWN_VARIATION, WEIGHT_TOTAL
 from xds.assignment.placement import Flows, Placement, RankedTargets, Rates, Reachable, place, rank_targets
 from xds.assignment.policy import Policy
 from xds.model.node import Locality
@@ -23,7 +24,8 @@ TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
 # Where demand exceeds what all targets serve up to the middle of the band, this part of a target's capacity stays free:
 # the requests of its own zone come before those of others, and their number is not known exactly.
-_RESERVED = 0.01
+_RESERVED = 0.005
+_LEAST_FREE = 0.2  # of the band
 # A timer may fire a little early: this fraction of a time counts as all of it.
 _ELAPSED = 0.9
 
@@ -63,11 +65,21 @@ class HysteresisBand:
 
 
 def hysteresis_band(
-    policy: Policy, demand: Rates, capacity: Rates, used: Rates, reachable: Reachable | None = None
+    policy: Policy,
+    demand: Rates,
+    capacity: Rates,
+    used: Rates,
+    reachable: Reachable | None = None,
+    variation: float = UNKNOWN_VARIATION,
 ) -> HysteresisBand:
-    """Where demand should go. ``used`` is the load of sources that cannot be moved now."""
+    """Where demand should go. ``used`` is the load of sources that cannot be moved now.
+
+    ``variation`` is how much demand changes between two reports, as a fraction. Steady demand fills a target nearer to
+    its capacity, up to a fifth of the band; by default, and at most, half of the band stays free.
+    """
     ranked = rank_targets(policy, demand, capacity, reachable)
-    placements = [_filled(policy, demand, capacity, used, ranked, part * policy.hysteresis) for part in (0.5, 0.0, 1.0)]
+    free = min(max(2.0 * variation, _LEAST_FREE * policy.hysteresis), policy.hysteresis / 2)
+    placements = [_filled(policy, demand, capacity, used, ranked, below) for below in (free, 0.0, policy.hysteresis)]
     middle, upper, lower = (_shares_of(one.flows, demand) for one in placements)
     loads = target_loads(demand, middle, used)
     # A target that keeps a surplus is never below its capacity. The margin keeps noise from moving its traffic.
