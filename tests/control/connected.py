@@ -9,7 +9,6 @@ from xds.model.node import Node
 from xds.model.snapshot import ResourceSet
 from xds.protocol.events import (
     Acked,
-    ErrorDetail,
     Event,
     Held,
     HoldChanged,
@@ -20,7 +19,8 @@ from xds.protocol.events import (
     Subscribed,
 )
 from xds.protocol.linger import Lingering, Removal
-from xds.protocol.response import Response
+from xds.protocol.requests import ErrorDetail
+from xds.protocol.responses import Response
 
 _numbers = count(1)
 

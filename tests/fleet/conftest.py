@@ -12,8 +12,18 @@ from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type, type_url_of
 from xds.model.snapshot import ResourceSet
-from xds.protocol.events import Acked, ErrorDetail, Event, Identified, InStep, Nacked, Send, Subscribed, ViewChanged
-from xds.protocol.response import Response
+from xds.protocol.events import (
+    Acked,
+    Event,
+    Identified,
+    InStep,
+    Nacked,
+    Send,
+    Subscribed,
+    ViewChanged,
+)
+from xds.protocol.requests import ErrorDetail
+from xds.protocol.responses import Response
 
 _numbers = count(1)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.server.conftest import DELTA, Harness, RawStream, Start, sotw, until, within
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.proto import wire_pb2
-from xds.protocol.limits import NODE_BYTES, Limits
+from xds.protocol.requests import NODE_BYTES, StreamLimits
 from xds.server.options import ASYNCIO, GRPCIO
 
 ADS_V2 = "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources"
@@ -112,7 +112,7 @@ class TestRefused:
 
     async def test_too_many_types(self, server: Harness) -> None:
         stream = await server.stream()
-        for number in range(Limits().types_per_stream + 1):
+        for number in range(StreamLimits().types_per_stream + 1):
             await stream.request(f"type.googleapis.com/no.such.Type{number}")
         assert (await stream.ended())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -160,7 +160,7 @@ class TestTolerated:
 
     async def test_a_client_that_never_reads(self, start: Start) -> None:
         """Nothing piles up for it, and the others of its group are served."""
-        server = await start(limits=Limits(offer_timeout_s=0.01))
+        server = await start(limits=StreamLimits(offer_timeout_s=0.01))
         texts = {f"c{number}": "x" * 10_000 for number in range(500)}
         server.push(texts)
         deaf, other = await server.stream(), await server.stream()
@@ -178,7 +178,7 @@ class TestTolerated:
         await until(lambda: "deaf" not in server.fleet.connected())
 
     async def test_a_client_that_asks_and_never_reads(self, start: Start) -> None:
-        server = await start(limits=Limits(types_per_stream=10_000), requests_per_s=1e6, requests_burst=10**6)
+        server = await start(limits=StreamLimits(types_per_stream=10_000), requests_per_s=1e6, requests_burst=10**6)
         server.push({f"c{number}": "x" * 10_000 for number in range(100)})
         stream = await server.stream()
         names = [[f"c{number}"] for number in range(100)]

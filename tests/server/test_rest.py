@@ -18,7 +18,7 @@ from xds.model.resource import Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.limits import NODE_BYTES, Limits
+from xds.protocol.requests import NODE_BYTES, StreamLimits
 from xds.server.metrics import Metrics
 from xds.server.node_door import NodeDoor
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
@@ -54,7 +54,7 @@ class Poller:
 async def poller() -> AsyncIterator[Poller]:
     cache, metrics = SnapshotCache("test", nonce_prefix="t"), Metrics()
     door = NodeDoor(Access(), EventLog(), metrics)
-    app = Starlette(routes=rest_routes(cache, metrics, door, Limits(names_per_request=10)))
+    app = Starlette(routes=rest_routes(cache, metrics, door, StreamLimits(names_per_request=10)))
     transport = httpx.ASGITransport(app)
     headers = {"content-type": "application/json; charset=utf-8"}
     async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:

@@ -22,7 +22,7 @@ from tests.spec.conftest import Connect
 from tests.support.sansio import Client, Held, Server, make_resource
 from tests.support.texts import joined, push, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, alias_of
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import WaitEnded
 
 A, B = site("a"), site("b")

@@ -18,7 +18,7 @@ from xds.model.resource_type import (
     VIRTUAL_HOST,
 )
 from xds.proto import wire_pb2
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Acked, Event, InStep, Nacked, Send, Stale
 
 CUSTOM = "type.googleapis.com/example.Custom"

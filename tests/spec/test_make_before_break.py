@@ -21,7 +21,7 @@ from xds.model.resource_type import (
     VIRTUAL_HOST,
     alias_of,
 )
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Acked, HoldChanged, Moved
 
 A, B = site("a"), site("b")

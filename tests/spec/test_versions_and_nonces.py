@@ -8,7 +8,7 @@ from tests.spec.conftest import Connect
 from tests.support.sansio import Client, Server
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.proto import wire_pb2
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Acked, Nacked, OfferTimedOut, Repeated, Stale
 
 REFUSED = wire_pb2.Status(code=13, message="no")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from tests.support.sansio import Client, Server, names_of
 from tests.support.texts import resources_of
 from xds.model.resource_type import alias_of, type_url_of
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import (
     Acked,
     Event,

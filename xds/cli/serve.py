@@ -50,8 +50,8 @@ from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
 from xds.load.book import LoadBook
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.limits import Limits
 from xds.protocol.load_stream import LoadSettings
+from xds.protocol.requests import StreamLimits
 from xds.server.assignment_metrics import AssignmentMetrics
 from xds.server.http_door import HttpBounds
 from xds.server.http_server import HttpServer
@@ -362,10 +362,10 @@ def grpc_options(settings: Settings, access: Access) -> ServerOptions:
     )
 
 
-def stream_limits(settings: Settings) -> Limits:
+def stream_limits(settings: Settings) -> StreamLimits:
     """What one stream may ask for."""
     limits = settings.limits
-    return Limits(
+    return StreamLimits(
         names_per_request=limits.names_per_request,
         names_per_subscription=limits.names_per_subscription,
         types_per_stream=limits.types_per_stream,

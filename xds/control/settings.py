@@ -25,8 +25,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from xds.control.auth_settings import AuthSettings, Section
 from xds.model.errors import XdsError
-from xds.protocol.limits import NODE_BYTES
 from xds.protocol.order import OrderRules
+from xds.protocol.requests import NODE_BYTES
 from xds.store.retention import DAY_S, Retention
 
 Json = dict[str, Any]

@@ -15,10 +15,10 @@ from __future__ import annotations
 from enum import Enum
 
 from xds.model.errors import LocalProtocolError
-from xds.protocol.response import Response
+from xds.protocol.responses import Response
 
 
-class State(Enum):
+class ResponseState(Enum):
     """The states of DESIGN 3.1."""
 
     NEW = "new"
@@ -27,7 +27,7 @@ class State(Enum):
     REJECTED = "rejected"
 
 
-class Answer(Enum):
+class RequestKind(Enum):
     """What a request is to the response machine."""
 
     FIRST = "first"
@@ -44,29 +44,29 @@ class AckState:
     __slots__ = ("dirty_since", "nonce", "number", "offered", "rejected", "state")
 
     def __init__(self) -> None:
-        self.state = State.NEW
+        self.state = ResponseState.NEW
         self.nonce = ""
         self.number = 0  # of the newest body sent on this stream: a higher one was never sent here
         self.offered: Response | None = None
         self.rejected: bytes = b""
         self.dirty_since: float | None = None
 
-    def classify(self, nonce: str, refused: bool) -> Answer:
+    def classify(self, nonce: str, refused: bool) -> RequestKind:
         """What a request with this nonce is; nothing changes."""
-        if self.state is State.NEW:
+        if self.state is ResponseState.NEW:
             # Rule 12: "the FIRST request of a type on a stream must be accepted whatever nonce it carries".
-            return Answer.FIRST
+            return RequestKind.FIRST
         if not nonce:
-            return Answer.PLAIN
+            return RequestKind.PLAIN
         if nonce != self.nonce:
-            return Answer.STALE
-        if self.state is State.IN_FLIGHT:
-            return Answer.NACK if refused else Answer.ACK
-        return Answer.STALE if refused else Answer.REPEAT
+            return RequestKind.STALE
+        if self.state is ResponseState.IN_FLIGHT:
+            return RequestKind.NACK if refused else RequestKind.ACK
+        return RequestKind.STALE if refused else RequestKind.REPEAT
 
     def become_in_flight(self, response: Response, nonce: str) -> None:
         """A response was handed to the wire."""
-        self.state = State.IN_FLIGHT
+        self.state = ResponseState.IN_FLIGHT
         self.offered, self.nonce = response, nonce
         self.number = max(self.number, response.number)
         self.dirty_since = None
@@ -74,29 +74,29 @@ class AckState:
     def become_accepted(self) -> Response:
         """The response in flight was ACKed; returns it. What was refused before is history."""
         offered = self._take()
-        self.state = State.SETTLED
+        self.state = ResponseState.SETTLED
         self.rejected = b""
         return offered
 
     def become_settled(self) -> None:
         """There is nothing to tell. A refused content stays refused, should it come back."""
-        self.state = State.SETTLED
+        self.state = ResponseState.SETTLED
 
     def become_held(self) -> None:
         """There is something to tell, but it is what the client refused."""
-        self.state = State.REJECTED
+        self.state = ResponseState.REJECTED
 
     def become_rejected(self) -> Response:
         """The response in flight was refused; returns it."""
         offered = self._take()
-        self.state = State.REJECTED
+        self.state = ResponseState.REJECTED
         self.rejected = offered.digest
         return offered
 
     def supersede(self) -> Response:
         """Give up waiting for the response in flight; its late answer will be stale."""
         offered = self._take()
-        self.state = State.SETTLED
+        self.state = ResponseState.SETTLED
         return offered
 
     def _take(self) -> Response:

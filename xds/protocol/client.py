@@ -198,7 +198,7 @@ class ClientState:
                 transition.drains = True
             return
         goal = self.goal.get(url)
-        change = self._cache.change(held, goal)
+        change = self._cache.diffs.change(held, goal)
         is_first = len(self.watches.of(url)) == 1
         if not change.changed and not change.removed and not (watch.type.full_state and change.added):
             watch.acked_set = goal

@@ -7,61 +7,14 @@ that is made in a third of the time; nobody changes it all the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from xds.model.node import Node
 from xds.model.snapshot import ResourceSet
 from xds.protocol.linger import Lingering, Names, Removal
-from xds.protocol.response import Response
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorDetail:
-    """Why a client refused a response, in its own words. ``code`` is a gRPC status number."""
-
-    code: int
-    message: str
-
-
-NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
-NO_NAMES: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True)
-class SotwRequest:
-    """A DiscoveryRequest. ``node`` is still serialized: it is decoded once per stream (push_path 6.3).
-
-    ``names`` are canonical.
-    """
-
-    type_url: str
-    names: frozenset[str] = NO_NAMES
-    version_info: str = ""
-    nonce: str = ""
-    error: ErrorDetail | None = None
-    node: bytes | memoryview = b""
-
-
-@dataclass(slots=True)
-class DeltaRequest:
-    """A DeltaDiscoveryRequest. ``initial_versions``: name to resource version the client holds from before.
-
-    ``subscribe`` and ``unsubscribe`` are canonical names.
-    """
-
-    type_url: str
-    subscribe: frozenset[str] = NO_NAMES
-    unsubscribe: frozenset[str] = NO_NAMES
-    initial_versions: Mapping[str, str] = field(default_factory=lambda: NO_VERSIONS)
-    nonce: str = ""
-    error: ErrorDetail | None = None
-    node: bytes | memoryview = b""
-
-
-Request = SotwRequest | DeltaRequest
+from xds.protocol.requests import ErrorDetail
+from xds.protocol.responses import Response
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from xds.model.label import made_label
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import content_digest
-from xds.protocol import wire
 from xds.protocol.cache import View
-from xds.protocol.events import SotwRequest
-from xds.protocol.subscription import Subscription
+from xds.protocol.encode import encode_control_plane, encode_parts, encode_sotw
+from xds.protocol.requests import SotwRequest
+from xds.protocol.subscription import InterestTable, Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,16 @@ class Fetched:
 
     def encode(self, control_plane: str = "") -> bytes:
         """The answer as a serialized DiscoveryResponse."""
-        identifier = wire.control_plane_field(control_plane)
-        return wire.encode_sotw(
-            self.type_url, self.version_info, self.version_info, map(wire.frame, self.resources), identifier
-        )
+        parts = map(encode_parts, self.resources)
+        identifier = encode_control_plane(control_plane)
+        return encode_sotw(self.type_url, self.version_info, self.version_info, parts, identifier)
 
 
 def fetch(view: View, request: SotwRequest) -> Fetched:
     """Answer a request from a view; the request's ``type_url`` must be set."""
     type = resource_type(request.type_url)
     subscription = Subscription(legacy_wildcard=type.legacy_wildcard)
-    subscription.replace(request.names)
+    subscription.replace(request.names, InterestTable())
     released = view.snapshot.get(request.type_url)
     resources = tuple(released.resources[name] for name in subscription.interest.select(released))
     digest = content_digest((resource.name, resource.version) for resource in resources)

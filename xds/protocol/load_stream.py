@@ -9,8 +9,8 @@ from typing import NamedTuple
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.load_report import ClusterLoad
 from xds.model.node import Node
-from xds.protocol.limits import NODE_BYTES
 from xds.protocol.load_wire import LoadDemand, LoadRequest
+from xds.protocol.requests import NODE_BYTES
 from xds.protocol.wire import decode_node
 
 INTERVAL_S = 10.0

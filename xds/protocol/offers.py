@@ -9,24 +9,25 @@ import math
 
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol import warming
-from xds.protocol.ack import State
+from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.client import ClientState
-from xds.protocol.draft import NOTHING, Demand, Variant
+from xds.protocol.content import NOTHING, ResponseKey
+from xds.protocol.delta import next_heartbeat_s, renewable
+from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Event, InStep, OfferTimedOut, Send
-from xds.protocol.heartbeat import Heartbeats, beating, next_beat_s
-from xds.protocol.response import Response
+from xds.protocol.responses import Response
 from xds.protocol.watch import Watch
 
 
 class Offers:
     """The offers of one stream; ``watches`` are its types in the order of their ranks."""
 
-    __slots__ = ("_cache", "_offer_timeout_s", "_variant", "watches")
+    __slots__ = ("_cache", "_dialect", "_offer_timeout_s", "watches")
 
-    def __init__(self, cache: SnapshotCache, variant: Variant, offer_timeout_s: float) -> None:
+    def __init__(self, cache: SnapshotCache, dialect: AnyDialect, offer_timeout_s: float) -> None:
         self._cache = cache
-        self._variant = variant
+        self._dialect = dialect
         self._offer_timeout_s = offer_timeout_s
         self.watches: tuple[Watch, ...] = ()
 
@@ -55,7 +56,7 @@ class Offers:
             self._narrow(watch, client)
             if watch.in_step_with(released):
                 return
-        if ack.state is State.IN_FLIGHT and not self._may_supersede(watch, released, events, now):
+        if ack.state is ResponseState.IN_FLIGHT and not self._may_supersede(watch, released, events, now):
             return
         if watch.refusals is None:
             self._offer(watch, client, released, events, now)
@@ -76,7 +77,7 @@ class Offers:
         """The client refuses some of it: "news without the suspects, alternating with halves of the suspects"."""
         refusals = watch.refusals
         assert refusals is not None
-        is_full = watch.type.full_state and self._variant is Variant.SOTW
+        is_full = self._dialect.sends_whole_set(watch.type)
         if is_full and refusals.refused_set is released:
             watch.ack.become_held()  # "a full-state set: nothing is sent until content changes"
             return
@@ -125,7 +126,7 @@ class Offers:
         built = self._cache.responses.build(demand, doubted)
         if built is None or built.response is None:
             self._settle(watch, released, built.draft.withheld if built is not None else NOTHING, events)
-            self._plan_heartbeat(watch, now)
+            self._dialect.plan_heartbeat(watch, now, None)
             client.update(watch, now)
             return False
         if built.response.digest == watch.ack.rejected:
@@ -138,7 +139,7 @@ class Offers:
         goal = client.release_of(watch.type.type_url)
         watch.offer(built.response, nonce, built.draft, goal, client.next_position())
         events.append(Send(watch.type.type_url, nonce, body, built.response))
-        self._plan_heartbeat(watch, now, built.response)
+        self._dialect.plan_heartbeat(watch, now, built.response)
         return True
 
     def _may_supersede(self, watch: Watch, released: ResourceSet, events: list[Event], now: float) -> bool:
@@ -165,27 +166,27 @@ class Offers:
         if watch.type.is_led_to and watch.acked_set is not None:
             watch.acked_set = self._cache.releases.common(watch.acked_set, response.resource_set)
 
-    def _demand(self, watch: Watch, client: ClientState, released: ResourceSet) -> Demand:
+    def _demand(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
         known = watch.known
         coming = client.coming(watch.type.type_url)
         if watch.refusals is not None:
             coming = client.goal.get(watch.type.type_url)
-        return Demand(
-            self._variant,
+        return ResponseKey(
+            self._dialect,
             known.base,
             released,
             watch.subscription.interest,
             coming,
             known.owed,
             watch.forced,
-            watch.ack.state is State.NEW,
+            watch.ack.state is ResponseState.NEW,
             watch.placeholders,
             watch.told_missing,
             watch.reads_errors,
         )
 
     def _settle(self, watch: Watch, released: ResourceSet, withheld: frozenset[str], events: list[Event]) -> None:
-        changed = watch.acked_set is not released or watch.ack.state is State.NEW
+        changed = watch.acked_set is not released or watch.ack.state is ResponseState.NEW
         watch.settle(released, withheld)
         if changed:
             events.append(InStep(watch.type.type_url, released))
@@ -194,7 +195,7 @@ class Offers:
         """The nonce must be unique on the stream: a body that may have been sent here before gets a fresh one."""
         if response.number > watch.ack.number:
             return response.nonce, response.body
-        body, nonce = self._cache.responses.respliced(response)
+        body, nonce = self._cache.responses.with_fresh_nonce(response)
         return nonce, body
 
     def warm(self, parent: Watch, child: Watch, released: ResourceSet, client: ClientState, now: float) -> None:
@@ -210,7 +211,7 @@ class Offers:
         """
         routes = client.names_wanted(watch.type.narrowed_by)
         before = watch.subscription.interest
-        if not routes or not watch.subscription.narrow(routes):
+        if not routes or not watch.subscription.narrow(routes, self._cache.interests):
             return
         resources = client.release_of(watch.type.type_url).resources
         # Hosts of a route that is named only now are owed though a wildcard brought them before: the listener with
@@ -220,24 +221,6 @@ class Offers:
         empty = named - {name.rpartition("/")[0] for name in resources}
         watch.known.owe(f"{route}/*" for route in empty)
 
-    def _plan_heartbeat(self, watch: Watch, now: float, sent: Response | None = None) -> None:
-        """Rule 72: "skip when a real update went out recently", where that had all that beats."""
-        if self._variant is not Variant.DELTA:
-            return
-        held = sent.resource_set if sent is not None else watch.acked_set
-        ttl_s = held.shortest_ttl_s if held is not None else None
-        if ttl_s is None:
-            if sent is None:
-                watch.heartbeats = None
-            return
-        assert held is not None
-        due_s = next_beat_s(now, ttl_s)
-        if watch.heartbeats is None:
-            # In step after a reconnect nothing is sent: its clocks run since the last connection.
-            watch.heartbeats = Heartbeats(due_s if sent is not None else now)
-        elif sent is not None and beating(held, None, watch.subscription.interest, ()).keys() <= set(sent.names):
-            watch.heartbeats.due_s = due_s
-
     def beat(self, events: list[Event], now: float) -> None:
         """Send the heartbeats that are due."""
         for watch in self.watches:
@@ -245,9 +228,9 @@ class Offers:
             if heartbeats is None or heartbeats.due_s > now:
                 continue
             held = held or empty_set(watch.type.type_url)
-            found = beating(held, watch.ack.offered, watch.subscription.interest, watch.known.doubted)
+            found = renewable(held, watch.ack.offered, watch.subscription.interest, watch.known.doubted)
             ttls_s = [each.ttl_s for each in found.values() if each.ttl_s is not None]
-            heartbeats.due_s = next_beat_s(now, min(ttls_s, default=0.0)) if ttls_s else math.inf
+            heartbeats.due_s = next_heartbeat_s(now, min(ttls_s, default=0.0)) if ttls_s else math.inf
             if found:
                 response = self._cache.responses.heartbeat(held, found)
                 heartbeats.note_sent(response)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.events import DeltaRequest, Request, SotwRequest
 from xds.protocol.holdings import leads_within
 from xds.protocol.memory import Memory
+from xds.protocol.requests import DeltaRequest, SotwRequest
 from xds.protocol.watch import Watch
 
 _NAMED = ("endpoints", "secrets")  # what clusters and listeners name, beside what is in a tree
@@ -56,14 +56,7 @@ class Shown(NamedTuple):
     held: ResourceSet | None
 
 
-def shown_by(watch: Watch, request: Request, cache: SnapshotCache, origin: Origin) -> Shown | None:
-    """What the first request of a type shows that the client holds from before; None when it shows nothing."""
-    if isinstance(request, SotwRequest):
-        return _shown_by_version_info(watch, request, cache, origin)
-    return _shown_by_versions(watch, request, cache, origin)
-
-
-def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
+def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
     """The set that a SotW client names by its version_info.
 
     Rule 13: the first request is answered in full all the same; what it holds only tells what must not go yet. Of a
@@ -75,13 +68,13 @@ def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCa
     if not label:
         return _needed(watch, request.names, cache, origin)
     url = type.type_url
-    held = origin.named(url, label) or cache.recall(origin.group, url, label, origin.api, origin.former)
+    held = origin.named(url, label) or cache.history.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
         groups = origin.groups
         if type.is_guarded and origin.has_moved:
             # A label and names prove nothing: what only another group has stays with the client, and is not sent again.
             held, groups = empty_set(type.type_url), (origin.group,)
-        held = cache.part(held, request.names, origin.clusters, groups, origin.api)
+        held = cache.history.part(held, request.names, origin.clusters, groups, origin.api)
     return Shown(held)
 
 
@@ -99,7 +92,7 @@ def _needed(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: O
     released = origin.released.resources
     if all(name in released and leads_within(released[name], origin.clusters) for name in names):
         return None
-    held = cache.part(empty_set(type.type_url), names, origin.clusters, origin.groups, origin.api)
+    held = cache.history.part(empty_set(type.type_url), names, origin.clusters, origin.groups, origin.api)
     return Shown(held) if held.resources else None
 
 
@@ -107,7 +100,7 @@ def _takes_all(type: ResourceType, request: SotwRequest) -> bool:
     return type.full_state or (type.legacy_wildcard and not request.names)
 
 
-def _shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
+def shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
     """What ``initial_resource_versions`` says the client holds; only the first message of a type may say so.
 
     Rule 54: use it "to suppress unchanged resources, to send changed ones, and to report in removed_resources those
@@ -118,14 +111,14 @@ def _shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache
     if not versions:
         return _needed(watch, request.subscribe, cache, origin)
     type = watch.type
-    held = cache.recall_versions(
+    held = cache.history.recall_versions(
         origin.group, type.type_url, versions, origin.api, origin.former, origin.sets(type.type_url)
     )
     watch.known.base = held
     if held is not None and len(held) == len(versions):
         if type.in_tree and not request.subscribe <= held.resources.keys():
             names = request.subscribe.union(held.resources)
-            held = cache.part(held, names, origin.clusters, origin.groups, origin.api)
+            held = cache.history.part(held, names, origin.clusters, origin.groups, origin.api)
         return Shown(held)
     unknown = {name: version for name, version in versions.items() if held is None or name not in held.resources}
     if type.in_tree:
@@ -141,7 +134,7 @@ def _shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache
 def owed_at_first(watch: Watch, owed: frozenset[str], released: ResourceSet, cache: SnapshotCache) -> frozenset[str]:
     """Rule 56: "names both subscribed and in initial_resource_versions at the current version may be skipped"."""
     doubted = watch.known.doubted
-    lacking = cache.lacking(owed, watch.known.base, released) - watch.unknown
+    lacking = cache.diffs.lacking(owed, watch.known.base, released) - watch.unknown
     # What is told of another version is sent for that; what does not exist is told as removed when its time comes.
     current = [
         name

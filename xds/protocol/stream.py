@@ -22,15 +22,13 @@ from xds.model.errors import LimitError
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import empty_set
-from xds.protocol import warming, wire
-from xds.protocol.ack import Answer, State
+from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import (
     Acked,
-    DeltaRequest,
     Event,
     HoldChanged,
     Identified,
@@ -40,31 +38,36 @@ from xds.protocol.events import (
     Nacked,
     NodeMismatch,
     Repeated,
-    Request,
-    SotwRequest,
     Stale,
     Subscribed,
     ViewChanged,
     WaitEnded,
 )
-from xds.protocol.limits import Limits, check_names, check_node_id, check_type, names_in
 from xds.protocol.offers import Offers
-from xds.protocol.returning import Origin, owed_at_first, shown_by
+from xds.protocol.requests import (
+    Request,
+    StreamLimits,
+    check_node_id,
+    check_type,
+)
+from xds.protocol.returning import Origin
 from xds.protocol.status import TypeStatus, status_of
-from xds.protocol.subscription import Shift
+from xds.protocol.subscription import InterestChange
 from xds.protocol.watch import Watch
+from xds.protocol.wire import decode_node, node_prefix
 
 READS_ERRORS = "gRPC"  # user agents that heed resource_errors (A88); Envoy goes by its own timers
 Authorize = Callable[[Node, str], None]  # raises ``RemoteProtocolError`` where the node may not follow the group
 ENCODED_AT_ONCE = 256 * 1024  # bytes of new responses after which the other types wait for the next call
+PARKED_REQUESTS_LIMIT = 1000  # of a type, while no group matches
 _ROUNDS_AT_MOST = 256  # each releases something of a type; a client has no more than this to go through at once
 
 
 class DiscoveryStream:
     """The engine of one gRPC stream.
 
-    ``type_url`` is that of a per-type service; empty on ADS. ``variant`` tells SotW from Delta; ``api`` is the variant
-    of the resource API (``v2`` on the v2 transport).
+    ``type_url`` is that of a per-type service; empty on ADS. ``dialect`` is SOTW or DELTA; ``api`` is the variant of
+    the resource API (``v2`` on the v2 transport).
 
     ``authorize`` is asked when the node is named and before it follows another group, with the group, empty while none
     matches; ``may_return`` whether it may still have content of a group that it followed before.
@@ -75,6 +78,7 @@ class DiscoveryStream:
         "_cache",
         "_client",
         "_clients",
+        "_dialect",
         "_former",
         "_home",
         "_home_epoch",
@@ -85,7 +89,6 @@ class DiscoveryStream:
         "_peer",
         "_rest_at_s",
         "_type_url",
-        "_variant",
         "_waiting",
         "_watches",
         "api",
@@ -99,10 +102,10 @@ class DiscoveryStream:
         *,
         cache: SnapshotCache,
         clients: ClientTable,
-        variant: Variant,
+        dialect: AnyDialect,
         peer: str,
         type_url: str = "",
-        limits: Limits = Limits(),
+        limits: StreamLimits = StreamLimits(),
         api: str = "",
         authorize: Authorize | None = None,
         may_return: Callable[[Node, str], bool] | None = None,
@@ -117,7 +120,7 @@ class DiscoveryStream:
         self._may_return = may_return
         self._cache = cache
         self._clients = clients
-        self._variant = variant
+        self._dialect = dialect
         self._peer = peer
         self._type_url = type_url
         self._limits = limits
@@ -127,7 +130,7 @@ class DiscoveryStream:
         self._home_epoch = -1
         self._former: tuple[str, ...] = ()  # the groups its client holds something of, when it comes back
         self._watches: dict[str, Watch] = {}
-        self._offers = Offers(cache, variant, limits.offer_timeout_s)
+        self._offers = Offers(cache, dialect, limits.offer_timeout_s)
         self._rest_at_s: float | None = None  # types still to be looked at: since when
         self._waiting: dict[str, list[Request]] | None = None  # requests of a node that no group matches yet
 
@@ -252,7 +255,8 @@ class DiscoveryStream:
         watch = self._watches.get(type_url)
         if watch is None and len({*self._watches, *(self._waiting or ())}) >= self._limits.types_per_stream:
             raise LimitError("types_per_stream", "too many resource types on one stream")
-        check_names(request, len(watch.subscription.interest.names) if watch is not None else 0, self._limits)
+        subscribed = len(watch.subscription.interest.names) if watch is not None else 0
+        self._dialect.check_names(request, subscribed, self._limits)
         return type_url
 
     # -- node and view ----------------------------------------------------------------------------------------------
@@ -262,18 +266,18 @@ class DiscoveryStream:
         if self.node is not None:
             # Of a node of 61 KB in every ACK, no more is looked at than what it begins with.
             if request.node and request.node[: len(self._node_prefix)] != self._node_prefix:
-                other = wire.decode_node(request.node, self._limits.node_bytes)
+                other = decode_node(request.node, self._limits.node_bytes)
                 if other.id != self.node.id:
                     events.append(NodeMismatch(other))
             return
-        node = wire.decode_node(request.node, self._limits.node_bytes)
+        node = decode_node(request.node, self._limits.node_bytes)
         check_node_id(node.id)
         match = self._cache.match(node)
         home = match.group if match is not None else ""
         if self._authorize is not None:
             self._authorize(node, home)
         self.node, self._home, self._home_epoch = node, home, self._cache.epoch
-        self._node_prefix = wire.node_prefix(node.id)
+        self._node_prefix = node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
         # Streams that name one node in two ways may have two views, which would take turns in one transition for ever.
@@ -281,7 +285,7 @@ class DiscoveryStream:
         self._client = self._clients.enter(self.client_key, view, now)
         if not self._type_url:
             self._client.is_aggregated = True
-        self._former = self._cache.former(node.id)
+        self._former = self._cache.history.followed(node.id)
         if self._may_return is not None:
             allowed = tuple(group for group in self._former if self._may_return(node, group))
             if allowed != self._former:
@@ -292,7 +296,7 @@ class DiscoveryStream:
 
     def _follow(self, view: View, now: float) -> None:
         if self.node is not None and (self.view is None or self.view.group != view.group):
-            self._cache.followed(self.node.id, view.group)
+            self._cache.history.note_followed(self.node.id, view.group)
         self.view = view
         client = self._require_client()
         client.follow(view, now)
@@ -302,9 +306,10 @@ class DiscoveryStream:
         if self._waiting is None:
             self._waiting = {}
         parked = self._waiting.setdefault(type_url, [])
-        if isinstance(request, SotwRequest):
-            parked.clear()  # the newest request states the whole interest
-        if sum(map(names_in, parked)) + names_in(request) > self._limits.names_per_subscription or len(parked) > 1000:
+        if self._dialect.states_whole_interest:
+            parked.clear()
+        names = sum(map(self._dialect.count_names, (*parked, request)))
+        if names > self._limits.names_per_subscription or len(parked) > PARKED_REQUESTS_LIMIT:
             raise LimitError("parked_requests", "too many requests while no group matches")
         parked.append(request)
 
@@ -320,26 +325,25 @@ class DiscoveryStream:
         client = self._require_client()
         watch = self._watches.get(type_url)
         if watch is not None and watch.heartbeats is not None and request.nonce:
-            beaten = watch.heartbeats.take_answer(request.nonce)
+            beaten = watch.heartbeats.pop_answered(request.nonce)
             if beaten is not None:
                 self._heartbeat_answered(watch, beaten, request, now)
                 return
         if watch is None:
             watch = self._add_watch(type_url, request, now)
         answer = watch.ack.classify(request.nonce, request.error is not None)
-        self._answer(watch, client, answer, request, events)
+        self._answer(watch, answer, request, events)
         before = watch.subscription.interest
-        shift = self._shift(watch, request)
+        shift = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
         if shift:
-            self._shifted(watch, shift, request, answer)
-        if watch.subscription.interest is not before or answer is Answer.FIRST:
+            self._shifted(watch, shift, answer)
+        if watch.subscription.interest is not before or answer is RequestKind.FIRST:
             events.append(self._subscribed(watch))
-        is_sotw = isinstance(request, SotwRequest)
-        if answer is Answer.REPEAT and not shift:
-            if not is_sotw or not warming.repeat(watch, self._watches):
+        if answer is RequestKind.REPEAT and not shift:
+            if not self._dialect.answers_repeat(watch, self._watches):
                 events.append(Repeated(type_url))
-        elif shift and answer is not Answer.FIRST and is_sotw:
-            warming.warm_doubted(watch, self._watches, client.release_of, self._cache)
+        elif shift and answer is not RequestKind.FIRST:
+            self._dialect.note_names_added(watch, self._watches, client.release_of, self._cache)
         client.update(watch, now)
 
     def _heartbeat_answered(self, watch: Watch, names: tuple[str, ...], request: Request, now: float) -> None:
@@ -350,9 +354,9 @@ class DiscoveryStream:
         if request.error is not None:
             watch.known.doubt(names)
             watch.known.owe(names)
-        shift = self._shift(watch, request)
+        shift = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
         if shift:
-            self._shifted(watch, shift, request, Answer.PLAIN)
+            self._shifted(watch, shift, RequestKind.PLAIN)
         self._require_client().update(watch, now)
 
     def _add_watch(self, type_url: str, request: Request, now: float) -> Watch:
@@ -365,7 +369,7 @@ class DiscoveryStream:
         released = client.release_of(type_url)
         past = client.past.memories
         origin = Origin(self.group, self.api, self._former, past, clusters, released, client.has_returned)
-        shown = shown_by(watch, request, self._cache, origin)
+        shown = self._dialect.shown_by(watch, request, self._cache, origin)
         client.join(watch, shown, now)
         if shown is not None:
             # A reconnecting client shows what it holds of a child when its changed parent is already on the way.
@@ -374,15 +378,15 @@ class DiscoveryStream:
                     self._offers.warm(parent, watch, parent.ack.offered.resource_set, client, now)
         return watch
 
-    def _answer(self, watch: Watch, client: ClientState, answer: Answer, request: Request, events: list[Event]) -> None:
+    def _answer(self, watch: Watch, answer: RequestKind, request: Request, events: list[Event]) -> None:
         type_url = watch.type.type_url
-        if answer is Answer.ACK or (answer is Answer.NACK and _is_of_earlier(watch, request)):
+        if answer is RequestKind.ACK or (answer is RequestKind.NACK and self._is_of_earlier(watch, request)):
             self._note_read(watch)
             events.append(Acked(type_url, request.nonce, watch.accept()))
-        elif answer is Answer.NACK and request.error is not None:
+        elif answer is RequestKind.NACK and request.error is not None:
             self._note_read(watch)
             asked = watch.asked
-            is_whole = watch.type.full_state and isinstance(request, SotwRequest)
+            is_whole = self._dialect.sends_whole_set(watch.type)
             response, guilty = watch.refuse(request.error.message, is_whole=is_whole)
             self._offers.lose_removed(watch, response)
             if asked and watch.acked_set is not None:
@@ -394,8 +398,12 @@ class DiscoveryStream:
                 held = watch.acked_set or empty_set(type_url)
                 watch.acked_set = self._cache.releases.mixed(response.resource_set, held, frozenset(guilty))
             events.append(Nacked(type_url, request.nonce, response, request.error, guilty))
-        elif answer is Answer.STALE:
+        elif answer is RequestKind.STALE:
             events.append(Stale(type_url, request.nonce))
+
+    def _is_of_earlier(self, watch: Watch, request: Request) -> bool:
+        version_info = self._dialect.accepted_version(request)
+        return request.error is not None and watch.is_of_earlier(request.error.message, version_info)
 
     def _note_read(self, answered: Watch) -> None:
         """What was sent before a response that is answered was read by the client, whose answer it may withhold."""
@@ -403,12 +411,7 @@ class DiscoveryStream:
             if watch.ack.offered is not None and watch.sent < answered.sent:
                 watch.is_read = True
 
-    def _shift(self, watch: Watch, request: Request) -> Shift:
-        if isinstance(request, SotwRequest):
-            return watch.subscription.replace(request.names)
-        return watch.subscription.change(request.subscribe, request.unsubscribe)
-
-    def _shifted(self, watch: Watch, shift: Shift, request: Request, answer: Answer) -> None:
+    def _shifted(self, watch: Watch, shift: InterestChange, answer: RequestKind) -> None:
         """Rules 24, 25, 53: what is asked for is owed an answer, even if it was sent before."""
         known = watch.known
         known.forget(shift.dropped)
@@ -416,16 +419,15 @@ class DiscoveryStream:
             watch.refusals.forgive(shift.dropped)
         if watch.told_missing:
             watch.told_missing -= shift.dropped
-        if shift.everything and answer is not Answer.FIRST:
+        if shift.everything and answer is not RequestKind.FIRST:
             known.forget_all()
-            watch.outlived = watch.ack.state is State.IN_FLIGHT
+            watch.outlived = watch.ack.state is ResponseState.IN_FLIGHT
         owed = shift.owed
-        if isinstance(request, DeltaRequest) and owed:
-            watch.ack.rejected = b""  # rule 53: an explicit subscribe is answered, whatever was refused
-            if watch.refusals is not None and answer is not Answer.FIRST:
-                watch.refusals.forgive(owed)
-        if isinstance(request, DeltaRequest) and answer is Answer.FIRST and not self._may_warm(watch):
-            owed = owed_at_first(watch, owed, self._require_client().release_of(watch.type.type_url), self._cache)
+        if owed:
+            self._dialect.note_subscribed(watch, owed, is_first=answer is RequestKind.FIRST)
+        if answer is RequestKind.FIRST and not self._may_warm(watch):
+            released = self._require_client().release_of(watch.type.type_url)
+            owed = self._dialect.owed_at_first(watch, owed, released, self._cache)
         known.owe(owed)
 
     def _may_warm(self, watch: Watch) -> bool:
@@ -440,7 +442,7 @@ class DiscoveryStream:
     def _subscribed(self, watch: Watch) -> Subscribed:
         interest = watch.subscription.interest
         released = self._require_client().release_of(watch.type.type_url)
-        missing = self._cache.missing(interest, released)
+        missing = self._cache.diffs.missing(interest, released)
         return Subscribed(watch.type.type_url, interest.wildcard, interest.names, missing)
 
     # -- offers -----------------------------------------------------------------------------------------------------
@@ -482,8 +484,3 @@ class DiscoveryStream:
     def _require_client(self) -> ClientState:
         assert self._client is not None, "the node is identified before anything else"
         return self._client
-
-
-def _is_of_earlier(watch: Watch, request: Request) -> bool:
-    label = request.version_info if isinstance(request, SotwRequest) else ""
-    return request.error is not None and watch.is_of_earlier(request.error.message, label)

@@ -31,6 +31,12 @@ class Interest:
     routes: frozenset[str] | None = None
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
+    @classmethod
+    def of(cls, wildcard: bool, names: frozenset[str], routes: frozenset[str] | None = None) -> Interest:
+        """The interest with these fields, and the globs among its names."""
+        globs = tuple(sorted(filter(is_glob, names))) if XDSTP in "\n".join(names) else ()
+        return cls(wildcard, names, globs, routes)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.wildcard, self.names, self.routes)))
 
@@ -74,8 +80,35 @@ class Interest:
         return self.routes is None or name.rpartition("/")[0] in self.routes
 
 
+class InterestTable:
+    """The interests of all streams: equal ones are one object.
+
+    So a fleet that asks for the same thousands of names holds them once, and what was computed for one stream is found
+    for the others by identity.
+    """
+
+    __slots__ = ("_interests",)
+
+    def __init__(self) -> None:
+        self._interests: WeakValueDictionary[tuple[bool, frozenset[str], frozenset[str] | None], Interest] = (
+            WeakValueDictionary()
+        )
+
+    def __len__(self) -> int:
+        """The number of different interests of all streams."""
+        return len(self._interests)
+
+    def get(self, wildcard: bool, names: frozenset[str], routes: frozenset[str] | None) -> Interest:
+        """The interest with these fields."""
+        key = wildcard, names, routes
+        interest = self._interests.get(key)
+        if interest is None:
+            interest = self._interests[key] = Interest.of(wildcard, names, routes)
+        return interest
+
+
 @dataclass(slots=True)
-class Shift:
+class InterestChange:
     """What a request did to an interest.
 
     ``added`` names are owed an answer even if the client was sent them before (rules 25, 53). ``everything`` says
@@ -96,7 +129,7 @@ class Shift:
         return self.added | self.returned if self.returned else self.added
 
 
-NO_SHIFT = Shift()
+UNCHANGED = InterestChange()
 
 
 class Subscription:
@@ -110,7 +143,7 @@ class Subscription:
         self._explicit = False  # a name, or "*", was given on this stream
         self._started = False
 
-    def replace(self, names: frozenset[str]) -> Shift:
+    def replace(self, names: frozenset[str], interests: InterestTable) -> InterestChange:
         """SotW: the request states the whole interest.
 
         Rule 27: "Legacy wildcard: every request so far on this stream for this type had empty resource_names";
@@ -121,24 +154,26 @@ class Subscription:
         wildcard = WILDCARD in names or (self._legacy_allowed and not self._explicit)
         names = names - {WILDCARD} if WILDCARD in names else names
         if self._started and wildcard == before.wildcard and (names is before.names or names == before.names):
-            return NO_SHIFT
+            return UNCHANGED
         self._started = True
-        self.interest = _interest(wildcard, names, before.routes)
+        self.interest = interests.get(wildcard, names, before.routes)
         names = self.interest.names
-        return Shift(
+        return InterestChange(
             added=names - before.names if before.names else names,
             dropped=before.names - names,
             everything=wildcard and not before.wildcard,
         )
 
-    def change(self, subscribe: frozenset[str], unsubscribe: frozenset[str]) -> Shift:
+    def change(
+        self, subscribe: frozenset[str], unsubscribe: frozenset[str], interests: InterestTable
+    ) -> InterestChange:
         """Delta: the request states changes; subscribe is honoured before unsubscribe (rule 63).
 
         Rule 61: a legacy wildcard stays until ``*`` is unsubscribed; rule 62: unsubscribing the last name leaves
         nothing, not a wildcard.
         """
         if self._started and not subscribe and not unsubscribe:
-            return NO_SHIFT  # a mere ACK must not cost a look at all names
+            return UNCHANGED  # a mere ACK must not cost a look at all names
         added, gone, before = subscribe, unsubscribe, self.interest
         legacy = not self._started and not added and self._legacy_allowed
         self._started = True
@@ -147,38 +182,24 @@ class Subscription:
         if gone or WILDCARD in names:
             names = names - gone - {WILDCARD}
         if names != before.names or wildcard != before.wildcard:
-            self.interest = _interest(wildcard, names, before.routes)
+            self.interest = interests.get(wildcard, names, before.routes)
         names = self.interest.names
         left = before.names & gone - {WILDCARD} if gone else NO_NAMES
         returned = frozenset(name for name in left if self.interest.wants_name(name))
-        return Shift(
+        return InterestChange(
             added=added & names if before.names or gone else names,
             dropped=left - returned,
             returned=returned,
             everything=wildcard and (not before.wildcard or WILDCARD in added),
         )
 
-    def narrow(self, routes: frozenset[str]) -> bool:
+    def narrow(self, routes: frozenset[str], interests: InterestTable) -> bool:
         """Limit the wildcard to these route names; True when that changed what is wanted."""
         if self.interest.routes == routes:
             return False
-        self.interest = _interest(self.interest.wildcard, self.interest.names, routes)
+        self.interest = interests.get(self.interest.wildcard, self.interest.names, routes)
         return self.interest.wildcard
-
-
-def _interest(wildcard: bool, names: frozenset[str], routes: frozenset[str] | None) -> Interest:
-    key = wildcard, names, routes
-    found = _interests.get(key)
-    if found is None:
-        globs = tuple(sorted(filter(is_glob, names))) if XDSTP in "\n".join(names) else ()
-        found = _interests[key] = Interest(wildcard, names, globs, routes)
-    return found
 
 
 def _is_answered_glob(name: str, resource_set: ResourceSet) -> bool:
     return is_glob(name) and any(matches_glob(name, member) for member in resource_set.resources)
-
-
-# Equal interests are one object: a fleet that asks for the same thousands of names holds them once, and finds what was
-# computed for one stream for all others by identity.
-_interests: WeakValueDictionary[tuple[bool, frozenset[str], frozenset[str] | None], Interest] = WeakValueDictionary()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
-from xds.protocol.ack import AckState, State
-from xds.protocol.draft import NOTHING, Draft
-from xds.protocol.heartbeat import Heartbeats
+from xds.protocol.ack import AckState, ResponseState
+from xds.protocol.content import NOTHING, ResponseContent
 from xds.protocol.known import Known
 from xds.protocol.refusals import Refusals, named_in
-from xds.protocol.response import Response
+from xds.protocol.responses import Response
 from xds.protocol.subscription import Subscription
+
+if TYPE_CHECKING:
+    from xds.protocol.delta import Heartbeats
 
 _SUPERSEDED_LIMIT = 8
 
@@ -99,13 +102,13 @@ class Watch:
     @property
     def is_rejected(self) -> bool:
         """The client refuses something of what it was sent last."""
-        return self.ack.state is State.REJECTED or bool(self.refusals)
+        return self.ack.state is ResponseState.REJECTED or bool(self.refusals)
 
     def in_step_with(self, released: ResourceSet) -> bool:
         """True when the client is proved to hold all it wants of ``released``."""
         known = self.known
         return (
-            self.ack.state is State.SETTLED
+            self.ack.state is ResponseState.SETTLED
             and known.base is released
             and not known.owed
             and not known.doubted
@@ -138,7 +141,7 @@ class Watch:
         self.ack.become_settled()
         self.acked_set = released
 
-    def offer(self, response: Response, nonce: str, draft: Draft, goal: ResourceSet, position: int) -> None:
+    def offer(self, response: Response, nonce: str, draft: ResponseContent, goal: ResourceSet, position: int) -> None:
         """A response was made for the wire, on the way to ``goal``: what was owed is answered by it."""
         self.goal = goal
         self.asked, self.warmed = self.known.owed, self.forced

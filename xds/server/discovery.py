@@ -22,10 +22,16 @@ from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
-from xds.protocol.draft import Variant
-from xds.protocol.events import Event, Identified, Moved, Request, Send, ViewChanged
+from xds.protocol.decode import RequestDecoder
+from xds.protocol.dialect import AnyDialect
+from xds.protocol.events import (
+    Event,
+    Identified,
+    Moved,
+    Send,
+    ViewChanged,
+)
 from xds.protocol.stream import DiscoveryStream
-from xds.protocol.wire import decode_delta, decode_sotw
 from xds.server import limits
 from xds.server.admission import Place
 from xds.server.metrics import Metrics
@@ -43,8 +49,6 @@ OUTBOX_LIMIT = 64  # responses not yet written; above it the stream is not read
 INBOX_LIMIT = 2  # requests read that wait for their turn
 TIMER_RESOLUTION_S = 0.001
 
-_DECODE: Mapping[Variant, Callable[[bytes], Request]] = {Variant.SOTW: decode_sotw, Variant.DELTA: decode_delta}
-
 
 @dataclass(slots=True)
 class Discovery:
@@ -58,6 +62,7 @@ class Discovery:
     clients: ClientTable
     pacer: Pacer
     door: NodeDoor
+    decoder: RequestDecoder
     ids: count[int] = field(default_factory=lambda: count(1))
 
 
@@ -90,7 +95,7 @@ class StreamShell(Shell):
         self,
         shared: Discovery,
         service: DiscoveryService,
-        variant: Variant,
+        dialect: AnyDialect,
         context: Context,
         place: Place,
         identity: Identity,
@@ -98,12 +103,12 @@ class StreamShell(Shell):
         super().__init__(context, place, shared.registry.turns, self._take_request, identity)
         self._shared = shared
         self._service = service
-        self._decode = _DECODE[variant]
+        self._decode = dialect.decoder(shared.decoder)
         self._rate = RateLimit(shared.options.requests_per_s, shared.options.requests_burst)
         self._engine = DiscoveryStream(
             cache=shared.cache,
             clients=shared.clients,
-            variant=variant,
+            dialect=dialect,
             peer=self._peer,
             type_url=service.type_url,
             limits=shared.options.limits,
@@ -115,7 +120,7 @@ class StreamShell(Shell):
             next(shared.ids),
             self._peer,
             service.label,
-            variant,
+            dialect.variant,
             engine=self._engine,
             fleet=shared.fleet,
             metrics=shared.metrics,

@@ -9,7 +9,7 @@ from typing import Any
 
 from xds.fleet.fleet import Fleet
 from xds.model.resource_type import alias_of
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import (
     Acked,
     Event,
@@ -19,12 +19,12 @@ from xds.protocol.events import (
     NodeMismatch,
     OfferTimedOut,
     Repeated,
-    Request,
     Send,
     Stale,
     ViewChanged,
     WaitEnded,
 )
+from xds.protocol.requests import Request
 from xds.protocol.stream import DiscoveryStream
 from xds.server.logs import get_logger, shorten
 from xds.server.metrics import Metrics

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from xds.control.access import Access
 from xds.control.tokens import Tokens
-from xds.protocol.limits import Limits
 from xds.protocol.load_stream import DEFAULT_SETTINGS, LoadSettings
 from xds.protocol.order import OrderRules
+from xds.protocol.requests import StreamLimits
 
 MIB = 1024 * 1024
 ASYNCIO, GRPCIO = "asyncio", "grpcio"
@@ -47,7 +47,7 @@ class ServerOptions:
     tokens: Tokens = field(default_factory=Tokens)
     access: Access | None = None
     expiry_spread_s: float = 60.0
-    limits: Limits = field(default_factory=Limits)
+    limits: StreamLimits = field(default_factory=StreamLimits)
     order: OrderRules = field(default_factory=OrderRules)
     max_receive_bytes: int = 8 * MIB
     requests_per_s: float = 100.0

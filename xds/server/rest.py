@@ -26,9 +26,8 @@ from xds.model.name import canonical_name
 from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.events import SotwRequest
 from xds.protocol.fetch import Fetched
-from xds.protocol.limits import NODE_BYTES, Limits, check_node_bytes
+from xds.protocol.requests import NODE_BYTES, SotwRequest, StreamLimits, check_node_bytes
 from xds.server import limits
 from xds.server.metrics import Metrics
 from xds.server.node_door import Authorize, NodeDoor
@@ -52,7 +51,7 @@ _STATUS = {
 
 
 def rest_routes(
-    cache: SnapshotCache, metrics: Metrics, door: NodeDoor, stream_limits: Limits = Limits()
+    cache: SnapshotCache, metrics: Metrics, door: NodeDoor, stream_limits: StreamLimits = StreamLimits()
 ) -> list[Route]:
     """One route per resource type. ``door`` judges who may be which node."""
     polls = RestDiscovery(cache, metrics, door, stream_limits)
@@ -65,7 +64,7 @@ def rest_routes(
 class RestDiscovery:
     """Answers polls. The JSON of a resource is made once."""
 
-    def __init__(self, cache: SnapshotCache, metrics: Metrics, door: NodeDoor, stream_limits: Limits) -> None:
+    def __init__(self, cache: SnapshotCache, metrics: Metrics, door: NodeDoor, stream_limits: StreamLimits) -> None:
         self._cache = cache
         self._door = door
         self._metrics = metrics

@@ -20,8 +20,11 @@ from xds.load.book import LoadBook
 from xds.model.errors import RemoteProtocolError
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
-from xds.protocol.draft import Variant
-from xds.protocol.wire import decode_node, decode_sotw
+from xds.protocol.decode import RequestDecoder
+from xds.protocol.delta import DELTA
+from xds.protocol.dialect import AnyDialect
+from xds.protocol.sotw import SOTW
+from xds.protocol.wire import decode_node
 from xds.server import limits
 from xds.server.admission import Admission, Place
 from xds.server.discovery import Discovery, StreamShell
@@ -89,6 +92,7 @@ class XdsServer:
         self._admission = Admission(metrics)
         self._pacer = Pacer(options.in_flight_bytes, self._cut)
         self._ids = count(1)
+        self._decoder = RequestDecoder()
         self.load = LoadStreams(
             cache,
             book if book is not None else LoadBook(options.load.interval_s),
@@ -116,6 +120,7 @@ class XdsServer:
             self.clients,
             self._pacer,
             self.door,
+            self._decoder,
             self._ids,
         )
         self._transport = transport = open_transport(self._options, (self._gate,))
@@ -213,17 +218,17 @@ class XdsServer:
     # Handlers
 
     def _handlers(self, service: DiscoveryService) -> Any:
-        methods = {service.delta_method: self._stream_handler(service, Variant.DELTA)}
+        methods = {service.delta_method: self._stream_handler(service, DELTA)}
         if service.stream_method:
-            methods[service.stream_method] = self._stream_handler(service, Variant.SOTW)
+            methods[service.stream_method] = self._stream_handler(service, SOTW)
         if service.fetch_method:
             methods[service.fetch_method] = self._fetch_handler(service)
         return grpc.method_handlers_generic_handler(service.service, methods)
 
-    def _stream_handler(self, service: DiscoveryService, variant: Variant) -> Any:
+    def _stream_handler(self, service: DiscoveryService, dialect: AnyDialect) -> Any:
         def shell(context: Any, place: Place, identity: Identity) -> Shell:
             assert self._shared is not None
-            return StreamShell(self._shared, service, variant, context, place, identity)
+            return StreamShell(self._shared, service, dialect, context, place, identity)
 
         return self._handler(shell)
 
@@ -268,7 +273,7 @@ class XdsServer:
 
     def _fetch(self, service: DiscoveryService, data: bytes, authorize: Authorize) -> bytes:
         limits.check_size(data, self._options.max_receive_bytes)
-        request = decode_sotw(data)
+        request = self._decoder.decode_sotw(data)
         self._metrics.type(service.type_url).kinds["poll"] += 1
         node = decode_node(request.node, self._options.limits.node_bytes)
         found = answer(self._cache, self._options.limits, node, request, service.type_url, authorize, service.api)

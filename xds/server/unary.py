@@ -8,14 +8,19 @@ from dataclasses import replace
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Node
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.events import SotwRequest
 from xds.protocol.fetch import Fetched, fetch
-from xds.protocol.limits import Limits, check_names, check_node_id, check_type
+from xds.protocol.requests import (
+    SotwRequest,
+    StreamLimits,
+    check_node_id,
+    check_type,
+)
+from xds.protocol.sotw import SOTW
 
 
 def answer(
     cache: SnapshotCache,
-    limits: Limits,
+    limits: StreamLimits,
     node: Node,
     request: SotwRequest,
     type_url: str,
@@ -28,7 +33,7 @@ def answer(
     node id or for another type, RESOURCE_EXHAUSTED for too many names.
     """
     check_type(request.type_url, type_url)
-    check_names(request, 0, limits)
+    SOTW.check_names(request, 0, limits)
     check_node_id(node.id)
     view = cache.resolve(node, api)
     authorize(node, view.group if view is not None else "")

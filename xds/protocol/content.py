@@ -1,42 +1,37 @@
 """What a response must contain: the difference between what a client holds and what it is to hold.
 
-Pure functions of values, so that a draft made for one stream serves every stream in the same situation (the cache keys
-on ``Demand``). The two dialects differ here only in ``full_state`` and in how absence is told.
+Pure functions of values: the content computed for one stream serves every stream in the same situation, which is what
+`ResponseKey` says. What SotW and Delta do differently is asked of the `Dialect`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
-from xds.model.resource_type import Missing
 from xds.model.snapshot import Change, ResourceSet
+from xds.protocol.dialect import AnyDialect
 from xds.protocol.subscription import Interest
-
-
-class Variant(StrEnum):
-    """The two forms of the protocol."""
-
-    SOTW = "sotw"
-    DELTA = "delta"
-
 
 NOTHING: frozenset[str] = frozenset()
 
 
-class Demand(NamedTuple):
-    """A client's situation for one type.
+class ResponseKey(NamedTuple):
+    """The situation of one type on one stream, as the key of its response.
 
-    ``base`` is what it holds, ``goal`` what it is to hold, ``coming`` what a transition will release later (its names
-    are not told as missing meanwhile). ``owed`` names are answered even when unchanged; ``forced`` names are sent if
-    the client wants them (EDS behind its CDS). ``first``: nothing of this type was sent on the stream yet.
-    ``placeholders``: a missing assignment is told by an empty one (the client shows no earlier version).
-    ``told`` names were told as missing already; ``reads_errors``: the client is worth a response for that alone.
+    * ``base``: what the client holds; None for nothing;
+    * ``goal``: what it is to hold;
+    * ``coming``: what a transition will release later: its names are not told as missing meanwhile;
+    * ``owed``: names to be answered even if unchanged;
+    * ``forced``: names to be sent again if the client wants them (EDS behind its CDS);
+    * ``first``: nothing of this type was sent on the stream yet;
+    * ``placeholders``: an empty assignment may stand for a missing one (the client shows no earlier version);
+    * ``told``: names that were told as missing already;
+    * ``reads_errors``: the client reads resource_errors, so that these alone are worth a response.
     """
 
-    variant: Variant
+    dialect: AnyDialect
     base: ResourceSet | None
     goal: ResourceSet
     interest: Interest
@@ -50,11 +45,14 @@ class Demand(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """The content of a response: ``names`` of the goal, ``removed`` ones, and ``absent`` ones told by a stand-in.
+class ResponseContent:
+    """What a response contains.
 
-    ``whole``: the names are all of the goal. ``withheld`` names were asked for and will be answered when a transition
-    releases them. ``errors`` are names that a SotW client is told not to exist (TP3).
+    * ``names``: resources of the goal;
+    * ``removed``: names in removed_resources;
+    * ``absent``: names that are told by a placeholder;
+    * ``withheld``: names that were asked for, and will be answered when a transition releases them;
+    * ``errors``: names that a SotW client is told not to exist, in resource_errors (TP3).
     """
 
     names: tuple[str, ...] = ()
@@ -64,7 +62,7 @@ class Draft:
     errors: tuple[str, ...] = ()
 
     def digest(self, goal: ResourceSet) -> bytes:
-        """Identifies the whole content: names, versions, removals."""
+        """Hash of the content: names, resource versions, removals."""
         gone = [(name, "removed") for name in self.removed] + [(name, "absent") for name in self.absent]
         if self.errors and not (self.names or gone):
             gone = [(name, "missing") for name in self.errors]
@@ -74,14 +72,17 @@ class Draft:
 ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]
 
 
-def compose(demand: Demand, doubted: Mapping[str, str], change_of: ChangeOf) -> Draft | None:
-    """What to send now; None when the client already holds all it wants."""
-    if demand.variant is Variant.SOTW and demand.goal.type.full_state:
+def missing_content(demand: ResponseKey, doubted: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
+    """The content to send now; None when the client holds all it wants.
+
+    ``doubted`` maps names that the client may hold in another version than that of ``base`` to that version.
+    """
+    if demand.dialect.sends_whole_set(demand.goal.type):
         return _compose_full(demand, doubted, change_of)
     return _compose_partial(demand, doubted, change_of)
 
 
-def _compose_full(demand: Demand, doubted: Mapping[str, str], change_of: ChangeOf) -> Draft | None:
+def _compose_full(demand: ResponseKey, doubted: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
     """Rule 34: "every resource the client is subscribed to, on every response; absence = deletion"."""
     goal, interest = demand.goal, demand.interest
     if not (demand.first or demand.owed or doubted or demand.base is None):
@@ -92,7 +93,7 @@ def _compose_full(demand: Demand, doubted: Mapping[str, str], change_of: ChangeO
         return None
     missing = interest.missing(goal)
     withheld = _withheld(missing, demand.coming)
-    return Draft(
+    return ResponseContent(
         names=_selected(interest, goal),
         withheld=withheld,
         # Rule 39: "send once". A name that a push takes away is told as well.
@@ -100,31 +101,25 @@ def _compose_full(demand: Demand, doubted: Mapping[str, str], change_of: ChangeO
     )
 
 
-def _compose_partial(demand: Demand, doubted: Mapping[str, str], change_of: ChangeOf) -> Draft | None:
-    """All that differs from what is known, and all that is owed an answer."""
+def _compose_partial(demand: ResponseKey, doubted: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
+    """All that differs from what the client holds, and all that is to be answered."""
     goal, interest = demand.goal, demand.interest
     names, removed = _difference(demand, doubted, change_of)
     missing = interest.missing(goal, demand.owed & interest.names)
     withheld = _withheld(missing, demand.coming)
     lacking = [name for name in (*missing, *_gone(demand)) if name not in withheld]
-    told_removed, absent = _told(demand, removed, lacking)
-    errors = _errors(demand, [name for name in missing if name not in withheld and name not in absent])
+    dialect, type = demand.dialect, goal.type
+    told_removed, absent = dialect.tell_absent(type, removed, lacking, has_placeholders=demand.placeholders)
+    untold = [name for name in missing if name not in withheld and name not in absent]
+    errors = dialect.tell_errors(type, untold)
     is_worth_it = bool(names or told_removed or absent or (errors and demand.reads_errors))
     if not is_worth_it and not (demand.first and interest.wildcard):
-        return Draft(withheld=withheld) if withheld else None
-    return Draft(names=names, removed=told_removed, absent=absent, withheld=withheld, errors=errors)
-
-
-def _errors(demand: Demand, missing: Iterable[str]) -> tuple[str, ...]:
-    """Rule 39 for partial types: what is owed an answer was asked for just now, so it is told once. "A name must not be
-    in both lists": Delta has removed_resources."""
-    if demand.variant is Variant.DELTA or demand.goal.type.missing is Missing.SILENT:
-        return ()
-    return tuple(missing)
+        return ResponseContent(withheld=withheld) if withheld else None
+    return ResponseContent(names=names, removed=told_removed, absent=absent, withheld=withheld, errors=errors)
 
 
 def _difference(
-    demand: Demand, doubted: Mapping[str, str], change_of: ChangeOf
+    demand: ResponseKey, doubted: Mapping[str, str], change_of: ChangeOf
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     goal, interest = demand.goal, demand.interest
     resources = goal.resources
@@ -149,33 +144,19 @@ def _difference(
 
 
 def _resolve(names: Iterable[str], goal: ResourceSet) -> Iterable[str]:
-    """Names and aliases to the names of the resources they mean."""
+    """The names of resources, for names and aliases."""
     by_alias = goal.by_alias
     return [by_alias.get(name, name) for name in names] if by_alias else names
 
 
-def _gone(demand: Demand) -> list[str]:
-    """Owed names wanted only through a wildcard that do not exist: told as removed (rule 59)."""
+def _gone(demand: ResponseKey) -> list[str]:
+    """Names to be answered that only a wildcard asks for and that do not exist: told as removed (rule 59)."""
     interest, goal = demand.interest, demand.goal
     return sorted(
         name
         for name in demand.owed
         if name not in interest.names and name not in goal.resources and interest.wants_name(name)
     )
-
-
-def _told(demand: Demand, removed: Iterable[str], lacking: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """How absence is told: (removed_resources, stand-ins), by the type table."""
-    missing = demand.goal.type.missing
-    if missing is Missing.SILENT:  # rule 49: never removed_resources for ECDS
-        return (), ()
-    if demand.variant is Variant.SOTW:
-        # Rule 35: absence means nothing in a partial response; only an assignment has a form that says "none".
-        tell = missing is Missing.EMPTY_ASSIGNMENT and demand.placeholders
-        return (), tuple(name for name in lacking if name) if tell else ()
-    if missing is Missing.ALIAS_ONLY:
-        return tuple(removed), tuple(lacking)
-    return tuple(dict.fromkeys((*removed, *lacking))), ()
 
 
 def _withheld(missing: Iterable[str], coming: ResourceSet | None) -> frozenset[str]:
@@ -190,7 +171,7 @@ def _selected(interest: Interest, goal: ResourceSet) -> tuple[str, ...]:
     return tuple(interest.select(goal))
 
 
-def _touches(change: Change, demand: Demand) -> bool:
+def _touches(change: Change, demand: ResponseKey) -> bool:
     """True when a change concerns what the client wants."""
     goal, interest = demand.goal.resources, demand.interest
     if any(interest.wants(goal[name]) for name in (*change.added, *change.changed)):
