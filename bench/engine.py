@@ -43,6 +43,7 @@ ENVOY_NODE_BYTES = 61_084
 NODES_REPEATS = 2_000
 
 DIALECTS: Mapping[Variant, AnyDialect] = {Variant.SOTW: SOTW, Variant.DELTA: DELTA}
+DECODER = RequestDecoder()  # a server has one
 
 Message = wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest
 # What clients of a workload subscribe to, in order; True: by wildcard, else by all names.
@@ -91,7 +92,7 @@ class Fleet:
         self.publish()
         self.streams: dict[int, DiscoveryStream] = {}
         self._acks: dict[tuple[str, str], bytes] = {}
-        self._decode = DIALECTS[variant].decoder(RequestDecoder())
+        self._decode = DIALECTS[variant].decoder(DECODER)
         self.known: dict[str, dict[str, str]] = {}
         self.open(range(streams))
         if connected:
@@ -242,9 +243,8 @@ def nodes() -> Iterator[Row]:
     node = wire_pb2.Node(id="node-1", cluster="x" * (ENVOY_NODE_BYTES - 16)).SerializeToString()
     sotw = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=node, response_nonce="b1", version_info="1")
     delta = wire_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, node=node, response_nonce="b1")
-    decoder = RequestDecoder()
-    yield Row("nodes", "ack", "sotw", 0, "-", _repeated_us(decoder.decode_sotw, sotw.SerializeToString()))
-    yield Row("nodes", "ack", "delta", 0, "-", _repeated_us(decoder.decode_delta, delta.SerializeToString()))
+    yield Row("nodes", "ack", "sotw", 0, "-", _repeated_us(DECODER.decode_sotw, sotw.SerializeToString()))
+    yield Row("nodes", "ack", "delta", 0, "-", _repeated_us(DECODER.decode_delta, delta.SerializeToString()))
 
 
 def _repeated_us(decode: Callable[[bytes], object], data: bytes) -> float:

@@ -25,7 +25,7 @@ from xds.http2 import frames as f
 from xds.http2.frames import ErrorCode
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.proto import wire_pb2
-from xds.protocol.requests import NODE_BYTES
+from xds.wire.node import NODE_BYTES
 
 KIB, MIB = 1 << 10, 1 << 20
 BATCH = 1_000

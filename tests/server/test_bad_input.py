@@ -13,8 +13,9 @@ import pytest
 from tests.server.conftest import DELTA, Harness, RawStream, Start, sotw, until, within
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.proto import wire_pb2
-from xds.protocol.requests import NODE_BYTES, StreamLimits
+from xds.protocol.requests import StreamLimits
 from xds.server.options import ASYNCIO, GRPCIO
+from xds.wire.node import NODE_BYTES
 
 ADS_V2 = "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources"
 LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"

@@ -18,10 +18,11 @@ from xds.model.resource import Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.requests import NODE_BYTES, StreamLimits
+from xds.protocol.requests import StreamLimits
 from xds.server.metrics import Metrics
 from xds.server.node_door import NodeDoor
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
+from xds.wire.node import NODE_BYTES
 
 
 def real(type_url: str, name: str, **fields: Any) -> Resource:

@@ -26,8 +26,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from xds.control.auth_settings import AuthSettings, Section
 from xds.model.errors import XdsError
 from xds.protocol.order import OrderRules
-from xds.protocol.requests import NODE_BYTES
 from xds.store.retention import DAY_S, Retention
+from xds.wire.node import NODE_BYTES
 
 Json = dict[str, Any]
 

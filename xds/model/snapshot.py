@@ -51,7 +51,7 @@ class ResourceSet:
     * ``resources``: name to resource, in pushed order;
     * ``id``: unique in the process and never reused (it keys caches);
     * ``origin_id``: the id of the pushed set that it stands for, which is its own for a pushed set;
-    * ``derivation``: how it came about, if it was not pushed;
+    * ``derivation``: how it came about, if it was not pushed; ``mixture`` as there;
     * ``lineage_id``: the same for sets that were amended from each other: they share most of their resources.
 
     ``digest`` says whether two sets hold the same content.
@@ -63,6 +63,7 @@ class ResourceSet:
         "derivation",
         "id",
         "lineage_id",
+        "mixture",
         "origin_id",
         "resources",
         "type",
@@ -76,6 +77,7 @@ class ResourceSet:
     version_info: str
     resources: Mapping[str, Resource]
     derivation: Derivation
+    mixture: Mixture | None
     _journal: Journal
 
     def __init__(
@@ -99,6 +101,7 @@ class ResourceSet:
         set_once("version_info", version_info)
         set_once("resources", resources)
         set_once("derivation", derivation)
+        set_once("mixture", derivation.mixture)
         set_once("_journal", journal)
         if digest is not None:
             self.__dict__["digest"] = digest
@@ -115,11 +118,6 @@ class ResourceSet:
     def overlaid(self) -> Mapping[str, str]:
         """As in `Derivation`."""
         return self.derivation.overlaid
-
-    @property
-    def mixture(self) -> Mixture | None:
-        """As in `Derivation`."""
-        return self.derivation.mixture
 
     def __len__(self) -> int:
         return len(self.resources)

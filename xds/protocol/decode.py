@@ -13,11 +13,12 @@ from types import MappingProxyType
 
 from google.protobuf.message import DecodeError
 
+from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.name import canonical_name, canonical_names
 from xds.proto import wire_pb2
 from xds.protocol.memo import Memo
 from xds.protocol.requests import NO_NAMES, NO_VERSIONS, DeltaRequest, ErrorDetail, SotwRequest
-from xds.protocol.wire import parse_message
+from xds.wire.fields import WireFormatError, bytes_field, decode_varint
 
 CUT_FROM_BYTES = 4096  # a shorter request is decoded as quickly whole
 _MEMO_ENTRIES = 1024
@@ -71,7 +72,7 @@ class RequestDecoder:
         if len(data) >= CUT_FROM_BYTES:
             names, data = self._restated_names(data) or (names, data)
         message = wire_pb2.DiscoveryRequest()
-        parse_message(message, data)
+        _parse(message, data)
         if message.resource_names:
             # With names on both sides of the cut, the names of the message are all of them.
             names = canonical_names(message.resource_names) | (names or NO_NAMES)
@@ -96,7 +97,7 @@ def _request_cost(data: bytes, request: SotwRequest | DeltaRequest) -> int:
 
 def _read_delta(data: bytes) -> DeltaRequest:
     message = wire_pb2.DeltaDiscoveryRequest()
-    parse_message(message, data)
+    _parse(message, data)
     subscribe, unsubscribe, versions = NO_NAMES, NO_NAMES, NO_VERSIONS
     if message.resource_names_subscribe or message.resource_locators_subscribe:
         subscribe = canonical_names(message.resource_names_subscribe)
@@ -122,6 +123,13 @@ def _names_alone(region: bytes) -> frozenset[str] | None:
     return canonical_names(message.resource_names) if only_names.SerializeToString() == region else None
 
 
+def _parse(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest, data: bytes) -> None:
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, f"cannot decode {message.DESCRIPTOR.name}") from error
+
+
 def _error(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest) -> ErrorDetail:
     # Rule 15: a NACK is known by the presence of error_detail alone, whatever its code.
     return ErrorDetail(message.error_detail.code, message.error_detail.message)
@@ -130,6 +138,11 @@ def _error(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest) 
 def _locator_names(locators: Iterable[wire_pb2.ResourceLocator]) -> frozenset[str]:
     # Rule 67: a locator without dynamic parameters is a name; no client sends others.
     return frozenset(canonical_name(locator.name) for locator in locators)
+
+
+def node_prefix(node_id: str) -> bytes:
+    """The beginning of a serialized Node with this id: enough to see that a later node is the same one."""
+    return bytes_field(1, node_id.encode())
 
 
 def cut_names(data: bytes) -> tuple[bytes, bytes] | None:
@@ -150,8 +163,7 @@ def cut_node(data: bytes, tag: int) -> tuple[memoryview, bytes] | None:
     """The node within the request, and a copy of the other bytes; None where it is not among the first fields."""
     position = 0
     while position < len(data) and data[position] in _LEADING_TAGS:
-        size, begin = _varint(data, position + 1)
-        end = begin + size
+        begin, end = _value_range(data, position + 1)
         if data[position] == tag:
             return (memoryview(data)[begin:end], data[:position] + data[end:]) if end <= len(data) else None
         position = end
@@ -161,18 +173,14 @@ def cut_node(data: bytes, tag: int) -> tuple[memoryview, bytes] | None:
 def _behind_leading_fields(data: bytes) -> int:
     position = 0
     while position < len(data) and data[position] in _LEADING_TAGS:
-        size, position = _varint(data, position + 1)
-        position += size
+        _, position = _value_range(data, position + 1)
     return position
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A varint of up to four bytes and the position behind it; a longer one ends behind the data."""
-    value = 0
-    for shift in range(0, 28, 7):
-        byte = data[position] if position < len(data) else 0x80
-        value |= (byte & 0x7F) << shift
-        position += 1
-        if byte < 0x80:
-            return value, position
-    return 0, len(data)
+def _value_range(data: bytes, position: int) -> tuple[int, int]:
+    """Where the value of a length-delimited field begins and ends; behind the end of ``data`` if it is malformed."""
+    try:
+        size, begin = decode_varint(data, position)
+    except WireFormatError:
+        return len(data), len(data) + 1
+    return begin, begin + size

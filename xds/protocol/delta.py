@@ -40,8 +40,11 @@ class DeltaDialect:
         return decoder.decode_delta
 
     def check_names(self, request: DeltaRequest, subscribed: int, limits: StreamLimits) -> None:
-        limits.check_subscription_names(subscribed + len(request.subscribe))
-        limits.check_request_names(len(request.subscribe) + len(request.unsubscribe))
+        if subscribed + len(request.subscribe) > limits.names_per_subscription:
+            raise limits.reject_subscription()
+        names = len(request.subscribe) + len(request.unsubscribe)
+        if names > limits.names_per_request:
+            raise limits.reject_request(names)
 
     def count_names(self, request: DeltaRequest) -> int:
         return len(request.subscribe) + len(request.unsubscribe) + len(request.initial_versions)

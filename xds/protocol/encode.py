@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from xds.model.errors import StatusCode
 from xds.model.resource import Resource
-from xds.protocol.wire import duration, field, optional_field, text_field, varint, varint_field
+from xds.wire.fields import bytes_field, encode_duration, encode_varint, text_field, varint_field
 
 # A resource, what precedes and what follows its body in a Delta response; and the position in what precedes it from
 # which on it precedes the body in a SotW response.
@@ -28,20 +28,20 @@ def encode_parts(resource: Resource) -> EncodedParts:
     body, version, name = resource.body, resource.version.encode(), resource.name.encode("utf-8", "replace")
     lead = text_field(1, resource.type_url)
     if body:
-        lead += b"\x12" + varint(len(body))
-    size = varint(len(lead) + len(body))
+        lead += b"\x12" + encode_varint(len(body))
+    size = encode_varint(len(lead) + len(body))
     field_any = b"\x12" + size + lead
-    before = b"\x0a" + varint(len(version)) + version + field_any
-    behind = b"\x1a" + varint(len(name)) + name
+    before = b"\x0a" + encode_varint(len(version)) + version + field_any
+    behind = b"\x1a" + encode_varint(len(name)) + name
     if resource.aliases or resource.ttl_s is not None:
         behind += _aliases_and_ttl(resource)
-    before = b"\x12" + varint(len(before) + len(body) + len(behind)) + before
+    before = b"\x12" + encode_varint(len(before) + len(body) + len(behind)) + before
     return resource, before, len(before) - len(field_any), behind
 
 
 def _aliases_and_ttl(resource: Resource) -> bytes:
     aliases = b"".join(text_field(4, alias) for alias in resource.aliases)
-    return aliases + (field(6, duration(resource.ttl_s)) if resource.ttl_s is not None else b"")
+    return aliases + (bytes_field(6, encode_duration(resource.ttl_s)) if resource.ttl_s is not None else b"")
 
 
 def encode_sotw(
@@ -55,7 +55,7 @@ def encode_sotw(
     """A DiscoveryResponse. ``control_plane`` is from `encode_control_plane`, ``errors`` from `encode_errors`."""
     pieces = [text_field(1, version_info)]
     pieces += [piece for resource, before, any_at, _ in parts for piece in (before[any_at:], resource.body)]
-    pieces += (text_field(4, type_url), text_field(5, nonce), optional_field(6, control_plane), errors)
+    pieces += (text_field(4, type_url), text_field(5, nonce), _control_plane(6, control_plane), errors)
     return b"".join(pieces)
 
 
@@ -71,16 +71,20 @@ def encode_delta(
     """A DeltaDiscoveryResponse. ``bodiless`` are from `encode_heartbeat` or `encode_alias_only`."""
     pieces = [text_field(1, version_info)]
     pieces += [piece for resource, before, _, behind in parts for piece in (before, resource.body, behind)]
-    pieces += [field(2, one) for one in bodiless]
+    pieces += [bytes_field(2, one) for one in bodiless]
     pieces += (text_field(4, type_url), text_field(5, nonce))
     pieces += [text_field(6, name) for name in removed]
-    pieces.append(optional_field(7, control_plane))
+    pieces.append(_control_plane(7, control_plane))
     return b"".join(pieces)
 
 
 def encode_heartbeat(resource: Resource) -> bytes:
     """Rule 72: "Resource with name, TTL, SAME version, no body"."""
-    return text_field(1, resource.version) + text_field(3, resource.name) + field(6, duration(resource.ttl_s or 0.0))
+    return (
+        text_field(1, resource.version)
+        + text_field(3, resource.name)
+        + bytes_field(6, encode_duration(resource.ttl_s or 0.0))
+    )
 
 
 def encode_alias_only(name: str) -> bytes:
@@ -98,10 +102,16 @@ def encode_control_plane(identifier: str) -> bytes:
     return text_field(1, identifier)
 
 
+def _control_plane(number: int, message: bytes) -> bytes:
+    return bytes_field(number, message) if message else b""
+
+
 def encode_errors(names: Iterable[str], code: StatusCode, message: str) -> bytes:
     """The resource_errors fields of a DiscoveryResponse: these names do not exist (xRFC TP3, rule 39)."""
     status = varint_field(1, code.value) + text_field(2, message)
-    return b"".join(field(SOTW_ERRORS_FIELD, field(1, text_field(1, name)) + field(2, status)) for name in names)
+    return b"".join(
+        bytes_field(SOTW_ERRORS_FIELD, bytes_field(1, text_field(1, name)) + bytes_field(2, status)) for name in names
+    )
 
 
 def append_nonce(body: bytes, nonce: str) -> bytes:

@@ -1,7 +1,7 @@
-"""One answer without a stream: unary Fetch, and REST polling.
+"""One response without a stream: unary Fetch and REST polling.
 
-The version told is that of what is served: the type's version_info with the hash of the resources that match the names
-asked for, so that asking for one more name is never answered "not modified" (rule 76).
+Its version_info is that of the type with the hash of the resources that match the requested names, so that a request
+for one more name is never answered "not modified" (rule 76).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xds.protocol.subscription import InterestTable, Subscription
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The answer to one request. ``modified`` is False when the client's version_info already names it."""
+    """The response to one request. ``modified`` is False when the request already carries its version_info."""
 
     type_url: str
     version_info: str
@@ -28,14 +28,14 @@ class Fetched:
     modified: bool
 
     def encode(self, control_plane: str = "") -> bytes:
-        """The answer as a serialized DiscoveryResponse."""
+        """The serialized DiscoveryResponse."""
         parts = map(encode_parts, self.resources)
         identifier = encode_control_plane(control_plane)
         return encode_sotw(self.type_url, self.version_info, self.version_info, parts, identifier)
 
 
 def fetch(view: View, request: SotwRequest) -> Fetched:
-    """Answer a request from a view; the request's ``type_url`` must be set."""
+    """Answer a request from a view. The ``type_url`` of the request must be set."""
     type = resource_type(request.type_url)
     subscription = Subscription(legacy_wildcard=type.legacy_wildcard)
     subscription.replace(request.names, InterestTable())

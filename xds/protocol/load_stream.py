@@ -10,8 +10,7 @@ from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.load_report import ClusterLoad
 from xds.model.node import Node
 from xds.protocol.load_wire import LoadDemand, LoadRequest
-from xds.protocol.requests import NODE_BYTES
-from xds.protocol.wire import decode_node
+from xds.wire.node import NODE_BYTES, decode_node
 
 INTERVAL_S = 10.0
 LEAST_INTERVAL_S = 1.0

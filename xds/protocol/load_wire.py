@@ -28,7 +28,7 @@ from xds.protocol.load_tally import (
     NANOS,
     PRIORITY_LIMIT,
 )
-from xds.protocol.wire import shared_locality
+from xds.wire.node import shared_locality
 
 # Of one cluster's report. What is beyond the first endpoints is not told apart, what is beyond the others is refused.
 ENDPOINTS_LIMIT = 2_048

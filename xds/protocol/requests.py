@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
+from xds.wire.node import NODE_BYTES
 
 NODE_ID_LIMIT = 4096  # characters
-NODE_BYTES = 256 * 1024  # the node of a large Envoy has 61 kB
 
 NO_NAMES: frozenset[str] = frozenset()
 NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
@@ -75,23 +75,15 @@ class StreamLimits:
     offer_timeout_s: float = 5.0
     node_bytes: int = NODE_BYTES
 
-    def check_request_names(self, count: int) -> None:
-        """Raise ``LimitError`` for too many names in one request."""
-        if count > self.names_per_request:
-            message = f"{count} names in one request; at most {self.names_per_request} are accepted"
-            raise LimitError("names_per_request", message)
+    def reject_request(self, names: int) -> LimitError:
+        """The error for more names in one request than ``names_per_request``."""
+        message = f"{names} names in one request; at most {self.names_per_request} are accepted"
+        return LimitError("names_per_request", message)
 
-    def check_subscription_names(self, count: int) -> None:
-        """Raise ``LimitError`` for a subscription that would have too many names."""
-        if count > self.names_per_subscription:
-            message = f"more than {self.names_per_subscription} names in one subscription"
-            raise LimitError("names_per_subscription", message)
-
-
-def check_node_bytes(size: int, limit_bytes: int) -> None:
-    """Raise ``LimitError`` for a serialized node that is too long; called before the node is decoded."""
-    if size > limit_bytes:
-        raise LimitError("node_bytes", f"a node of {size} bytes; at most {limit_bytes} are accepted")
+    def reject_subscription(self) -> LimitError:
+        """The error for a subscription to more names than ``names_per_subscription``."""
+        message = f"more than {self.names_per_subscription} names in one subscription"
+        return LimitError("names_per_subscription", message)
 
 
 def check_node_id(node_id: str) -> None:

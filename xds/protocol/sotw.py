@@ -37,7 +37,8 @@ class SotwDialect:
         return decoder.decode_sotw
 
     def check_names(self, request: SotwRequest, subscribed: int, limits: StreamLimits) -> None:
-        limits.check_request_names(len(request.names))
+        if len(request.names) > limits.names_per_request:
+            raise limits.reject_request(len(request.names))
 
     def count_names(self, request: SotwRequest) -> int:
         return len(request.names)

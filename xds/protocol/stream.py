@@ -26,6 +26,7 @@ from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
+from xds.protocol.decode import node_prefix
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import (
     Acked,
@@ -51,10 +52,9 @@ from xds.protocol.requests import (
     check_type,
 )
 from xds.protocol.returning import Origin
-from xds.protocol.status import TypeStatus, status_of
 from xds.protocol.subscription import InterestChange
-from xds.protocol.watch import Watch
-from xds.protocol.wire import decode_node, node_prefix
+from xds.protocol.watch import TypeStatus, Watch, status_of
+from xds.wire.node import decode_node
 
 READS_ERRORS = "gRPC"  # user agents that heed resource_errors (A88); Envoy goes by its own timers
 Authorize = Callable[[Node, str], None]  # raises ``RemoteProtocolError`` where the node may not follow the group

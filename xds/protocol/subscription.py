@@ -1,7 +1,7 @@
-"""What one client wants of one type: wildcard, names, aliases, globs. Shared by both variants.
+"""What one client wants of one type: wildcard, names, aliases, globs.
 
-``Interest`` is the frozen value, fit to key caches; ``Subscription`` is its history on a stream, which decides what an
-empty list of names means (rules 27, 28, 61, 62).
+`Interest` is a frozen value, which keys caches. `Subscription` is the history of the interest on one stream, which
+decides what an empty list of names means (rules 27, 28, 61, 62).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ NO_NAMES: frozenset[str] = frozenset()
 class Interest:
     """Everything (``wildcard``), or ``names``, or both.
 
-    ``routes`` narrows a wildcard to names under these route names: only VHDS has that (rule 29). ``globs`` are the
-    names among ``names`` that are xdstp collections. It keys caches, so its hash is found once.
+    ``routes`` narrows a wildcard to names under these route names; only VHDS has that (rule 29). ``globs`` are the
+    names among ``names`` that are xdstp collections. The hash is computed once, since interests key caches.
     """
 
     wildcard: bool = False
@@ -45,11 +45,11 @@ class Interest:
 
     @property
     def everything(self) -> bool:
-        """True when no name is left out."""
+        """Whether the client wants every resource of the type."""
         return self.wildcard and self.routes is None
 
     def wants(self, resource: Resource) -> bool:
-        """True when the client is to be told of this resource, by name, alias, glob or wildcard."""
+        """Whether the client wants this resource, by name, alias, glob or wildcard."""
         if resource.name in self.names or (self.wildcard and self._in_routes(resource.name)):
             return True
         if resource.aliases and not self.names.isdisjoint(resource.aliases):
@@ -57,7 +57,7 @@ class Interest:
         return any(matches_glob(glob, resource.name) for glob in self.globs)
 
     def wants_name(self, name: str) -> bool:
-        """As ``wants`` for a name whose resource is not at hand (aliases are not seen)."""
+        """As ``wants``, for a name without its resource: aliases do not count."""
         if name in self.names or (self.wildcard and self._in_routes(name)):
             return True
         return any(matches_glob(glob, name) for glob in self.globs)
@@ -71,7 +71,7 @@ class Interest:
         return sorted(found)
 
     def missing(self, resource_set: ResourceSet, among: Iterable[str] | None = None) -> list[str]:
-        """Names asked for that nothing in the set answers, sorted."""
+        """Subscribed names (those ``among`` them, if given) that no resource of the set has, sorted."""
         asked = self.names if among is None else frozenset(among)
         left = asked.difference(resource_set.resources).difference(resource_set.by_alias)
         return sorted(name for name in left if name != WILDCARD and not _is_answered_glob(name, resource_set))
@@ -109,11 +109,12 @@ class InterestTable:
 
 @dataclass(slots=True)
 class InterestChange:
-    """What a request did to an interest.
+    """What a request changed.
 
-    ``added`` names are owed an answer even if the client was sent them before (rules 25, 53). ``everything`` says
-    that the wildcard was (re)asked for. ``dropped`` names are forgotten; ``returned`` ones stay wanted through the
-    wildcard and are owed an answer, too (rule 59).
+    * ``added``: names that need an answer, even if the client was sent them before (rules 25, 53);
+    * ``dropped``: names that the client does not want any more;
+    * ``returned``: unsubscribed names that the wildcard still covers: they need an answer, too (rule 59);
+    * ``everything``: the client asked for the wildcard, maybe again.
     """
 
     added: frozenset[str] = NO_NAMES
@@ -133,7 +134,7 @@ UNCHANGED = InterestChange()
 
 
 class Subscription:
-    """The interest of one type on one stream, and how it came about."""
+    """The interest of one type on one stream, and whether a legacy wildcard is possible."""
 
     __slots__ = ("_explicit", "_legacy_allowed", "_started", "interest")
 
@@ -173,7 +174,7 @@ class Subscription:
         nothing, not a wildcard.
         """
         if self._started and not subscribe and not unsubscribe:
-            return UNCHANGED  # a mere ACK must not cost a look at all names
+            return UNCHANGED  # an ACK alone must not cost a comparison of all names
         added, gone, before = subscribe, unsubscribe, self.interest
         legacy = not self._started and not added and self._legacy_allowed
         self._started = True
@@ -194,7 +195,7 @@ class Subscription:
         )
 
     def narrow(self, routes: frozenset[str], interests: InterestTable) -> bool:
-        """Limit the wildcard to these route names; True when that changed what is wanted."""
+        """Limit the wildcard to these route names; True when that changed what the client wants."""
         if self.interest.routes == routes:
             return False
         self.interest = interests.get(self.interest.wildcard, self.interest.names, routes)

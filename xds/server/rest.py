@@ -27,13 +27,14 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.fetch import Fetched
-from xds.protocol.requests import NODE_BYTES, SotwRequest, StreamLimits, check_node_bytes
+from xds.protocol.requests import SotwRequest, StreamLimits
 from xds.server import limits
 from xds.server.metrics import Metrics
 from xds.server.node_door import Authorize, NodeDoor
 from xds.server.options import MIB
 from xds.server.services import REST_PATHS
 from xds.server.unary import answer
+from xds.wire.node import NODE_BYTES, check_node_bytes
 
 JSON = "application/json"
 BODY_LIMIT = 8 * MIB

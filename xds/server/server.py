@@ -24,7 +24,6 @@ from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.sotw import SOTW
-from xds.protocol.wire import decode_node
 from xds.server import limits
 from xds.server.admission import Admission, Place
 from xds.server.discovery import Discovery, StreamShell
@@ -46,6 +45,7 @@ from xds.server.tls import pem_files
 from xds.server.transport import Transport, open_transport
 from xds.server.tuning import Tide, release_memory
 from xds.server.unary import answer
+from xds.wire.node import decode_node
 
 OBSERVE_EVERY_S = 0.5
 RELEASE_EVERY_S = 20.0
