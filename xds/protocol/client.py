@@ -8,6 +8,7 @@ While the newest snapshot is not all released and ACKed, there is a `Transition`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
@@ -89,6 +90,17 @@ class ClientState:
         if view is not None:
             self.goal = self.released = view.snapshot
             self.order = view.order
+
+    def copy(self) -> tuple[ClientState, dict[Watch, Watch]]:
+        """An independent client in the same state, and the copy of each watch, which its streams continue with.
+
+        Snapshots, sets and what is computed of them are shared: nobody changes them.
+        """
+        made = copy(self)
+        made.watches, copies = self.watches.copy()
+        made.past = copy(self.past)
+        made.transition = self.transition.copy() if self.transition is not None else None
+        return made, copies
 
     # -- what streams ask -------------------------------------------------------------------------------------------
 

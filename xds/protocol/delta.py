@@ -137,6 +137,12 @@ class Heartbeats:
         self.due_s = due_s
         self.unanswered: dict[str, tuple[str, ...]] = {}  # nonce to names
 
+    def copy(self) -> Heartbeats:
+        """An independent object in the same state."""
+        made = Heartbeats(self.due_s)
+        made.unanswered = dict(self.unanswered)
+        return made
+
     def note_sent(self, response: Response) -> None:
         """A heartbeat was handed to the wire."""
         self.unanswered[response.nonce] = response.names

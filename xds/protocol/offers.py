@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol import warming
@@ -30,6 +31,12 @@ class Offers:
         self._dialect = dialect
         self._offer_timeout_s = offer_timeout_s
         self.watches: tuple[Watch, ...] = ()
+
+    def copy(self, watches: Mapping[Watch, Watch]) -> Offers:
+        """The offers of a copied stream; ``watches`` are the copies of its watches."""
+        made = Offers(self._cache, self._dialect, self._offer_timeout_s)
+        made.watches = tuple(map(watches.__getitem__, self.watches))
+        return made
 
     def offer_all(self, client: ClientState, events: list[Event], now: float, enough: int) -> bool:
         """Offer type by type; True when some are left, because so many bytes are encoded: they are due at once.

@@ -98,7 +98,7 @@ class Past:
         """ "Refusals are remembered per node id"."""
         suspected = next((m.suspected[type_url] for m in self.memories if type_url in m.suspected), None)
         if suspected is not None:
-            return suspected.copy()
+            return suspected.for_new_stream()
         before = self.refused_before.get(type_url)
         refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), before)
         return Refusals(refused) if refused else None
@@ -122,7 +122,7 @@ class Past:
                 if watch.acked_set is not None:
                     held[url] = _acked_by(watch, held.get(url))
                 if watch.refusals:
-                    refusals[url] = watch.refusals.copy()
+                    refusals[url] = watch.refusals.for_new_stream()
         if not held:
             return None
         transition = client.transition

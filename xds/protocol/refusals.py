@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 
 from xds.model.snapshot import ResourceSet
 
@@ -49,7 +50,13 @@ class Refusals:
         return bool(self.refused or self.suspects)
 
     def copy(self) -> Refusals:
-        """The same for another stream, which begins with what nobody suspects."""
+        """An independent object in the same state."""
+        made = copy(self)
+        made.refused, made.suspects, made.whole = dict(self.refused), dict(self.suspects), dict(self.whole)
+        return made
+
+    def for_new_stream(self) -> Refusals:
+        """What the client's next stream begins with: first it is sent what nobody suspects."""
         made = Refusals(self.refused)
         made.suspects, made.groups, made.whole = dict(self.suspects), self.groups, dict(self.whole)
         return made

@@ -16,7 +16,8 @@ first, so that a refused request has changed no subscription and no ack state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 
 from xds.model.errors import LimitError
 from xds.model.node import Node
@@ -133,6 +134,20 @@ class DiscoveryStream:
         self._offers = Offers(cache, dialect, limits.offer_timeout_s)
         self._rest_at_s: float | None = None  # types still to be looked at: since when
         self._waiting: dict[str, list[Request]] | None = None  # requests of a node that no group matches yet
+
+    def copy(self, clients: ClientTable, watches: Mapping[Watch, Watch]) -> DiscoveryStream:
+        """A stream in the same state that continues on its own, with a copy of its client (`ClientTable.copy`).
+
+        Who the stream belongs to, its rules and the cache are shared; events go to whoever calls the copy.
+        """
+        made = copy(self)
+        made._clients = clients
+        made._client = clients.state(self.client_key) if self.client_key is not None else None
+        made._watches = {url: watches[watch] for url, watch in self._watches.items()}
+        made._offers = self._offers.copy(watches)
+        if self._waiting is not None:
+            made._waiting = {url: list(requests) for url, requests in self._waiting.items()}
+        return made
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ extension configuration of a listener that is new takes the listener back to its
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
@@ -77,6 +78,12 @@ class Transition:
         self.is_withheld_told = False
         self.returning_until_s: float | None = None
         self.broken_until_s: float | None = None  # a stream ended amid it
+
+    def copy(self) -> Transition:
+        """An independent transition in the same state."""
+        made = copy(self)
+        made.readiness = self.readiness.copy()
+        return made
 
     def keeps(self, type_url: str) -> bool:
         """Is some of this type kept as it was released?"""

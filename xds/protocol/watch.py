@@ -7,6 +7,7 @@ number of resources. What deviates from the set is kept beside it (`KnownContent
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -185,6 +186,14 @@ class Watch:
         self.refusals: Refusals | None = None
         self.heartbeats: Heartbeats | None = None
         self.unknown: frozenset[str] = NOTHING
+
+    def copy(self) -> Watch:
+        """An independent watch in the same state. Sets, responses and interests are shared: nobody changes them."""
+        made = copy(self)
+        made.subscription, made.ack, made.known = copy(self.subscription), copy(self.ack), copy(self.known)
+        made.refusals = self.refusals.copy() if self.refusals is not None else None
+        made.heartbeats = self.heartbeats.copy() if self.heartbeats is not None else None
+        return made
 
     @property
     def is_rejected(self) -> bool:

@@ -23,6 +23,14 @@ class Watches:
         self._watches: dict[str, tuple[Watch, ...]] = {}
         self._lagging_since_s: dict[str, float] = {}  # only types of which some watch lags
 
+    def copy(self) -> tuple[Watches, dict[Watch, Watch]]:
+        """Independent watches in the same state, and each watch's copy."""
+        made = Watches()
+        copies = {watch: watch.copy() for watches in self._watches.values() for watch in watches}
+        made._watches = {url: tuple(map(copies.__getitem__, watches)) for url, watches in self._watches.items()}
+        made._lagging_since_s = dict(self._lagging_since_s)
+        return made, copies
+
     def __iter__(self) -> Iterator[str]:
         """The type URLs that are watched."""
         return iter(self._watches)
