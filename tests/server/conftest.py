@@ -109,7 +109,7 @@ class Harness:
     def __init__(
         self, options: ServerOptions, variants: Mapping[str, Translate] | None = None, book: LoadBook | None = None
     ) -> None:
-        self.cache = SnapshotCache("test", nonce_prefix="t", variants=variants)
+        self.cache = SnapshotCache("test", nonce_prefix="t", translations=variants)
         self.fleet = Fleet()
         self.metrics = Metrics()
         self.server = XdsServer(self.cache, self.fleet, options, self.metrics, book)

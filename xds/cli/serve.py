@@ -146,7 +146,7 @@ class Server:
         self.cache = SnapshotCache(
             f"xds-server/{xds.__version__}",
             nonce_prefix=secrets.token_hex(NONCE_PREFIX_BYTES),
-            variants={V2: translate_to_v2},
+            translations={V2: translate_to_v2},
         )
         self.book = LoadBook(settings.load.interval_s)
         self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.book)

@@ -33,14 +33,15 @@ Translate = Callable[[ResourceSet], ResourceSet | None]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a stream follows: a group's snapshot, in a variant of the API (``v2``) where the client needs one.
+    """What a stream follows: the snapshot of a group, for one API version and one source.
 
-    ``order`` is what the group says of its order; ``source`` the locality whose overlay lies over it, None for none.
+    ``api_version`` is ``v2`` for clients on the v2 transport, else empty. ``order`` has the settings of the group;
+    ``source`` is the locality whose overlay is applied, None for no overlay.
     """
 
     group: str
     snapshot: Snapshot
-    variant: str = ""
+    api_version: str = ""
     order: GroupOrder = DEFAULT_ORDER
     source: Locality | None = None
 
@@ -58,10 +59,11 @@ class _Group:
 
 
 class SnapshotCache:
-    """All groups being served.
+    """All groups that are served.
 
     ``identifier`` is told to clients as ``control_plane.identifier``. ``nonce_prefix`` must differ between processes.
-    ``variants`` maps a variant to the function that translates a set for it (None: nothing of it can be told).
+    ``translations`` maps an API version to the function that translates a set to it; the function returns None for a
+    type that the version does not have.
     """
 
     def __init__(
@@ -69,15 +71,15 @@ class SnapshotCache:
         identifier: str = "",
         *,
         nonce_prefix: str = "",
-        variants: Mapping[str, Translate] | None = None,
+        translations: Mapping[str, Translate] | None = None,
         response_bytes_limit: int = 256 << 20,
     ) -> None:
-        self.epoch = 0  # grows whenever nodes may belong elsewhere: a group came or went, a selector changed
+        self.epoch = 0  # grows whenever nodes may belong to other groups: a group came or went, a selector changed
         self._groups: dict[str, _Group] = {}
         self.membership = Membership(self._groups.__contains__)
         self._orders: Mapping[str, GroupOrder] = {}
         self._overlays: dict[str, Overlays] = {}
-        self._variants = dict(variants or {})
+        self._translate_to = dict(translations or {})
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(MEMO_ENTRIES)
         self._pushes = 0
         self.interests = InterestTable()
@@ -121,14 +123,14 @@ class SnapshotCache:
         return precompute(self.get(snapshot.group), snapshot, self.responses.parts_of)
 
     def drop(self, group: str) -> None:
-        """The group is no more; its nodes keep what they have."""
+        """Serve a group no more. Its nodes keep what they have."""
         dropped = self._groups.pop(group, None)
         if dropped is not None:
             self.responses.drop_parts(dropped.snapshot, None)
             self.epoch += 1
 
     def configure(self, rules: Iterable[Rule], orders: Mapping[str, GroupOrder]) -> None:
-        """Which nodes belong to which group by selector, and which groups have a say of their own on the order."""
+        """Set the rules by which nodes belong to groups, and the groups' own settings of the order."""
         self.membership.assign(rules)
         self._orders = dict(orders)
         for group in self._groups.values():
@@ -136,9 +138,9 @@ class SnapshotCache:
         self.epoch += 1
 
     def overlay(self, group: str, overlays: Overlays) -> frozenset[Locality]:
-        """From now on these lie over all that the group is served, now and by later pushes.
+        """Apply these overlays to what the group is served, now and by later pushes.
 
-        Returns the sources whose nodes may be served something else now; the same object is the same overlay.
+        Returns the sources whose nodes may be served something else now: those whose overlay is another object.
         """
         before = self._overlays.get(group, _NO_OVERLAYS)
         changed = frozenset(s for s in {*before, *overlays} if before.get(s) is not overlays.get(s))
@@ -153,11 +155,11 @@ class SnapshotCache:
         return changed
 
     def is_overlaid(self, group: str) -> bool:
-        """Whether anything is laid over what the group is served."""
+        """Whether the group has overlays."""
         return group in self._overlays
 
     def prepare_overlays(self, snapshot: Snapshot) -> None:
-        """Make now what overlays put into a snapshot that will be served; may run in another thread."""
+        """Compute what overlays put into a snapshot before it is served; may run in another thread."""
         for overlay in self._overlays.get(snapshot.group, _NO_OVERLAYS).values():
             overlay.over(snapshot.get(overlay.type_url))
 
@@ -171,7 +173,7 @@ class SnapshotCache:
         return sorted(self._groups)
 
     def retained(self, group: str) -> list[int]:
-        """The revisions of a group that a client that comes back may name, oldest first."""
+        """The revisions of a group that a returning client may name, oldest first."""
         found = self._groups.get(group)
         return [snapshot.revision for snapshot in found.retained] if found is not None else []
 
@@ -181,40 +183,40 @@ class SnapshotCache:
         """The group of a node, and why."""
         return self.membership.match(node)
 
-    def resolve(self, node: Node, variant: str = "") -> View | None:
+    def resolve(self, node: Node, api_version: str = "") -> View | None:
         """The view of a node; None while no group matches."""
         match = self.match(node)
-        return self._view(self._groups[match.group], variant, node.locality) if match is not None else None
+        return self._view(self._groups[match.group], api_version, node.locality) if match is not None else None
 
-    def view(self, group: str, variant: str = "", locality: Locality | None = None) -> View | None:
-        """What a group's streams of a variant follow, from a locality; None where there is no such group."""
+    def view(self, group: str, api_version: str = "", locality: Locality | None = None) -> View | None:
+        """What a stream follows in a group, given its API version and locality; None if there is no such group."""
         found = self._groups.get(group)
-        return self._view(found, variant, locality) if found is not None else None
+        return self._view(found, api_version, locality) if found is not None else None
 
-    def served_names(self, group: str, type_url: str, variant: str = "") -> Collection[str]:
+    def served_names(self, group: str, type_url: str, api_version: str = "") -> Collection[str]:
         """The names of a type that a group is served now."""
-        view = self.view(group, variant)
+        view = self.view(group, api_version)
         return view.snapshot.get(type_url).resources.keys() if view is not None else ()
 
     def refers_to(self, snapshot: Snapshot, clusters: str, assignments: frozenset[str]) -> bool:
-        """Does a set of clusters that a group is or was served refer to one of these assignments?"""
+        """Whether a set of clusters that a group is or was served refers to one of these assignments."""
         group = self._groups.get(snapshot.group)
         snapshots = (snapshot, *(reversed(group.retained) if group is not None else ()))
         sets = dict.fromkeys(each.get(clusters) for each in snapshots)
         return any(not assignments.isdisjoint(self.diffs.assignments(None, each)) for each in sets)
 
-    def _view(self, group: _Group, variant: str, locality: Locality | None) -> View:
+    def _view(self, group: _Group, api_version: str, locality: Locality | None) -> View:
         overlays = self._overlays.get(group.snapshot.group)
         source = source_of(overlays, locality) if overlays is not None and locality is not None else None
-        view = group.views.get((variant, source))
+        view = group.views.get((api_version, source))
         if view is None:
-            snapshot = self._translate(group.snapshot, variant)
+            snapshot = self._translate(group.snapshot, api_version)
             if overlays is not None and source is not None:
-                snapshot = self._overlaid(group, snapshot, overlays[source], (variant, source))
+                snapshot = self._overlaid(group, snapshot, overlays[source], (api_version, source))
             order = self._orders.get(snapshot.group, DEFAULT_ORDER)
             if order.proceed_on_nack is None:
                 order = replace(order, proceed_on_nack=group.proceed_on_nack)
-            view = group.views[variant, source] = View(snapshot.group, snapshot, variant, order, source)
+            view = group.views[api_version, source] = View(snapshot.group, snapshot, api_version, order, source)
         return view
 
     def _overlaid(self, group: _Group, snapshot: Snapshot, overlay: Overlay, key: ViewKey) -> Snapshot:
@@ -228,40 +230,42 @@ class SnapshotCache:
         return Snapshot(snapshot.group, snapshot.revision, {**snapshot.sets, base.type.type_url: whole})
 
     def _stand_ins(
-        self, pushed: Snapshot, overlay: Overlay, variant: str
+        self, pushed: Snapshot, overlay: Overlay, api_version: str
     ) -> tuple[ResourceSet | None, Mapping[str, Resource]]:
-        """The set of a variant that an overlay is laid over, and what is put into it."""
+        """The set that an overlay is applied to, in an API version, and the resources that are put into it."""
         base = pushed.sets.get(overlay.type_url)
         put = overlay.over(base) if base is not None else {}
-        if base is None or variant not in self._variants:
+        if base is None or api_version not in self._translate_to:
             return base, put
-        held = self._translate_set(base, variant)
-        made = self._variants[variant](
+        held = self._translate_set(base, api_version)
+        made = self._translate_to[api_version](
             ResourceSet(base.type, base.version_info, put, derivation=Derivation(origin_id=base.id))
         )
         if held is None or made is None:
             return held, {}
         return held, {name: resource for name, resource in made.resources.items() if name in held.resources}
 
-    def _translate(self, snapshot: Snapshot, variant: str) -> Snapshot:
-        if variant not in self._variants:
+    def _translate(self, snapshot: Snapshot, api_version: str) -> Snapshot:
+        if api_version not in self._translate_to:
             return snapshot
-        # Resources pushed in the variant's own types are served as pushed, before translated ones.
-        sets = {s.type.type_url: t for s in snapshot if (t := self._translate_set(s, variant)) is not None}
+        # Resources that were pushed in the types of that version are served as pushed, before translated ones.
+        sets = {s.type.type_url: t for s in snapshot if (t := self._translate_set(s, api_version)) is not None}
         by_url = {translated.type.type_url: translated for translated in sets.values()}
         by_url.update((url, own) for url, own in snapshot.sets.items() if url not in sets)
         return Snapshot(snapshot.group, snapshot.revision, by_url)
 
-    def _translate_set(self, resource_set: ResourceSet, variant: str) -> ResourceSet | None:
-        key = (variant, resource_set.id)
-        return self._translated.get(key, lambda: self._variants[variant](resource_set))
+    def _translate_set(self, resource_set: ResourceSet, api_version: str) -> ResourceSet | None:
+        key = (api_version, resource_set.id)
+        return self._translated.get(key, lambda: self._translate_to[api_version](resource_set))
 
     # -- the past, for `History` ------------------------------------------------------------------------------------
 
-    def retained_sets(self, groups: Sequence[str], type_url: str, variant: str) -> list[ResourceSet]:
+    def retained_sets(self, groups: Sequence[str], type_url: str, api_version: str) -> list[ResourceSet]:
         """The distinct sets of a type among the retained revisions, group by group, newest first."""
         snapshots = (
-            self._translate(snapshot, variant) for each in self._served(groups) for snapshot in reversed(each.retained)
+            self._translate(snapshot, api_version)
+            for each in self._served(groups)
+            for snapshot in reversed(each.retained)
         )
         return list(dict.fromkeys(snapshot.sets[type_url] for snapshot in snapshots if type_url in snapshot.sets))
 

@@ -25,7 +25,7 @@ _FOLLOWED_LIMIT = 50_000  # nodes
 class RetainedSets(Protocol):
     """What the cache has of the past of its groups."""
 
-    def retained_sets(self, groups: Sequence[str], type_url: str, variant: str) -> list[ResourceSet]:
+    def retained_sets(self, groups: Sequence[str], type_url: str, api_version: str) -> list[ResourceSet]:
         """The distinct sets of a type among the retained revisions, group by group, newest first."""
         ...
 
@@ -66,7 +66,7 @@ class History:
         return self._followed.get(node_id, ())
 
     def recall(
-        self, group: str, type_url: str, version_info: str, variant: str = "", former: Sequence[str] = ()
+        self, group: str, type_url: str, version_info: str, api_version: str = "", former: Sequence[str] = ()
     ) -> ResourceSet | None:
         """The retained set with the version_info of a returning SotW client; None where there is none.
 
@@ -74,7 +74,7 @@ class History:
         means one content only. A set that was mixed of several revisions is mixed again, and counts if it has the hash
         in the label.
         """
-        history = self._retained.retained_sets((*former, group), type_url, variant)
+        history = self._retained.retained_sets((*former, group), type_url, api_version)
         named = [each for each in history if each.version_info == version_info]
         if named:
             return named[0] if len({each.digest for each in named}) == 1 else None
@@ -104,7 +104,7 @@ class History:
         names: frozenset[str],
         clusters: ResourceSet | None,
         groups: Sequence[str],
-        variant: str = "",
+        api_version: str = "",
     ) -> ResourceSet:
         """The resources of a set that a client holds, if it asks for these names only; ``clusters`` are those it has.
 
@@ -113,7 +113,7 @@ class History:
         the name ("answered at once, from the revision it holds").
         """
         key = (held.id, names, clusters.id if clusters is not None else 0)
-        return self._parts.get(key, lambda: self._part(held, names, clusters, groups, variant))
+        return self._parts.get(key, lambda: self._part(held, names, clusters, groups, api_version))
 
     def _part(
         self,
@@ -121,10 +121,10 @@ class History:
         names: frozenset[str],
         clusters: ResourceSet | None,
         groups: Sequence[str],
-        variant: str,
+        api_version: str,
     ) -> ResourceSet:
         members = {name: held.resources[name] for name in sorted(names) if name in held.resources}
-        history = self._retained.retained_sets(groups, held.type.type_url, variant)
+        history = self._retained.retained_sets(groups, held.type.type_url, api_version)
         base = held.mixture.base if held.mixture is not None else held
         at = next((at for at, each in enumerate(history) if each is base), None)
         if at is None:
@@ -141,7 +141,7 @@ class History:
         group: str,
         type_url: str,
         versions: Mapping[str, str],
-        variant: str = "",
+        api_version: str = "",
         former: Sequence[str] = (),
         remembered: Sequence[ResourceSet] = (),
     ) -> ResourceSet | None:
@@ -151,7 +151,7 @@ class History:
         otherwise one is put together from all retained revisions. Names whose version is not retained are left out.
         """
         groups = (*former, group)
-        history = self._retained.retained_sets(groups, type_url, variant)
+        history = self._retained.retained_sets(groups, type_url, api_version)
         overlaid = self._retained.overlaid_sets(groups)
         latest = [whole for each in overlaid for whole in each.latest()]
         overrides = [made for each in overlaid for made in each.overrides()]

@@ -1,17 +1,17 @@
-"""One discovery stream, all its types: the rules file.
+"""The engine of one discovery stream, with all its types.
 
-House rules: no clock, no I/O, no tasks. Requests, views and ticks go in; events come out, and ``Send`` is the only one
-the shell must act on besides ``Moved``. What a type is at is in its ``Watch``; what the client may see is in its
-``ClientState``; what a response contains is in ``draft``. Here is when something is offered:
+It has no clock, no I/O and no tasks. Requests, views and ticks go in, and events come out; the caller must act on
+``Send`` and ``Moved``. The state of a type is in its `Watch`, what the client may see in its `ClientState`, what a
+response contains in ``content``, what SotW and Delta do differently in the `Dialect`. This module says when responses
+are made:
 
-1. a request is classified (first, ACK, NACK, repeat, stale, plain) and its interest is recorded, always, whatever its
-   nonce says (rules 17, 20, 51);
-2. every type that may have something to say is pumped, in rank order: nothing is offered while a response is in
-   flight, and nothing whose content equals a refused one;
-3. the client's transition advances; as long as it releases something, 2 and 3 repeat.
+1. A request is classified (first, ACK, NACK, repeat, stale, plain), and its interest is recorded whatever its nonce is
+   (rules 17, 20, 51).
+2. Each type gets its response, in rank order: none while a response is in flight, and none with rejected content.
+3. The transition of the client advances. As long as it releases something, 2 and 3 repeat.
 
-``receive`` either returns events or raises ``RemoteProtocolError``, which ends the stream; its checks come
-first, so that a refused request has changed no subscription and no ack state.
+``receive`` returns events or raises ``RemoteProtocolError``, which ends the stream. All checks come first, so that a
+request that is an error has changed no subscription and no response state.
 """
 
 from __future__ import annotations
@@ -57,21 +57,22 @@ from xds.protocol.subscription import InterestChange
 from xds.protocol.watch import TypeStatus, Watch, status_of
 from xds.wire.node import decode_node
 
-READS_ERRORS = "gRPC"  # user agents that heed resource_errors (A88); Envoy goes by its own timers
-Authorize = Callable[[Node, str], None]  # raises ``RemoteProtocolError`` where the node may not follow the group
-ENCODED_AT_ONCE = 256 * 1024  # bytes of new responses after which the other types wait for the next call
+READS_ERRORS = "gRPC"  # user agents that act on resource_errors (A88); Envoy uses its own timers
+Authorize = Callable[[Node, str], None]  # raises ``RemoteProtocolError`` if the node may not follow the group
+ENCODED_AT_ONCE = 256 * 1024  # bytes of new responses; above it the other types wait for the next call
 PARKED_REQUESTS_LIMIT = 1000  # of a type, while no group matches
-_ROUNDS_AT_MOST = 256  # each releases something of a type; a client has no more than this to go through at once
+_ROUNDS_AT_MOST = 256  # each releases content of a type; no client has so many releases at once
 
 
 class DiscoveryStream:
     """The engine of one gRPC stream.
 
-    ``type_url`` is that of a per-type service; empty on ADS. ``dialect`` is SOTW or DELTA; ``api`` is the variant of
-    the resource API (``v2`` on the v2 transport).
-
-    ``authorize`` is asked when the node is named and before it follows another group, with the group, empty while none
-    matches; ``may_return`` whether it may still have content of a group that it followed before.
+    * ``type_url``: the type of a per-type service; empty on ADS;
+    * ``dialect``: `SOTW` or `DELTA`;
+    * ``api``: the version of the resource API: ``v2`` on the v2 transport, else empty;
+    * ``authorize``: called when the node is known and before it follows another group; the group is empty while none
+      matches;
+    * ``may_return``: whether the node may still use content of a group that it followed before.
     """
 
     __slots__ = (
@@ -114,8 +115,8 @@ class DiscoveryStream:
         self.api = api
         self.node: Node | None = None
         self.view: View | None = None
-        # Identifies the client, once it named itself: (peer address and what it says of itself, node id). Its streams
-        # share a transition.
+        # The client, once its node is known: (peer address and node fingerprint, node id). Its streams share a
+        # transition.
         self.client_key: tuple[str, str] | None = None
         self._authorize = authorize
         self._may_return = may_return
@@ -129,11 +130,11 @@ class DiscoveryStream:
         self._node_prefix = b""
         self._home = ""
         self._home_epoch = -1
-        self._former: tuple[str, ...] = ()  # the groups its client holds something of, when it comes back
+        self._former: tuple[str, ...] = ()  # the groups that its node followed before
         self._watches: dict[str, Watch] = {}
         self._offers = Offers(cache, dialect, limits.offer_timeout_s)
-        self._rest_at_s: float | None = None  # types still to be looked at: since when
-        self._waiting: dict[str, list[Request]] | None = None  # requests of a node that no group matches yet
+        self._rest_at_s: float | None = None  # since when types wait for the next call
+        self._waiting: dict[str, list[Request]] | None = None  # requests, by type, of a node that no group matches yet
 
     def copy(self, clients: ClientTable, watches: Mapping[Watch, Watch]) -> DiscoveryStream:
         """A stream in the same state that continues on its own, with a copy of its client (`ClientTable.copy`).
@@ -152,7 +153,7 @@ class DiscoveryStream:
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def receive(self, request: Request, now: float) -> list[Event]:
-        """A request arrived. Raises ``RemoteProtocolError`` for one that breaks a rule; nothing changed then."""
+        """Handle a request. Raises ``RemoteProtocolError`` for one that breaks a rule; nothing changed then."""
         type_url = self._checked_type(request)
         events: list[Event] = []
         self._identify(request, events, now)
@@ -164,7 +165,7 @@ class DiscoveryStream:
         return events
 
     def offer(self, view: View | None, now: float) -> list[Event]:
-        """A push happened, the groups changed, or another stream of the client moved its transition on.
+        """Handle a push, a change of groups, or an advance of the client's transition by another of its streams.
 
         Raises ``RemoteProtocolError`` for a group that the node may not follow; nothing changed then.
         """
@@ -172,11 +173,11 @@ class DiscoveryStream:
         if view is not None and view.group != self.group and self._authorize is not None and self.node is not None:
             self._authorize(self.node, view.group)
         if view is None:
-            # The node vanished from every group: it keeps its last answer and is sent nothing (DESIGN 3.1).
+            # No group matches the node any more: it keeps what it has and is sent nothing.
             if self.view is not None and self.view.group:
                 events.append(ViewChanged(""))
                 self._require_client().strand(now)
-                self.view = View("", self.view.snapshot, self.view.variant)
+                self.view = View("", self.view.snapshot, self.view.api_version)
             return events
         before = self.view
         self._follow(view, now)
@@ -188,7 +189,7 @@ class DiscoveryStream:
         return events
 
     def tick(self, now: float) -> list[Event]:
-        """A deadline passed, or the call before left work for this one."""
+        """Handle a deadline that passed, or what the call before left to do."""
         events: list[Event] = []
         if self._client is None:
             return events
@@ -198,14 +199,14 @@ class DiscoveryStream:
         return events
 
     def let_go(self, now: float) -> list[Event]:
-        """An operator ends what lingers for the client (`xds release`)."""
+        """End what lingers for the client, on the order of an operator (`xds release`)."""
         events: list[Event] = []
         if self._client is not None and self._client.let_go(now):
             self._run(events, now)
         return events
 
     def deadline(self) -> float | None:
-        """When ``tick`` is due; None while nothing is awaited."""
+        """When ``tick`` is due; None while it is not needed."""
         if self._client is None:
             return None
         due = self._client.deadline_s() if self._rest_at_s is None else self._rest_at_s
@@ -218,9 +219,9 @@ class DiscoveryStream:
         return due
 
     def close(self) -> bool:
-        """The stream ended: its state goes with it (rule 80). Closing twice is harmless.
+        """The stream ended: its state is dropped (rule 80). Closing twice is harmless.
 
-        True when the client is amid a transition: its other streams may have waited for this one.
+        Returns whether the client is in a transition: its other streams may have waited for this one.
         """
         amid = self._client is not None and not self._client.is_idle
         if self._client is not None and self.client_key is not None:
@@ -229,7 +230,7 @@ class DiscoveryStream:
             self._client.untell()
             self._clients.exit(self.client_key)
         self._client = None
-        self._authorize = self._may_return = None  # they may refer to who holds the stream
+        self._authorize = self._may_return = None  # they may refer to the owner of the stream
         self._watches, self._offers.watches = {}, ()
         self._waiting = None
         return amid
@@ -238,9 +239,9 @@ class DiscoveryStream:
 
     @property
     def home(self) -> str:
-        """The group that the node belongs to now, whatever it follows still; empty when none matches.
+        """The group that the node belongs to now, even if it does not follow it yet; empty when none matches.
 
-        Found anew only when groups or their selectors changed: a push costs no match.
+        Matched again only when groups or their selectors changed, so that a push costs no match.
         """
         if self.node is not None and self._home_epoch != self._cache.epoch:
             match = self._cache.match(self.node)
@@ -249,23 +250,23 @@ class DiscoveryStream:
         return self._home
 
     def resolve(self) -> View | None:
-        """What the stream is to be offered now; None while no group matches."""
+        """What the stream is to follow now; None while no group matches."""
         return self._cache.view(self.home, self.api, self.node.locality if self.node is not None else None)
 
     # -- outputs for people -----------------------------------------------------------------------------------------
 
     @property
     def group(self) -> str:
-        """The group followed; empty when none matches."""
+        """The group that the stream follows; empty when none matches."""
         return self.view.group if self.view is not None else ""
 
     def status(self) -> list[TypeStatus]:
-        """Where each type stands."""
+        """The state of each type."""
         client = self._client
         return [status_of(watch, client) for watch in self._in_rank_order] if client is not None else []
 
     def _checked_type(self, request: Request) -> str:
-        """Everything that is refused is refused here, before anything changes."""
+        """The type URL of a request. All errors are raised here, before anything changes."""
         type_url = check_type(request.type_url, self._type_url)
         watch = self._watches.get(type_url)
         if watch is None and len({*self._watches, *(self._waiting or ())}) >= self._limits.types_per_stream:
@@ -277,9 +278,9 @@ class DiscoveryStream:
     # -- node and view ----------------------------------------------------------------------------------------------
 
     def _identify(self, request: Request, events: list[Event], now: float) -> None:
-        """Rule 2: "Only the first request of a STREAM is guaranteed to carry node"; the first one is kept."""
+        """Rule 2: "Only the first request of a STREAM is guaranteed to carry node"; the first node counts."""
         if self.node is not None:
-            # Of a node of 61 KB in every ACK, no more is looked at than what it begins with.
+            # Envoy may send a node of 61 kB with every ACK: only its beginning is compared.
             if request.node and request.node[: len(self._node_prefix)] != self._node_prefix:
                 other = decode_node(request.node, self._limits.node_bytes)
                 if other.id != self.node.id:
@@ -295,7 +296,7 @@ class DiscoveryStream:
         self._node_prefix = node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
-        # Streams that name one node in two ways may have two views, which would take turns in one transition for ever.
+        # Streams whose nodes have one id and differ otherwise may have two views, which would alternate in one transition.
         self.client_key = (f"{self._peer}{self.api}{node.fingerprint}", node.id)
         self._client = self._clients.enter(self.client_key, view, now)
         if not self._type_url:
@@ -305,7 +306,7 @@ class DiscoveryStream:
             allowed = tuple(group for group in self._former if self._may_return(node, group))
             if allowed != self._former:
                 self._former = allowed
-                self._client.past.forget()  # what it had is of groups that are not for it
+                self._client.past.forget()  # what it had is of groups that it may not use
         if view is not None:
             self._follow(view, now)
 
@@ -362,9 +363,9 @@ class DiscoveryStream:
         client.update(watch, now)
 
     def _heartbeat_answered(self, watch: Watch, names: tuple[str, ...], request: Request, now: float) -> None:
-        """Only Delta has heartbeats, whose answer may change the interest as any other.
+        """Handle the answer to a heartbeat, which may change the interest as any other.
 
-        A NACK says that the client has dropped what expired: it is doubted, and sent whole.
+        A NACK says that the client dropped resources that expired: they are sent again.
         """
         if request.error is not None:
             watch.known.doubt(names)
@@ -387,7 +388,7 @@ class DiscoveryStream:
         shown = self._dialect.shown_by(watch, request, self._cache, origin)
         client.join(watch, shown, now)
         if shown is not None:
-            # A reconnecting client shows what it holds of a child when its changed parent is already on the way.
+            # A returning client may show what it holds of a child type after its changed parent was sent.
             for parent in self._in_rank_order:
                 if parent.ack.offered is not None:
                     self._offers.warm(parent, watch, parent.ack.offered.resource_set, client, now)
@@ -405,11 +406,11 @@ class DiscoveryStream:
             response, guilty = watch.refuse(request.error.message, is_whole=is_whole)
             self._offers.lose_removed(watch, response)
             if asked and watch.acked_set is not None:
-                # What it asked for, it did not have, whatever it had ACKed of others.
+                # It did not have the resources that it asked for, even if it had ACKed the rest of the set.
                 held = self._cache.releases.mixed(watch.acked_set, empty_set(type_url), asked)
                 watch.acked_set = watch.known.base = held
             if watch.type.full_state and guilty and not (watch.refusals and watch.refusals.suspects):
-                # Rule 18: of CDS and LDS clients take what is good.
+                # Rule 18: of CDS and LDS, clients accept the valid resources.
                 held = watch.acked_set or empty_set(type_url)
                 watch.acked_set = self._cache.releases.mixed(response.resource_set, held, frozenset(guilty))
             events.append(Nacked(type_url, request.nonce, response, request.error, guilty))
@@ -421,13 +422,13 @@ class DiscoveryStream:
         return request.error is not None and watch.is_of_earlier(request.error.message, version_info)
 
     def _note_read(self, answered: Watch) -> None:
-        """What was sent before a response that is answered was read by the client, whose answer it may withhold."""
+        """The client read all that was sent before a response that it answers, even if it withholds other answers."""
         for watch in self._in_rank_order:
             if watch.ack.offered is not None and watch.sent < answered.sent:
                 watch.is_read = True
 
     def _shifted(self, watch: Watch, shift: InterestChange, answer: RequestKind) -> None:
-        """Rules 24, 25, 53: what is asked for is owed an answer, even if it was sent before."""
+        """Rules 24, 25, 53: names that the client asks for need an answer, even if they were sent before."""
         known = watch.known
         known.forget(shift.dropped)
         if shift.dropped and watch.refusals is not None:
@@ -446,10 +447,10 @@ class DiscoveryStream:
         known.owe(owed)
 
     def _may_warm(self, watch: Watch) -> bool:
-        """Does the client wait for assignments of which it shows the newest?
+        """Whether the client may wait for assignments although it shows their newest versions.
 
-        "On a new stream Envoy asks for no clusters while one warms"; and that one needs its assignment after the
-        cluster, though another cluster has it already.
+        "On a new stream Envoy asks for no clusters while one warms", and that one needs its assignment after the
+        cluster, even if the client has the assignment for another cluster.
         """
         client = self._require_client()
         return watch.type.alias == "endpoints" and not client.has_clusters and client.takes_clusters
