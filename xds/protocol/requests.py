@@ -5,13 +5,18 @@ Every check here runs before the request changes anything, so that a rejected re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.wire.node import NODE_BYTES
 
+if TYPE_CHECKING:
+    from xds.protocol.dialect import AnyDialect
+
+PARKED_REQUESTS_LIMIT = 1000  # of a type
 NODE_ID_LIMIT = 4096  # characters
 
 NO_NAMES: frozenset[str] = frozenset()
@@ -107,3 +112,41 @@ def check_type(requested: str, served: str) -> str:
         message = f"this service serves {served}, not {requested[:200]}"
         raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, message)
     return requested or served
+
+
+class ParkedRequests:
+    """The requests of a stream while no group matches its node."""
+
+    __slots__ = ("_by_type", "_dialect", "_limits")
+
+    def __init__(self, dialect: AnyDialect, limits: StreamLimits) -> None:
+        self._dialect = dialect
+        self._limits = limits
+        self._by_type: dict[str, list[Request]] = {}
+
+    @property
+    def types(self) -> Collection[str]:
+        """The type URLs that were asked for."""
+        return self._by_type.keys()
+
+    def park(self, type_url: str, request: Request) -> None:
+        """Keep a request. Raises ``LimitError`` for too many of them, or too many names."""
+        parked = self._by_type.setdefault(type_url, [])
+        if self._dialect.states_whole_interest:
+            parked.clear()
+        names = sum(map(self._dialect.count_names, (*parked, request)))
+        if names > self._limits.names_per_subscription or len(parked) > PARKED_REQUESTS_LIMIT:
+            raise LimitError("parked_requests", "too many requests while no group matches")
+        parked.append(request)
+
+    def requests(self) -> Iterator[tuple[str, Request]]:
+        """All requests with their type URLs, type by type in the order of the first requests."""
+        for type_url, requests in self._by_type.items():
+            for request in requests:
+                yield type_url, request
+
+    def copy(self) -> ParkedRequests:
+        """An independent object with the same requests."""
+        made = ParkedRequests(self._dialect, self._limits)
+        made._by_type = {type_url: list(requests) for type_url, requests in self._by_type.items()}
+        return made

@@ -47,6 +47,7 @@ from xds.protocol.events import (
 )
 from xds.protocol.offers import Offers
 from xds.protocol.requests import (
+    ParkedRequests,
     Request,
     StreamLimits,
     check_node_id,
@@ -60,7 +61,6 @@ from xds.wire.node import decode_node
 READS_ERRORS = "gRPC"  # user agents that act on resource_errors (A88); Envoy uses its own timers
 Authorize = Callable[[Node, str], None]  # raises ``RemoteProtocolError`` if the node may not follow the group
 ENCODED_AT_ONCE = 256 * 1024  # bytes of new responses; above it the other types wait for the next call
-PARKED_REQUESTS_LIMIT = 1000  # of a type, while no group matches
 _ROUNDS_AT_MOST = 256  # each releases content of a type; no client has so many releases at once
 
 
@@ -134,7 +134,7 @@ class DiscoveryStream:
         self._watches: dict[str, Watch] = {}
         self._offers = Offers(cache, dialect, limits.offer_timeout_s)
         self._rest_at_s: float | None = None  # since when types wait for the next call
-        self._waiting: dict[str, list[Request]] | None = None  # requests, by type, of a node that no group matches yet
+        self._waiting: ParkedRequests | None = None
 
     def copy(self, clients: ClientTable, watches: Mapping[Watch, Watch]) -> DiscoveryStream:
         """A stream in the same state that continues on its own, with a copy of its client (`ClientTable.copy`).
@@ -147,7 +147,7 @@ class DiscoveryStream:
         made._watches = {url: watches[watch] for url, watch in self._watches.items()}
         made._offers = self._offers.copy(watches)
         if self._waiting is not None:
-            made._waiting = {url: list(requests) for url, requests in self._waiting.items()}
+            made._waiting = self._waiting.copy()
         return made
 
     # -- inputs -----------------------------------------------------------------------------------------------------
@@ -269,7 +269,8 @@ class DiscoveryStream:
         """The type URL of a request. All errors are raised here, before anything changes."""
         type_url = check_type(request.type_url, self._type_url)
         watch = self._watches.get(type_url)
-        if watch is None and len({*self._watches, *(self._waiting or ())}) >= self._limits.types_per_stream:
+        waiting = self._waiting.types if self._waiting is not None else ()
+        if watch is None and len({*self._watches, *waiting}) >= self._limits.types_per_stream:
             raise LimitError("types_per_stream", "too many resource types on one stream")
         subscribed = len(watch.subscription.interest.names) if watch is not None else 0
         self._dialect.check_names(request, subscribed, self._limits)
@@ -296,7 +297,7 @@ class DiscoveryStream:
         self._node_prefix = node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
-        # Streams whose nodes have one id and differ otherwise may have two views, which would alternate in one transition.
+        # Streams whose nodes have one id and differ otherwise may have two views, which would alternate for ever.
         self.client_key = (f"{self._peer}{self.api}{node.fingerprint}", node.id)
         self._client = self._clients.enter(self.client_key, view, now)
         if not self._type_url:
@@ -320,20 +321,13 @@ class DiscoveryStream:
     def _park(self, type_url: str, request: Request) -> None:
         """Rule 9: "an unknown node with no snapshot: leave the watch open and answer when a snapshot appears"."""
         if self._waiting is None:
-            self._waiting = {}
-        parked = self._waiting.setdefault(type_url, [])
-        if self._dialect.states_whole_interest:
-            parked.clear()
-        names = sum(map(self._dialect.count_names, (*parked, request)))
-        if names > self._limits.names_per_subscription or len(parked) > PARKED_REQUESTS_LIMIT:
-            raise LimitError("parked_requests", "too many requests while no group matches")
-        parked.append(request)
+            self._waiting = ParkedRequests(self._dialect, self._limits)
+        self._waiting.park(type_url, request)
 
     def _unpark(self, events: list[Event], now: float) -> None:
         waiting, self._waiting = self._waiting, None
-        for type_url, requests in (waiting or {}).items():
-            for request in requests:
-                self._apply(type_url, request, events, now)
+        for type_url, request in waiting.requests() if waiting is not None else ():
+            self._apply(type_url, request, events, now)
 
     # -- a request --------------------------------------------------------------------------------------------------
 
