@@ -14,7 +14,7 @@ SOURCES := xds api tests bench examples
 PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak browser bench bench-quick bench-envoys check format generate clean
+.PHONY: help setup demo test soak browser bench bench-quick bench-envoys bench-attacks check format generate clean
 
 help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make bench-envoys  pushes to fleets of 5, 20 and 50 real Envoys, half an hour (needs go)"
+	@echo "make bench-attacks  what a good client notices of attacks beside it, ten minutes"
 	@echo "make format    format the code"
 	@echo "make generate  regenerate the checked-in generated code"
 	@echo "make setup     make the virtual environment in $(VENV)"
@@ -62,6 +63,9 @@ bench-quick: $(BENCH_STAMP)
 
 bench-envoys: $(STAMP)
 	$(BIN)/python -m bench.envoys
+
+bench-attacks: $(STAMP)
+	$(BIN)/python -m bench.attacks
 
 # What draws the plots and takes the profile: nothing else needs it.
 $(BENCH_STAMP): bench/requirements.txt $(STAMP)

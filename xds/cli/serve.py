@@ -63,7 +63,7 @@ from xds.server.open_files import OpenFiles
 from xds.server.options import ServerOptions
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
-from xds.server.store_metrics import StoreMetrics
+from xds.server.store_metrics import AuditMetrics, BackupMetrics, StoreMetrics
 from xds.server.tls import PemFiles
 from xds.server.tuning import collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.server.watch_metrics import WatchMetrics
@@ -141,7 +141,8 @@ class Server:
         kept = settings.store
         self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
         # Numbers grow across restarts: a reader of events can come back with the last one it saw.
-        self.fleet = Fleet(events=EventLog(first_id=time_ns() // 1_000_000))
+        # Ids that the clock begins are above all that an earlier process gave.
+        self.fleet = Fleet(events=EventLog(first_id=time_ns() // 1_000_000), first_nack_id=time_ns() // 1_000)
         self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = SnapshotCache(
             f"xds-server/{xds.__version__}",
@@ -163,8 +164,10 @@ class Server:
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
-        self.backups = Backups(self.store, self.publisher, self.assignments)
         self.watched = self._watched()
+        self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
+        self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
+        self.metrics.registry.register(BackupMetrics(self.backups))
         self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
         self._files = OpenFiles(self.metrics)
         self._http = http_server(settings, self._application(), self.metrics, self._files)
@@ -293,6 +296,7 @@ class Server:
             lambda: self.watched,
             backups=self.backups,
             condition=self.store.condition,
+            foreign_refused=self.metrics.foreign_refused,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.door, stream_limits(settings)))
 

@@ -84,6 +84,7 @@ class Metrics:
         self.closed: Counter[str] = Counter()  # gRPC status code name
         self.nacks: Counter[tuple[str, str]] = Counter()  # (type, group)
         self.limit_hits: Counter[str] = Counter()
+        self.foreign_refused: Counter[str] = Counter()  # reason
         self.refused: Counter[str] = Counter()  # streams turned away at the door, by reason
         self.node_mismatches = 0
         self.node_audits = 0  # let in although no rule allows it
@@ -210,6 +211,8 @@ class _Counters(Collector):
         yield _family(
             CounterMetricFamily, "node_mismatches", "Requests that name another node", {(): m.node_mismatches}
         )
+        text = "Requests of foreign pages, and by unknown names, that were refused"
+        yield _family(CounterMetricFamily, "http_foreign_refused", text, m.foreign_refused, ("reason",))
         audits = {(): m.node_audits}
         yield _family(CounterMetricFamily, "node_audits", "Nodes let in in audit mode that no rule allows", audits)
         yield _family(CounterMetricFamily, "auth_reloads", "Settings of auth read again", m.auth_reloads, ("result",))

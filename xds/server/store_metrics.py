@@ -1,12 +1,14 @@
-"""Metrics of the store: its size when it was last looked at, and what was collected since the start."""
+"""Metrics of the store: its size when it was last looked at, what was collected since the start, and backups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector as MetricCollector
 
+from xds.control.audit import APART, TOGETHER
+from xds.control.backups import Backups
 from xds.control.retention import Collector
 from xds.server.metrics import PREFIX
 from xds.store.retention import Condition, Stats
@@ -33,15 +35,60 @@ class StoreMetrics(MetricCollector):
         yield _counter("store_collection_failures", "Collections that failed", self._collector.failures)
 
 
+class AuditMetrics(MetricCollector):
+    """The writes that were refused since the start, by how the audit list tells them."""
+
+    def __init__(self, refusals: Mapping[str, int]) -> None:
+        self._refusals = refusals
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Refused writes: told apart in the audit list, or together with others since there are too many kinds"
+        yield _counters(
+            "audit_refusals", text, "told", {told: self._refusals.get(told, 0) for told in (APART, TOGETHER)}
+        )
+
+
+class BackupMetrics(MetricCollector):
+    """Backups and restores since the start; the last backup only when there was one."""
+
+    def __init__(self, backups: Backups) -> None:
+        self._backups = backups
+
+    def collect(self) -> Iterator[Metric]:
+        kept = self._backups
+        yield _counters("backups", "Backups by result", "result", {"made": kept.made, "failed": kept.failed})
+        yield _counter("restores", "Backups that were restored", kept.restored)
+        for name, text, value in (
+            ("backup_last_success_timestamp_seconds", "When the last backup was made", kept.last_s),
+            ("backup_last_bytes", "The size of the last backup", kept.last_bytes),
+        ):
+            family = GaugeMetricFamily(PREFIX + name, text, labels=())
+            if kept.made:
+                family.add_metric((), value)
+            yield family
+
+
 def _sizes(found: Stats) -> Iterator[Metric]:
     yield _gauge("store_bytes", "Space the store takes on disk", found.bytes)
     yield _gauge("store_free_bytes", "Space within it that the next pushes can use", found.free_bytes)
     yield _gauge("store_revisions", "Revisions whose content is kept", found.revisions)
     yield _gauge("store_blobs", "Distinct resource bodies kept", found.blobs)
+    entries = GaugeMetricFamily(f"{PREFIX}audit_entries", "Entries of the audit list by kind", labels=["lane"])
+    for lane, count in found.audit.items():
+        entries.add_metric([lane.name.lower()], count)
+    yield entries
+    yield _gauge("audit_bytes", "What the entries of changes in the audit list take", found.audit_bytes)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _counters(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(PREFIX + name, text, labels=[label])
+    for each, value in values.items():
+        family.add_metric([each], value)
+    return family
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

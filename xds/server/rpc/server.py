@@ -178,7 +178,9 @@ class RpcServer:
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if self._tasks.pop(task).code() is grpc.StatusCode.OK:
+        call = self._tasks.pop(task)
+        call.finish()
+        if call.code() is grpc.StatusCode.OK:
             self.calls_succeeded += 1
         else:
             self.calls_failed += 1
