@@ -16,10 +16,10 @@ from xds.protocol.events import (
     Acked,
     Event,
     Identified,
-    InStep,
     Nacked,
     Send,
     Subscribed,
+    Synced,
     ViewChanged,
 )
 from xds.protocol.requests import ErrorDetail
@@ -81,7 +81,7 @@ class Client:
         self.fold(Nacked(sent.resource_set.type.type_url, sent.nonce, sent, ErrorDetail(13, message), tuple(guilty)))
 
     def in_step(self, served: ResourceSet) -> None:
-        self.fold(InStep(served.type.type_url, served))
+        self.fold(Synced(served.type.type_url, served))
 
     def follow(self, group: str) -> None:
         self.fold(ViewChanged(group))

@@ -24,7 +24,7 @@ from xds.protocol.clients import ClientTable
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect, Variant
-from xds.protocol.events import Event, Moved, Send
+from xds.protocol.events import Event, Send, TransitionAdvanced
 from xds.protocol.membership import Rule
 from xds.protocol.order import OrderRules
 from xds.protocol.overlay import Overlay, Override
@@ -444,7 +444,7 @@ class Client:
                 self._check(event, message)
                 self.inbox.append((event, message))
         for event in events:
-            if isinstance(event, Moved):
+            if isinstance(event, TransitionAdvanced):
                 self._wake_others()
         return events
 

@@ -21,20 +21,20 @@ from xds.model.resource_type import alias_of, type_url_of
 from xds.protocol.dialect import Variant
 from xds.protocol.events import (
     Acked,
+    AckRepeated,
+    AckWaitTimedOut,
     Event,
     Held,
     HoldChanged,
     Identified,
-    InStep,
     LingerChanged,
     Nacked,
     OfferTimedOut,
-    Repeated,
     Send,
     Stale,
     Subscribed,
+    Synced,
     ViewChanged,
-    WaitEnded,
 )
 from xds.protocol.linger import Lingering
 
@@ -215,11 +215,11 @@ def _describe(event: Event) -> str:
             return f"nacked {alias} {event.response.version_info}: {event.error.message}"
         case Stale():
             return f"stale answer for {alias}"
-        case Repeated():
+        case AckRepeated():
             return f"repeated answer for {alias}"
-        case InStep():
+        case Synced():
             return f"in step with {alias} {event.version_info}"
-        case WaitEnded():
+        case AckWaitTimedOut():
             return f"no longer waiting for {alias}"
         case OfferTimedOut():
             return f"no answer for {alias}"

@@ -19,7 +19,7 @@ from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.events import Held
-from xds.protocol.membership import Candidate
+from xds.protocol.membership import GroupCandidate
 
 RESOURCES_LIMIT = 1_000
 _CLOSE_NAMES_LIMIT = 20  # missing names that close ones are looked for
@@ -86,7 +86,7 @@ class Situation:
     """
 
     node: Node
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[GroupCandidate, ...]
     snapshot: Callable[[str], Snapshot | None] = lambda type_url: None
     source: Locality | None = None
     connected: bool = False
@@ -113,8 +113,8 @@ class Explanation:
     """
 
     node: Node
-    candidates: tuple[Candidate, ...]
-    chosen: Candidate | None
+    candidates: tuple[GroupCandidate, ...]
+    chosen: GroupCandidate | None
     revision: int | None
     connected: bool
     source: Locality | None = None

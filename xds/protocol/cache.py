@@ -15,7 +15,7 @@ from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Derivation, ResourceSet, Snapshot
 from xds.protocol.diffs import MEMO_ENTRIES, Diffs
-from xds.protocol.history import History
+from xds.protocol.history import RevisionHistory
 from xds.protocol.membership import Membership, Rule
 from xds.protocol.memo import Memo
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder
@@ -84,7 +84,7 @@ class SnapshotCache:
         self._pushes = 0
         self.interests = InterestTable()
         self.diffs = Diffs()
-        self.history = History(self, self.diffs)
+        self.history = RevisionHistory(self, self.diffs)
         self.releases = Releases(self.diffs.change)
         self.responses = ResponseBuilder(identifier, nonce_prefix, self.diffs.change, response_bytes_limit)
 
@@ -258,7 +258,7 @@ class SnapshotCache:
         key = (api_version, resource_set.id)
         return self._translated.get(key, lambda: self._translate_to[api_version](resource_set))
 
-    # -- the past, for `History` ------------------------------------------------------------------------------------
+    # -- the past, for `RevisionHistory` ------------------------------------------------------------------------
 
     def retained_sets(self, groups: Sequence[str], type_url: str, api_version: str) -> list[ResourceSet]:
         """The distinct sets of a type among the retained revisions, group by group, newest first."""

@@ -61,7 +61,7 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class AckRepeated:
     """An ACK was repeated: it changes nothing and needs no answer."""
 
     type_url: str
@@ -78,7 +78,7 @@ class Subscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class InStep:
+class Synced:
     """The client holds all it wants of ``resource_set``, and nothing had to be sent for it."""
 
     type_url: str
@@ -90,7 +90,7 @@ class InStep:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitEnded:
+class AckWaitTimedOut:
     """Content is sent after ``order_timeout_s``, though no ACK of ``type_url`` proves that the client is ready."""
 
     type_url: str
@@ -112,7 +112,7 @@ class NodeMismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class TransitionAdvanced:
     """The transition of the client advanced: its other streams have something to send."""
 
 
@@ -167,13 +167,13 @@ Event = (
     | Acked
     | Nacked
     | Stale
-    | Repeated
+    | AckRepeated
     | Subscribed
-    | InStep
-    | WaitEnded
+    | Synced
+    | AckWaitTimedOut
     | OfferTimedOut
     | NodeMismatch
-    | Moved
+    | TransitionAdvanced
     | ViewChanged
     | LingerChanged
     | LingerCut

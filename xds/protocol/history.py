@@ -1,7 +1,7 @@
 """What returning clients may hold: the retained revisions of groups, and the groups that nodes followed.
 
-A client that opens a new stream shows a version_info (SotW) or resource versions (Delta) of an earlier one. `History`
-finds the set that they name.
+A client that opens a new stream shows a version_info (SotW) or resource versions (Delta) of an earlier stream.
+`RevisionHistory` finds the set that they name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RetainedSets(Protocol):
         ...
 
 
-class History:
+class RevisionHistory:
     """Finds sets that returning clients name."""
 
     __slots__ = ("_diffs", "_followed", "_mixtures", "_parts", "_recalled", "_retained")

@@ -31,7 +31,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class GroupCandidate:
     """A group that a node may belong to, and why it does or does not. ``match`` is as in `GroupMatch`."""
 
     match: GroupMatch
@@ -80,15 +80,15 @@ class Membership:
                     return GroupMatch(rule.group, SELECTOR)
         return match_group(node, lambda name: name != group and exists(name))
 
-    def candidates(self, node: Node) -> Iterator[Candidate]:
+    def candidates(self, node: Node) -> Iterator[GroupCandidate]:
         """All groups that the node may belong to by rule or name, in order; the first that matched is its group."""
         record = node_record(node)
         for rule in self._rules:
             matched, detail = self._reason(rule, record)
-            yield Candidate(GroupMatch(rule.group, SELECTOR), matched, detail, rule.selector.text, rule.priority)
+            yield GroupCandidate(GroupMatch(rule.group, SELECTOR), matched, detail, rule.selector.text, rule.priority)
         for match in candidate_groups(node):
             exists = self._exists(match.group)
-            yield Candidate(match, exists, "there is such a group" if exists else "there is no such group")
+            yield GroupCandidate(match, exists, "there is such a group" if exists else "there is no such group")
 
     def _selects(self, rule: Rule, record: Record) -> bool:
         try:

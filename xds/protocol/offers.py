@@ -16,7 +16,7 @@ from xds.protocol.client import ClientState
 from xds.protocol.content import NOTHING, ResponseKey
 from xds.protocol.delta import next_heartbeat_s, renewable
 from xds.protocol.dialect import AnyDialect
-from xds.protocol.events import Event, InStep, OfferTimedOut, Send
+from xds.protocol.events import Event, OfferTimedOut, Send, Synced
 from xds.protocol.responses import Response
 from xds.protocol.watch import Watch
 
@@ -196,7 +196,7 @@ class Offers:
         changed = watch.acked_set is not released or watch.ack.state is ResponseState.NEW
         watch.settle(released, withheld)
         if changed:
-            events.append(InStep(watch.type.type_url, released))
+            events.append(Synced(watch.type.type_url, released))
 
     def _sign(self, watch: Watch, response: Response) -> tuple[str, bytes]:
         """The nonce must be unique on the stream: a body that may have been sent here before gets a fresh one."""

@@ -1,9 +1,9 @@
 """The engine of one discovery stream, with all its types.
 
 It has no clock, no I/O and no tasks. Requests, views and ticks go in, and events come out; the caller must act on
-``Send`` and ``Moved``. The state of a type is in its `Watch`, what the client may see in its `ClientState`, what a
-response contains in ``content``, what SotW and Delta do differently in the `Dialect`. This module says when responses
-are made:
+``Send`` and ``TransitionAdvanced``. The state of a type is in its `Watch`, what the client may see in its
+`ClientState`, what a response contains in ``content``, what SotW and Delta do differently in the `Dialect`. This
+module says when responses are made:
 
 1. A request is classified (first, ACK, NACK, repeat, stale, plain), and its interest is recorded whatever its nonce is
    (rules 17, 20, 51).
@@ -31,19 +31,19 @@ from xds.protocol.decode import node_prefix
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import (
     Acked,
+    AckRepeated,
+    AckWaitTimedOut,
     Event,
     HoldChanged,
     Identified,
     LingerChanged,
     LingerCut,
-    Moved,
     Nacked,
     NodeMismatch,
-    Repeated,
     Stale,
     Subscribed,
+    TransitionAdvanced,
     ViewChanged,
-    WaitEnded,
 )
 from xds.protocol.offers import Offers
 from xds.protocol.requests import (
@@ -193,7 +193,7 @@ class DiscoveryStream:
         events: list[Event] = []
         if self._client is None:
             return events
-        events += [WaitEnded(type_url) for type_url in self._client.expire(now)]
+        events += [AckWaitTimedOut(type_url) for type_url in self._client.expire(now)]
         self._offers.beat(events, now)
         self._run(events, now)
         return events
@@ -351,7 +351,7 @@ class DiscoveryStream:
             events.append(self._subscribed(watch))
         if answer is RequestKind.REPEAT and not shift:
             if not self._dialect.answers_repeat(watch, self._watches):
-                events.append(Repeated(type_url))
+                events.append(AckRepeated(type_url))
         elif shift and answer is not RequestKind.FIRST:
             self._dialect.note_names_added(watch, self._watches, client.release_of, self._cache)
         client.update(watch, now)
@@ -471,7 +471,7 @@ class DiscoveryStream:
             rest = self._offers.offer_all(client, events, now, enough)
         self._rest_at_s = now if rest else None
         if moved and client.streams > 1:
-            events.append(Moved())
+            events.append(TransitionAdvanced())
         if client.cut:
             events.append(LingerCut(client.cut))
             client.cut = ()

@@ -27,8 +27,8 @@ from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import (
     Event,
     Identified,
-    Moved,
     Send,
+    TransitionAdvanced,
     ViewChanged,
 )
 from xds.protocol.stream import DiscoveryStream
@@ -370,7 +370,7 @@ class StreamShell(Shell):
     def _view_changed(self, event: ViewChanged) -> None:
         self._shared.registry.regroup(self)
 
-    def _client_moved(self, event: Moved) -> None:
+    def _client_moved(self, event: TransitionAdvanced) -> None:
         if self.client_key is not None:
             self._shared.registry.wake_client(self.client_key, besides=self)
 
@@ -395,5 +395,5 @@ _ACTIONS: Mapping[type, Callable[[StreamShell, Any], None]] = {
     Send: StreamShell._send,
     Identified: StreamShell._identified,
     ViewChanged: StreamShell._view_changed,
-    Moved: StreamShell._client_moved,
+    TransitionAdvanced: StreamShell._client_moved,
 }

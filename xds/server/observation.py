@@ -12,17 +12,17 @@ from xds.model.resource_type import alias_of
 from xds.protocol.dialect import Variant
 from xds.protocol.events import (
     Acked,
+    AckRepeated,
+    AckWaitTimedOut,
     Event,
     Identified,
     LingerCut,
     Nacked,
     NodeMismatch,
     OfferTimedOut,
-    Repeated,
     Send,
     Stale,
     ViewChanged,
-    WaitEnded,
 )
 from xds.protocol.requests import Request
 from xds.protocol.stream import DiscoveryStream
@@ -151,7 +151,7 @@ class StreamObserver:
         self._metrics.type(event.type_url).timeouts += 1
         _log.info("offer.timed_out", **self._exchange(event))
 
-    def _wait_ended(self, event: WaitEnded, now: float) -> None:
+    def _wait_ended(self, event: AckWaitTimedOut, now: float) -> None:
         self._metrics.type(event.type_url).waits_ended += 1
         _log.warning("order.wait_ended", type=alias_of(event.type_url), **self._identity())
 
@@ -183,7 +183,7 @@ _NOTES: Mapping[type, Callable[[StreamObserver, Any, float], None]] = {
     ViewChanged: StreamObserver._view_changed,
     NodeMismatch: StreamObserver._node_mismatch,
     OfferTimedOut: StreamObserver._offer_timed_out,
-    WaitEnded: StreamObserver._wait_ended,
+    AckWaitTimedOut: StreamObserver._wait_ended,
     LingerCut: StreamObserver._linger_cut,
 }
 
@@ -199,6 +199,6 @@ def _kind(request: Request, events: list[Event]) -> str:
             return "ack"
         if isinstance(event, Stale):
             return "stale"
-        if isinstance(event, Repeated):
+        if isinstance(event, AckRepeated):
             return "repeat"
     return "subscribe"
