@@ -87,7 +87,7 @@ def test_what_happens_to_a_copy_leaves_the_client_alone(client: Client) -> None:
     before = client.stream.status()
     go_on(client, copy, [send for send, _ in client.inbox], "no good")
     copy.tick(client.server.now + 1000)
-    copy.close()
+    copy.close(client.server.now)
     assert client.stream.status() == before
     assert len(client.server.clients) == 1
     client.settle()

@@ -49,6 +49,9 @@ class DeltaDialect:
     def count_names(self, request: DeltaRequest) -> int:
         return len(request.subscribe) + len(request.unsubscribe) + len(request.initial_versions)
 
+    def names_asked(self, request: DeltaRequest) -> frozenset[str]:
+        return request.subscribe
+
     def change_interest(
         self, subscription: Subscription, request: DeltaRequest, interests: InterestTable
     ) -> InterestChange:

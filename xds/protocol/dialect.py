@@ -68,6 +68,10 @@ class Dialect(Protocol[R_contra]):
         """The number of names in a request, of whatever field."""
         ...
 
+    def names_asked(self, request: R_contra) -> frozenset[str]:
+        """The names that the first request of a type subscribes to."""
+        ...
+
     def change_interest(
         self, subscription: Subscription, request: R_contra, interests: InterestTable
     ) -> InterestChange:

@@ -13,7 +13,7 @@ from typing import Protocol
 from xds.model.label import stem
 from xds.model.snapshot import Derivation, ResourceSet
 from xds.protocol.diffs import MEMO_ENTRIES, NAMES_BUDGET, Diffs
-from xds.protocol.holdings import has_all, leads_within, named_by
+from xds.protocol.holdings import fed_by, has_all, leads_within, named_by
 from xds.protocol.memo import Memo
 from xds.protocol.mixtures import mixture_of
 from xds.protocol.overlay import OverlaidSets
@@ -37,13 +37,14 @@ class RetainedSets(Protocol):
 class RevisionHistory:
     """Finds sets that returning clients name."""
 
-    __slots__ = ("_diffs", "_followed", "_mixtures", "_parts", "_recalled", "_retained")
+    __slots__ = ("_diffs", "_fed", "_followed", "_mixtures", "_parts", "_recalled", "_retained")
 
     def __init__(self, retained: RetainedSets, diffs: Diffs) -> None:
         self._retained = retained
         self._diffs = diffs
         self._followed: dict[str, tuple[str, ...]] = {}  # groups by node id; the node that changed longest ago first
-        self._parts: Memo[tuple[int, frozenset[str], int], ResourceSet] = Memo(MEMO_ENTRIES)
+        self._parts: Memo[tuple[int, frozenset[str], int, int], ResourceSet] = Memo(MEMO_ENTRIES)
+        self._fed: Memo[tuple[object, ...], ResourceSet | None] = Memo(MEMO_ENTRIES)
         self._mixtures: Memo[tuple[object, ...], ResourceSet | None] = Memo(MEMO_ENTRIES)
         self._recalled: Memo[tuple[int, ...], tuple[Mapping[str, str], ResourceSet | None]] = Memo(
             MEMO_ENTRIES, NAMES_BUDGET, lambda key, recalled: 2 * len(recalled[0])
@@ -51,7 +52,7 @@ class RevisionHistory:
 
     def begin_age(self) -> None:
         """Forget what was not asked for since the age before began."""
-        for memo in (self._parts, self._mixtures, self._recalled):
+        for memo in (self._parts, self._fed, self._mixtures, self._recalled):
             memo.begin_age()
 
     def note_followed(self, node_id: str, group: str) -> None:
@@ -105,15 +106,17 @@ class RevisionHistory:
         clusters: ResourceSet | None,
         groups: Sequence[str],
         api_version: str = "",
+        fed: ResourceSet | None = None,
     ) -> ResourceSet:
         """The resources of a set that a client holds, if it asks for these names only; ``clusters`` are those it has.
 
-        The client may have subscribed to names that the set lacks since. Their resources are taken in the newest
-        version that leads to no cluster which the client lacks, else from the first revision after the set that has
-        the name ("answered at once, from the revision it holds").
+        The client may have subscribed to names that the set lacks since ("answered at once, from the revision it
+        holds"). Their resources are taken from the first revision after the set in which they lead to no cluster that
+        the client lacks, else in which they lead to no cluster but ``fed``, if that is all that is known. A later
+        revision may open what no filter guards yet.
         """
-        key = (held.id, names, clusters.id if clusters is not None else 0)
-        return self._parts.get(key, lambda: self._part(held, names, clusters, groups, api_version))
+        key = (held.id, names, clusters.id if clusters is not None else 0, fed.id if fed is not None else 0)
+        return self._parts.get(key, lambda: self._part(held, names, clusters, groups, api_version, fed))
 
     def _part(
         self,
@@ -122,19 +125,30 @@ class RevisionHistory:
         clusters: ResourceSet | None,
         groups: Sequence[str],
         api_version: str,
+        fed: ResourceSet | None,
     ) -> ResourceSet:
         members = {name: held.resources[name] for name in sorted(names) if name in held.resources}
         history = self._retained.retained_sets(groups, held.type.type_url, api_version)
         base = held.mixture.base if held.mixture is not None else held
         at = next((at for at, each in enumerate(history) if each is base), None)
         if at is None:
-            fitting = [at for at, each in enumerate(history) if has_all(each, members)]
-            at = fitting[-1] if members and fitting else len(history)
+            places = [at for at, each in enumerate(history) if has_all(each, members)]
+            at = places[-1] if members and places else len(history)
         for name in sorted(names - members.keys()):
             versions = [each.resources[name] for each in history[:at] if name in each.resources]
             if versions:
-                members[name] = next((each for each in versions if leads_within(each, clusters)), versions[-1])
+                fitting = [each for each in versions if leads_within(each, clusters)]
+                fitting = fitting or [each for each in versions if leads_within(each, fed)] or versions
+                members[name] = fitting[-1]
         return ResourceSet(held.type, held.version_info, members, derivation=Derivation(origin_id=held.origin_id))
+
+    def fed_by(
+        self, assignments: frozenset[str], clusters: str, groups: Sequence[str], api_version: str = ""
+    ) -> ResourceSet | None:
+        """The clusters of groups that take their endpoints from these assignments: a client that asks for an
+        assignment has its cluster. ``clusters`` is the type URL of clusters."""
+        history = self._retained.retained_sets(groups, clusters, api_version)
+        return self._fed.get((assignments, *(each.id for each in history)), lambda: fed_by(assignments, history))
 
     def recall_versions(
         self,

@@ -43,6 +43,9 @@ class SotwDialect:
     def count_names(self, request: SotwRequest) -> int:
         return len(request.names)
 
+    def names_asked(self, request: SotwRequest) -> frozenset[str]:
+        return request.names
+
     def change_interest(
         self, subscription: Subscription, request: SotwRequest, interests: InterestTable
     ) -> InterestChange:

@@ -24,6 +24,7 @@ from xds.model.node import Node
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import empty_set
 from xds.protocol.ack import RequestKind, ResponseState
+from xds.protocol.arrival import decide_early
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
@@ -53,7 +54,7 @@ from xds.protocol.requests import (
     check_node_id,
     check_type,
 )
-from xds.protocol.returning import Origin
+from xds.protocol.returning import Origin, origin_of
 from xds.protocol.subscription import InterestChange
 from xds.protocol.watch import TypeStatus, Watch, status_of
 from xds.wire.node import decode_node
@@ -218,7 +219,7 @@ class DiscoveryStream:
                 due = heartbeats.due_s
         return due
 
-    def close(self) -> bool:
+    def close(self, now: float) -> bool:
         """The stream ended: its state is dropped (rule 80). Closing twice is harmless.
 
         Returns whether the client is in a transition: its other streams may have waited for this one.
@@ -228,7 +229,7 @@ class DiscoveryStream:
             for watch in self._in_rank_order:
                 self._client.leave(watch)
             self._client.untell()
-            self._clients.exit(self.client_key)
+            self._clients.exit(self.client_key, now)
         self._client = None
         self._authorize = self._may_return = None  # they may refer to the owner of the stream
         self._watches, self._offers.watches = {}, ()
@@ -375,18 +376,20 @@ class DiscoveryStream:
         watch = self._watches[type.type_url] = Watch(type, client.next_position())
         watch.reads_errors = self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS)
         self._offers.watches = tuple(sorted(self._watches.values(), key=lambda watch: watch.type.rank))
-        clusters = client.last_acked(client.url_of("clusters"))
-        released = client.release_of(type_url)
-        past = client.past.memories
-        origin = Origin(self.group, self.api, self._former, past, clusters, released, client.has_returned)
-        shown = self._dialect.shown_by(watch, request, self._cache, origin)
-        client.join(watch, shown, now)
+        shown = self._dialect.shown_by(watch, request, self._cache, self._origin(type_url))
+        client.join(watch, self._dialect.names_asked(request), shown, now)
+        if client.undecided and type.is_led_to:
+            decide_early(client, self._cache, self._origin, now)
         if shown is not None:
             # A returning client may show what it holds of a child type after its changed parent was sent.
             for parent in self._in_rank_order:
                 if parent.ack.offered is not None:
                     self._offers.warm(parent, watch, parent.ack.offered.resource_set, client, now)
         return watch
+
+    def _origin(self, type_url: str) -> Origin:
+        groups = self._former, self.group, self.api
+        return origin_of(self._require_client(), self._cache, type_url, *groups)
 
     def _answer(self, watch: Watch, answer: RequestKind, request: Request, events: list[Event]) -> None:
         type_url = watch.type.type_url

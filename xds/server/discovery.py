@@ -198,7 +198,7 @@ class StreamShell(Shell):
         if self._timer is not None:
             self._timer.cancel()
         registry, client_key = self._shared.registry, self.client_key
-        amid_transition = self._engine.close()
+        amid_transition = self._engine.close(monotonic())
         registry.remove(self)
         if amid_transition and client_key is not None:
             registry.wake_client(client_key)
