@@ -20,7 +20,7 @@ from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.tokens import Tokens
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadAggregates
 from xds.store.retention import Condition
 
 MIB = 1 << 20
@@ -82,7 +82,7 @@ class Services:
     limit_hits: Counter[str] = field(default_factory=Counter)
     disconnect: Callable[[str], int] = lambda node_id: 0
     let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
-    load: LoadView = field(default_factory=lambda: BookView(LoadBook()))
+    load: LoadView = field(default_factory=lambda: BookView(LoadAggregates()))
     watched: Callable[[], WatchedDirectory | None] = lambda: None
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0

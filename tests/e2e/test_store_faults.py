@@ -1,4 +1,4 @@
-"""What happens to the store's files, and what a server says and does then (spec/security.md, findings 6, 10, 12)."""
+"""Faults of the store's files, and how the server reports and survives them (docs/design.md#failures)."""
 
 from __future__ import annotations
 

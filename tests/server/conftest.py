@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.sansio import make_resource
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadAggregates
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
@@ -107,7 +107,10 @@ class Harness:
     """A server with its cache, fleet and metrics."""
 
     def __init__(
-        self, options: ServerOptions, variants: Mapping[str, Translate] | None = None, book: LoadBook | None = None
+        self,
+        options: ServerOptions,
+        variants: Mapping[str, Translate] | None = None,
+        book: LoadAggregates | None = None,
     ) -> None:
         self.cache = SnapshotCache("test", nonce_prefix="t", translations=variants)
         self.fleet = Fleet()
@@ -172,7 +175,7 @@ async def start(transport: str) -> AsyncIterator[Start]:
         *,
         ready: bool = True,
         variants: Mapping[str, Translate] | None = None,
-        book: LoadBook | None = None,
+        book: LoadAggregates | None = None,
         **options: Any,
     ) -> Harness:
         harness = Harness(ServerOptions(**{"port": 0, "transport": transport, **options}), variants, book)

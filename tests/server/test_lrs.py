@@ -15,27 +15,27 @@ from tests.server.load_client import V2, V3, Reporter, connect, report, reporter
 from xds.control.tokens import Grant, Tokens
 from xds.filter.filter import compile_filter
 from xds.fleet.event_log import EventFilter
-from xds.load.book import LoadBook
-from xds.load.bounds import Bounds
-from xds.load.figures import PairTotals
+from xds.lrs.aggregates import LoadAggregates
+from xds.lrs.figures import TargetTotals
+from xds.lrs.report_stream import NO_CLUSTER, LoadSettings
+from xds.lrs.series_index import Bounds
 from xds.proto import wire_pb2
-from xds.protocol.load_stream import NO_CLUSTER, LoadSettings
 from xds.protocol.membership import Rule
 
 
-def totals(server: Harness, cluster: str = "c1") -> PairTotals | None:
+def totals(server: Harness, cluster: str = "c1") -> TargetTotals | None:
     """What was counted of a cluster; it has one locality."""
-    return next((found for found in server.server.load.book.pair_totals() if found.cluster == cluster), None)
+    return next((found for found in server.server.load.book.target_totals() if found.cluster == cluster), None)
 
 
-async def counted(server: Harness, successes: int, cluster: str = "c1") -> PairTotals:
+async def counted(server: Harness, successes: int, cluster: str = "c1") -> TargetTotals:
     """Wait until so many successes are."""
 
-    def reached() -> PairTotals | None:
+    def reached() -> TargetTotals | None:
         found = totals(server, cluster)
         return found if found is not None and found.successes >= successes else None
 
-    found: PairTotals = await until(reached)
+    found: TargetTotals = await until(reached)
     assert found.successes == successes
     return found
 
@@ -314,7 +314,7 @@ async def test_a_long_report_is_counted_as_a_whole(server: Harness) -> None:
 
 
 async def test_a_client_that_invents_clusters_uses_up_its_own_share(start: Start) -> None:
-    server = await start(book=LoadBook(bounds=Bounds(made_by_stream=20)))
+    server = await start(book=LoadAggregates(bounds=Bounds(made_by_stream=20)))
     inventing, other = await connect(server), await connect(server)
     await inventing.begin()
     await other.begin(node_id="n2")

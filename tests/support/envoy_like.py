@@ -1,6 +1,6 @@
 """An Envoy in memory: it warms, drains, withholds and retries as Envoy 1.40 does, and notices what would be lost.
 
-Contents are texts (``tests.support.texts``). Sources: the traces of spec/real_clients.md 2, spec/swaps.md, and Envoy's
+Contents are texts (``tests.support.texts``). Sources: docs/clients.md#envoy and Envoy's
 ``grpc_mux_impl.cc``, ``delta_subscription_state.cc`` and ``watch_map.cc``. What it does:
 
 * CDS is paused while a cluster warms: on ADS the answer is withheld, and a new stream asks for no clusters. SotW then

@@ -48,9 +48,9 @@ from xds.control.settings import (
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadAggregates
+from xds.lrs.report_stream import LoadSettings
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.load_stream import LoadSettings
 from xds.protocol.requests import StreamLimits
 from xds.server.assignment_metrics import AssignmentMetrics
 from xds.server.http_door import HttpBounds
@@ -149,7 +149,7 @@ class Server:
             nonce_prefix=secrets.token_hex(NONCE_PREFIX_BYTES),
             translations={V2: translate_to_v2},
         )
-        self.book = LoadBook(settings.load.interval_s)
+        self.book = LoadAggregates(settings.load.interval_s)
         self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.book)
         own = settings.server
         self.publisher = Publisher(

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from xds.assignment.assignment import Standing
 from xds.control.assignments import Assignments
 from xds.control.telling import ACTIONS
-from xds.load.assignment import Standing
 from xds.server.metrics import PREFIX
 
 

@@ -71,7 +71,7 @@ class LoadMetrics(Collector):
         yield _gauge("lrs_windows", "Windows that are kept", size.windows)
 
     def _requests(self) -> Iterator[Metric]:
-        totals = {(found.cluster, str(found.target)): found for found in self._streams.book.pair_totals()}
+        totals = {(found.cluster, str(found.target)): found for found in self._streams.book.target_totals()}
         self._localities.take(totals)
         outcomes: Counter[tuple[str, ...]] = Counter()
         issued: Counter[tuple[str, ...]] = Counter()

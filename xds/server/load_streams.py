@@ -11,12 +11,12 @@ from typing import Protocol
 
 from xds.control.load_view import ReportStream
 from xds.fleet.event_log import EventLog, Kind
-from xds.load.book import LoadBook
-from xds.load.figures import Taken
+from xds.lrs.aggregates import LoadAggregates
+from xds.lrs.figures import IngestResult
+from xds.lrs.report_stream import LoadSettings
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.load_stream import LoadSettings
 from xds.server.metrics import Metrics
 from xds.server.node_door import NodeDoor
 from xds.server.options import ServerOptions
@@ -31,7 +31,7 @@ _CLUSTERS = (CLUSTER, V2_URLS[CLUSTER])
 
 @dataclass(slots=True)
 class LoadCounts:
-    """What came and what was asked, since the start. The first five as in `Taken`."""
+    """What came and what was asked, since the start. The first five as in `IngestResult`."""
 
     clusters: int = 0
     localities: int = 0
@@ -43,7 +43,7 @@ class LoadCounts:
     asked: int = 0
     restarts: int = 0
 
-    def add(self, taken: Taken, size: int) -> None:
+    def add(self, taken: IngestResult, size: int) -> None:
         """A report of ``size`` bytes came to this."""
         self.reports += 1
         self.bytes += size
@@ -71,7 +71,7 @@ class LoadStreams:
     def __init__(
         self,
         cache: SnapshotCache,
-        book: LoadBook,
+        book: LoadAggregates,
         events: EventLog,
         metrics: Metrics,
         options: ServerOptions,

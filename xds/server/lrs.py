@@ -18,20 +18,19 @@ import grpc
 
 from xds.control.access import Identity
 from xds.control.load_view import ReportStream
-from xds.load.figures import Taken
-from xds.model.errors import RemoteProtocolError
-from xds.model.node import Node
-from xds.protocol.load_pieces import CLUSTER_STATS, PIECE_BYTES, divide
-from xds.protocol.load_stream import (
-    SENDS_ALL,
-    LoadAsked,
+from xds.lrs.figures import IngestResult
+from xds.lrs.load_stats import CLUSTER_STATS_TAG, PIECE_BYTES, LoadStatsRequest, split_request
+from xds.lrs.report_stream import (
+    SEND_ALL_CLUSTERS,
+    EndLoadStream,
     LoadEvent,
-    LoadIdentified,
+    LoadNodeIdentified,
     LoadReported,
     LoadReportStream,
-    LoadRestart,
+    SendLoadResponse,
 )
-from xds.protocol.load_wire import LoadRequest, decode_load_request
+from xds.model.errors import RemoteProtocolError
+from xds.model.node import Node
 from xds.server import limits
 from xds.server.admission import Place
 from xds.server.load_streams import LoadCounts, LoadStreams
@@ -114,7 +113,7 @@ class LoadShell(Shell):
     @property
     def is_told_names(self) -> bool:
         """True for a client that must be told which clusters to report."""
-        return self.node is not None and SENDS_ALL not in self.node.client_features
+        return self.node is not None and SEND_ALL_CLUSTERS not in self.node.client_features
 
     def state(self) -> ReportStream:
         """As it is shown with its node."""
@@ -138,7 +137,7 @@ class LoadShell(Shell):
         code, message = self._status
         self._shared.leave(self, code.name, lasted_s)
         if self.node is not None and self._is_known:
-            self._shared.book.closed(self.id, now)
+            self._shared.book.close_stream(self.id, now)
             self._shared.tell("closed", self.node.id, self._group, self._address(), now)
         status = {"duration_ms": round(lasted_s * 1000), "error_code": code.name, "error_message": message}
         _log.info("stream.closed", **self._address(), **status, **self._identity())
@@ -189,18 +188,18 @@ class LoadShell(Shell):
             await self._take(data)
             return
         async with self._shared.large:
-            for piece in divide(data):
+            for piece in split_request(data):
                 await self._take(piece)
 
     async def _take(self, piece: bytes) -> None:
         """A turn, and one more for each pause of the book."""
-        if len(piece) > CLUSTER_BYTES and piece[0] == CLUSTER_STATS:
+        if len(piece) > CLUSTER_BYTES and piece[0] == CLUSTER_STATS_TAG:
             self._shared.metrics.limit_hits["load_cluster_bytes"] += 1
-            self._counted(Taken(refused=1), len(piece), time())
+            self._counted(IngestResult(refused=1), len(piece), time())
             return
         async with self._shared.turn(len(piece) * READ_S_PER_BYTE):
             began_at = thread_time()
-            events = self._engine.receive(decode_load_request(piece))
+            events = self._engine.receive(LoadStatsRequest(piece))
             self._work_s += thread_time() - began_at
         for event in events:  # at once: what is asked meanwhile is newer
             self._act(event)
@@ -208,10 +207,10 @@ class LoadShell(Shell):
             if isinstance(event, LoadReported):
                 await self._count(event.report, len(piece))
 
-    async def _count(self, report: LoadRequest, size: int) -> None:
+    async def _count(self, report: LoadStatsRequest, size: int) -> None:
         now, taken = time(), None
         self._follow_group(now)
-        adding = self._shared.book.adding(self.id, report, now)
+        adding = self._shared.book.add_in_steps(self.id, report, now)
         while taken is None:
             async with self._shared.turn(COUNT_S):
                 taken = self._step(adding)
@@ -225,20 +224,20 @@ class LoadShell(Shell):
         if group != self._group:
             self._authorize(self.node, group)
             self._group = group
-            self._shared.book.moved(self.id, group, now)
+            self._shared.book.move_stream(self.id, group, now)
 
-    def _step(self, adding: Generator[None, None, Taken]) -> Taken | None:
+    def _step(self, adding: Generator[None, None, IngestResult]) -> IngestResult | None:
         """Up to the next pause; None when there is one."""
         began_at = thread_time()
         try:
             next(adding)
         except StopIteration as ended:
-            return cast(Taken, ended.value)
+            return cast(IngestResult, ended.value)
         finally:
             self._work_s += thread_time() - began_at
         return None
 
-    def _counted(self, taken: Taken, size: int, now: float) -> None:
+    def _counted(self, taken: IngestResult, size: int, now: float) -> None:
         self._reported = now
         self._shared.counts.add(taken, size)
         were_well = not (self._totals.refused or self._totals.left_out)
@@ -298,22 +297,22 @@ class LoadShell(Shell):
         if act is not None:
             act(self, event)
 
-    def _asked(self, event: LoadAsked) -> None:
+    def _asked(self, event: SendLoadResponse) -> None:
         self._shared.counts.asked += 1
         self._body = event.body
         self._wake.set()
 
-    def _restart(self, event: LoadRestart) -> None:
+    def _restart(self, event: EndLoadStream) -> None:
         self._shared.counts.restarts += 1
         self.finish()
 
-    def _identified(self, event: LoadIdentified) -> None:
+    def _identified(self, event: LoadNodeIdentified) -> None:
         now = time()
         group = self._shared.group_of(event.node)
         self._authorize(event.node, group)
         self._is_known, self._group = True, group
         self._shared.identify(self, event.node.id)
-        self._shared.book.opened(self.id, event.node, now, self._group)
+        self._shared.book.open_stream(self.id, event.node, now, self._group)
         self._shared.tell("opened", event.node.id, self._group, self._address(), now)
         _log.info("stream.opened", **self._address(), **self._identity())
 
@@ -331,7 +330,7 @@ class LoadShell(Shell):
 
 
 _ACTIONS: Mapping[type, Callable[[LoadShell, Any], None]] = {
-    LoadAsked: LoadShell._asked,
-    LoadRestart: LoadShell._restart,
-    LoadIdentified: LoadShell._identified,
+    SendLoadResponse: LoadShell._asked,
+    EndLoadStream: LoadShell._restart,
+    LoadNodeIdentified: LoadShell._identified,
 }

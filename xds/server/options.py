@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xds.control.access import Access
 from xds.control.tokens import Tokens
-from xds.protocol.load_stream import DEFAULT_SETTINGS, LoadSettings
+from xds.lrs.report_stream import DEFAULT_SETTINGS, LoadSettings
 from xds.protocol.order import OrderRules
 from xds.protocol.requests import StreamLimits
 

@@ -16,7 +16,7 @@ from xds.control.access import Access, Identity
 from xds.control.off_loop import off_loop
 from xds.control.phase import Phase
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import RemoteProtocolError
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
@@ -68,7 +68,7 @@ class XdsServer:
         fleet: Fleet,
         options: ServerOptions,
         metrics: Metrics,
-        book: LoadBook | None = None,
+        book: LoadAggregates | None = None,
     ) -> None:
         self.registry = StreamRegistry(cache, metrics)
         self.clients = ClientTable(cache, options.order)
@@ -95,7 +95,7 @@ class XdsServer:
         self._decoder = RequestDecoder()
         self.load = LoadStreams(
             cache,
-            book if book is not None else LoadBook(options.load.interval_s),
+            book if book is not None else LoadAggregates(options.load.interval_s),
             fleet.events,
             metrics,
             options,
