@@ -10,7 +10,7 @@ from xds.model.snapshot import ResourceSet
 from xds.protocol.events import (
     Acked,
     Event,
-    Held,
+    HeldContent,
     HoldChanged,
     Identified,
     LingerChanged,
@@ -56,7 +56,7 @@ class Client:
         """Keep what pushes removed."""
         self._fleet.fold(self.stream_id, [LingerChanged(Lingering(removals))], 3.0)
 
-    def hold(self, *trees: Held) -> None:
+    def hold(self, *trees: HeldContent) -> None:
         """Have something held back."""
         self._fleet.fold(self.stream_id, [HoldChanged(trees)], 3.0)
 

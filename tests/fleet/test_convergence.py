@@ -8,7 +8,7 @@ from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence, Held
 from xds.model.snapshot import ResourceSet, mix
-from xds.protocol.events import Held as HeldBack
+from xds.protocol.events import HeldContent as HeldBack
 from xds.protocol.events import HoldChanged
 from xds.protocol.overlay import apply_overrides
 

@@ -232,7 +232,7 @@ def test_a_client_that_comes_back_is_known_by_what_it_was_overlaid_with(
     client.reconnect()
     held = client.stream._watches[ENDPOINT].known
     if client.variant is Variant.DELTA:
-        assert held.base is not None and not held.doubted, "all that it says it holds is known"
+        assert held.base is not None and not held.uncertain, "all that it says it holds is known"
         sent = [name for send in client.pending(ENDPOINT) for name in send.response.names]
         assert sent == (["web"] if pushes else [])
     else:

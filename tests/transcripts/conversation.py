@@ -24,7 +24,7 @@ from xds.protocol.events import (
     AckRepeated,
     AckWaitTimedOut,
     Event,
-    Held,
+    HeldContent,
     HoldChanged,
     Identified,
     LingerChanged,
@@ -246,7 +246,7 @@ def _lingering(lingering: Lingering) -> str:
     return f"kept: {'; '.join(parts)}" if parts else "nothing is kept"
 
 
-def _held(held: Held) -> str:
+def _held(held: HeldContent) -> str:
     return f"held back: {_listed(held.names)}, for {' '.join(held.waits_for)}"
 
 

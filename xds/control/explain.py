@@ -18,7 +18,7 @@ from xds.fleet.state import NackRecord
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.events import Held
+from xds.protocol.events import HeldContent
 from xds.protocol.membership import GroupCandidate
 
 RESOURCES_LIMIT = 1_000
@@ -95,7 +95,7 @@ class Situation:
     clients: Clients = field(default_factory=dict)
 
     @cached_property
-    def waits(self) -> Mapping[tuple[str, str], Held]:
+    def waits(self) -> Mapping[tuple[str, str], HeldContent]:
         """What is held back, by type URL and name."""
         return waits_of(self.clients)
 
@@ -246,7 +246,7 @@ def _reached(
     return Answer.PENDING, "it is about to be sent: an answer is on its way or awaited"
 
 
-def _waiting_for(held: Held) -> str:
+def _waiting_for(held: HeldContent) -> str:
     clusters = " and ".join(held.waits_for[:_CLUSTERS_NAMED])
     more = len(held.waits_for) - _CLUSTERS_NAMED
     named = f"{clusters} and {more} more" if more > 0 else clusters

@@ -14,7 +14,7 @@ from xds.model.resource_type import Missing, ResourceType
 from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.encode import EncodedParts, encode_alias_only, encode_delta
 from xds.protocol.requests import DeltaRequest, StreamLimits
-from xds.protocol.returning import Origin, Shown, owed_at_first, shown_by_versions
+from xds.protocol.returning import Origin, Shown, shown_by_versions, unanswered_at_first
 
 if TYPE_CHECKING:
     from xds.model.snapshot import ResourceSet
@@ -77,10 +77,10 @@ class DeltaDialect:
         if watch.refusals is not None and not is_first:
             watch.refusals.forgive(names)
 
-    def owed_at_first(
+    def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
     ) -> frozenset[str]:
-        return owed_at_first(watch, names, released, cache)
+        return unanswered_at_first(watch, names, released, cache)
 
     def sends_whole_set(self, type: ResourceType) -> bool:
         return False

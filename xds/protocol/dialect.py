@@ -102,7 +102,7 @@ class Dialect(Protocol[R_contra]):
         """The client asked for these names, maybe again."""
         ...
 
-    def owed_at_first(
+    def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
     ) -> frozenset[str]:
         """The names of a first request that need an answer, given what the client shows that it holds."""

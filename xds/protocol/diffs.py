@@ -5,7 +5,7 @@ The results are kept by the ids of the sets, in bounded memos, so that a push co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import Change, ResourceSet, diff, diff_among
@@ -17,6 +17,9 @@ MEMO_ENTRIES = 1024
 NAMES_BUDGET = 100_000  # names in each memo of names: some 100 bytes each
 
 SetIds = tuple[int, int]  # the ids of the older set (0 for none) and of the newer set
+
+
+ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]  # `Diffs.change`
 
 
 class Diffs:

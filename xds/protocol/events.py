@@ -143,7 +143,7 @@ class LingerCut:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldContent:
     """Content that is held back: ``names`` by type URL, and the clusters that must be warm first.
 
     ``is_unreadable``: what it refers to cannot be read, so that it may lead to any of these clusters.
@@ -158,7 +158,7 @@ class Held:
 class HoldChanged:
     """The content that is held back from the client has changed; ``held`` is empty when nothing is held back."""
 
-    held: tuple[Held, ...]
+    held: tuple[HeldContent, ...]
 
 
 Event = (

@@ -1,6 +1,6 @@
 """What one stream offers: responses, the rest of what is refused, heartbeats.
 
-``DiscoveryStream`` says when; here is what goes out and why nothing does. What a response contains is in ``draft``.
+``DiscoveryStream`` says when; here is what goes out and why nothing does. What a response contains is in ``content``.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Offers:
             return
         released = client.release_of(watch.type.type_url)
         ack = watch.ack
-        if watch.withheld:
-            self._collect_withheld(watch, client, released)
+        if watch.pending_release:
+            self._collect_pending_release(watch, client, released)
         if watch.type.narrowed_by:
             self._narrow(watch, client)
             if watch.in_step_with(released):
@@ -72,11 +72,11 @@ class Offers:
         if not watch.lags:
             client.update(watch, now)
 
-    def _collect_withheld(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
-        if client.coming(watch.type.type_url) is None and watch.withheld_from is released:
-            watch.known.owe(watch.withheld)  # it waits no longer: what is held for so long is told as missing
-            watch.withheld = NOTHING
-        watch.collect_withheld(released)
+    def _collect_pending_release(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
+        if client.coming(watch.type.type_url) is None and watch.pending_release_from is released:
+            watch.known.mark_unanswered(watch.pending_release)  # held too long: told as missing now
+            watch.pending_release = NOTHING
+        watch.collect_pending_release(released)
 
     def _offer_rest(
         self, watch: Watch, client: ClientState, released: ResourceSet, events: list[Event], now: float
@@ -126,13 +126,13 @@ class Offers:
     ) -> bool:
         """Send what leads the client to this set; False when there is nothing to send. Of what is left out it may hold
         any version: nothing is said of it."""
-        demand = self._demand(watch, client, released)
-        doubted = watch.known.doubted
-        if doubted and left_out:
-            doubted = {name: version for name, version in doubted.items() if name not in left_out}
-        built = self._cache.responses.build(demand, doubted)
+        key = self._response_key(watch, client, released)
+        uncertain = watch.known.uncertain
+        if uncertain and left_out:
+            uncertain = {name: version for name, version in uncertain.items() if name not in left_out}
+        built = self._cache.responses.build(key, uncertain)
         if built is None or built.response is None:
-            self._settle(watch, released, built.draft.withheld if built is not None else NOTHING, events)
+            self._settle(watch, released, built.content.pending_release if built is not None else NOTHING, events)
             self._dialect.plan_heartbeat(watch, now, None)
             client.update(watch, now)
             return False
@@ -144,7 +144,7 @@ class Offers:
             for child in self.watches:
                 self.warm(watch, child, released, client, now)
         goal = client.release_of(watch.type.type_url)
-        watch.offer(built.response, nonce, built.draft, goal, client.next_position())
+        watch.offer(built.response, nonce, built.content, goal, client.next_position())
         events.append(Send(watch.type.type_url, nonce, body, built.response))
         self._dialect.plan_heartbeat(watch, now, built.response)
         return True
@@ -173,7 +173,7 @@ class Offers:
         if watch.type.is_led_to and watch.acked_set is not None:
             watch.acked_set = self._cache.releases.common(watch.acked_set, response.resource_set)
 
-    def _demand(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
+    def _response_key(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
         known = watch.known
         coming = client.coming(watch.type.type_url)
         if watch.refusals is not None:
@@ -184,17 +184,19 @@ class Offers:
             released,
             watch.subscription.interest,
             coming,
-            known.owed,
-            watch.forced,
+            known.unanswered,
+            watch.resend,
             watch.ack.state is ResponseState.NEW,
             watch.placeholders,
             watch.told_missing,
             watch.reads_errors,
         )
 
-    def _settle(self, watch: Watch, released: ResourceSet, withheld: frozenset[str], events: list[Event]) -> None:
+    def _settle(
+        self, watch: Watch, released: ResourceSet, pending_release: frozenset[str], events: list[Event]
+    ) -> None:
         changed = watch.acked_set is not released or watch.ack.state is ResponseState.NEW
-        watch.settle(released, withheld)
+        watch.settle(released, pending_release)
         if changed:
             events.append(Synced(watch.type.type_url, released))
 
@@ -221,12 +223,12 @@ class Offers:
         if not routes or not watch.subscription.narrow(routes, self._cache.interests):
             return
         resources = client.release_of(watch.type.type_url).resources
-        # Hosts of a route that is named only now are owed though a wildcard brought them before: the listener with
-        # that route waits for them (an inline route configuration with VHDS beside one over RDS).
+        # Hosts of a route that is named only now need an answer, though a wildcard brought them before: the listener
+        # with that route waits for them (an inline route configuration with VHDS beside one over RDS).
         named = routes - (before.routes or NOTHING)
-        watch.known.owe(name for name in resources if name.rpartition("/")[0] in named)
+        watch.known.mark_unanswered(name for name in resources if name.rpartition("/")[0] in named)
         empty = named - {name.rpartition("/")[0] for name in resources}
-        watch.known.owe(f"{route}/*" for route in empty)
+        watch.known.mark_unanswered(f"{route}/*" for route in empty)
 
     def beat(self, events: list[Event], now: float) -> None:
         """Send the heartbeats that are due."""
@@ -235,7 +237,7 @@ class Offers:
             if heartbeats is None or heartbeats.due_s > now:
                 continue
             held = held or empty_set(watch.type.type_url)
-            found = renewable(held, watch.ack.offered, watch.subscription.interest, watch.known.doubted)
+            found = renewable(held, watch.ack.offered, watch.subscription.interest, watch.known.uncertain)
             ttls_s = [each.ttl_s for each in found.values() if each.ttl_s is not None]
             heartbeats.due_s = next_heartbeat_s(now, min(ttls_s, default=0.0)) if ttls_s else math.inf
             if found:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.content import ChangeOf, ResponseContent, ResponseKey, missing_content
+from xds.protocol.content import ResponseContent, ResponseKey, missing_content
+from xds.protocol.diffs import ChangeOf
 from xds.protocol.encode import (
     EncodedParts,
     append_nonce,
@@ -65,7 +66,7 @@ class Response:
 class Built(NamedTuple):
     """The content that was found, and its response; None while all of it waits for a transition."""
 
-    draft: ResponseContent
+    content: ResponseContent
     response: Response | None
 
 
@@ -83,11 +84,11 @@ class ResponseBuilder:
         # that is served.
         self._parts: dict[int, Parts] = {}
 
-    def build(self, demand: ResponseKey, doubted: Mapping[str, str]) -> Built | None:
-        """The response for a situation; None when the client holds all it wants. ``doubted`` is as in `compose`."""
-        if doubted:  # a client's own mixture of versions: of no use to others
-            return self._build(demand, doubted)
-        return self._built.get(demand, lambda: self._build(demand, doubted))
+    def build(self, key: ResponseKey, uncertain: Mapping[str, str]) -> Built | None:
+        """The response for a key; None when the client holds all it wants. ``uncertain``: see `missing_content`."""
+        if uncertain:  # a client's own mixture of versions: of no use to others
+            return self._build(key, uncertain)
+        return self._built.get(key, lambda: self._build(key, uncertain))
 
     def begin_age(self) -> None:
         """Forget the responses that were not asked for since the age before began.
@@ -132,21 +133,21 @@ class ResponseBuilder:
         """The number of large sets of which parts are kept."""
         return len(self._parts)
 
-    def _build(self, demand: ResponseKey, doubted: Mapping[str, str]) -> Built | None:
-        draft = missing_content(demand, doubted, self._change_of)
-        if draft is None:
+    def _build(self, key: ResponseKey, uncertain: Mapping[str, str]) -> Built | None:
+        content = missing_content(key, uncertain, self._change_of)
+        if content is None:
             return None
-        if draft == ResponseContent(withheld=draft.withheld) and draft.withheld:
-            return Built(draft, None)
-        return Built(draft, self._encode(demand, draft))
+        if content == ResponseContent(pending_release=content.pending_release) and content.pending_release:
+            return Built(content, None)
+        return Built(content, self._encode(key, content))
 
-    def _encode(self, demand: ResponseKey, draft: ResponseContent) -> Response:
-        goal = demand.goal
+    def _encode(self, key: ResponseKey, content: ResponseContent) -> Response:
+        goal = key.goal
         nonce, number = self._next_nonce()
-        parts = encode_all(goal, draft.names, self.parts_of(goal))
-        body = demand.dialect.encode(goal, draft, nonce, self._control_plane, parts)
+        parts = encode_all(goal, content.names, self.parts_of(goal))
+        body = key.dialect.encode(goal, content, nonce, self._control_plane, parts)
         self.encoded_bytes += len(body)
-        return Response(body, nonce, number, goal, draft.names, draft.removed, draft.digest(goal))
+        return Response(body, nonce, number, goal, content.names, content.removed, content.digest(goal))
 
     def _next_nonce(self) -> tuple[str, int]:
         number = next(self._numbers)
@@ -174,9 +175,9 @@ def encode_all(goal: ResourceSet, names: Sequence[str], prepared: Parts) -> list
     ]
 
 
-def _built_cost(demand: ResponseKey, built: Built | None) -> int:
-    names = len(demand.interest.names) + len(demand.owed) + len(demand.forced)
+def _built_cost(key: ResponseKey, built: Built | None) -> int:
+    names = len(key.interest.names) + len(key.unanswered) + len(key.resend)
     if built is not None:
-        names += len(built.draft.names) + len(built.draft.removed) + len(built.draft.absent)
+        names += len(built.content.names) + len(built.content.removed) + len(built.content.absent)
     body = built.response.body if built is not None and built.response is not None else b""
     return _ENTRY_OVERHEAD + names * _NAME_BYTES + len(body)

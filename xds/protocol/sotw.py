@@ -70,7 +70,7 @@ class SotwDialect:
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
         """Nothing: a name that is asked for again is part of every request."""
 
-    def owed_at_first(
+    def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
     ) -> frozenset[str]:
         """Rule 13: the first request is answered in full, whatever version_info it carries."""

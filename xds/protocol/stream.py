@@ -24,7 +24,6 @@ from xds.model.node import Node
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import empty_set
 from xds.protocol.ack import RequestKind, ResponseState
-from xds.protocol.arrival import decide_early
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
@@ -54,7 +53,7 @@ from xds.protocol.requests import (
     check_node_id,
     check_type,
 )
-from xds.protocol.returning import Origin, origin_of
+from xds.protocol.returning import Origin, decide_early, origin_of
 from xds.protocol.subscription import InterestChange
 from xds.protocol.watch import TypeStatus, Watch, status_of
 from xds.wire.node import decode_node
@@ -363,8 +362,8 @@ class DiscoveryStream:
         A NACK says that the client dropped resources that expired: they are sent again.
         """
         if request.error is not None:
-            watch.known.doubt(names)
-            watch.known.owe(names)
+            watch.known.mark_uncertain(names)
+            watch.known.mark_unanswered(names)
         shift = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
         if shift:
             self._shifted(watch, shift, RequestKind.PLAIN)
@@ -434,14 +433,14 @@ class DiscoveryStream:
             watch.told_missing -= shift.dropped
         if shift.everything and answer is not RequestKind.FIRST:
             known.forget_all()
-            watch.outlived = watch.ack.state is ResponseState.IN_FLIGHT
-        owed = shift.owed
-        if owed:
-            self._dialect.note_subscribed(watch, owed, is_first=answer is RequestKind.FIRST)
+            watch.interest_replaced = watch.ack.state is ResponseState.IN_FLIGHT
+        unanswered = shift.unanswered
+        if unanswered:
+            self._dialect.note_subscribed(watch, unanswered, is_first=answer is RequestKind.FIRST)
         if answer is RequestKind.FIRST and not self._may_warm(watch):
             released = self._require_client().release_of(watch.type.type_url)
-            owed = self._dialect.owed_at_first(watch, owed, released, self._cache)
-        known.owe(owed)
+            unanswered = self._dialect.unanswered_at_first(watch, unanswered, released, self._cache)
+        known.mark_unanswered(unanswered)
 
     def _may_warm(self, watch: Watch) -> bool:
         """Whether the client may wait for assignments although it shows their newest versions.

@@ -126,7 +126,7 @@ class InterestChange:
         return bool(self.added or self.dropped or self.returned or self.everything)
 
     @property
-    def owed(self) -> frozenset[str]:
+    def unanswered(self) -> frozenset[str]:
         return self.added | self.returned if self.returned else self.added
 
 

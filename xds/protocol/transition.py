@@ -57,7 +57,7 @@ class Transition:
         "fetch_since_s",
         "held",
         "is_fetch_over",
-        "is_withheld_told",
+        "is_pending_release_told",
         "kept",
         "met",
         "origin",
@@ -79,7 +79,7 @@ class Transition:
         self.silent: frozenset[str] = _NOTHING
         self.fetch_since_s: float | None = None
         self.is_fetch_over = False
-        self.is_withheld_told = False
+        self.is_pending_release_told = False
         self.returning_until_s: float | None = None
         self.broken_until_s: float | None = None  # a stream ended amid it
 
@@ -279,9 +279,9 @@ class Transition:
             self.silent = _NOTHING
         if self.fetch_since_s is not None and now_s >= self.fetch_since_s + rules.order_timeout_s:
             self.fetch_since_s, self.is_fetch_over, ended = None, True, True
-        if not self.is_withheld_told and now_s >= self.began_s + rules.order_timeout_s:
-            self.is_withheld_told = True
-            client.look_at_withheld(now_s)
+        if not self.is_pending_release_told and now_s >= self.began_s + rules.order_timeout_s:
+            self.is_pending_release_told = True
+            client.look_at_pending_release(now_s)
         return ended
 
     def deadline_s(self, client: ClientState) -> float | None:
@@ -296,7 +296,7 @@ class Transition:
             due.append(self.broken_until_s)
         if self.fetch_since_s is not None:
             due.append(self.fetch_since_s + rules.order_timeout_s)
-        if self.silent or (self.kept and not self.is_withheld_told):
+        if self.silent or (self.kept and not self.is_pending_release_told):
             due.append(self.began_s + rules.order_timeout_s)
         return min(due, default=None)
 

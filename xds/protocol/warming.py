@@ -1,7 +1,7 @@
 """Assignments for warming clusters: Envoy uses a changed cluster, and ACKs it, after its assignment was sent again.
 
 Rule 43: "Cluster warming needs an EDS response AFTER each CDS update that changes the cluster". The names of the
-assignments that are sent behind their clusters, though they are unchanged, are in ``Watch.forced``.
+assignments that are sent behind their clusters, though they are unchanged, are in ``Watch.resend``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def warm(parent: Watch, child: Watch, released: ResourceSet, cache: SnapshotCach
     """Note which assignments must follow a CDS response; False where ``child`` is not the type of assignments."""
     if not (parent.type.is_led_to and child.type.alias == "endpoints" and parent.type.type_url in child.type.parents):
         return False
-    names = cache.diffs.assignments(parent.known.base, released, parent.known.doubted)
-    child.forced = child.forced | names if child.forced else names
+    names = cache.diffs.assignments(parent.known.base, released, parent.known.uncertain)
+    child.resend = child.resend | names if child.resend else names
     return True
 
 
@@ -34,7 +34,7 @@ def repeat(watch: Watch, watches: WatchesByType) -> bool:
     """
     if not _parents_sent_since(watch, watches) or watch.ack.state is not ResponseState.SETTLED:
         return False
-    watch.forced = watch.forced | watch.subscription.interest.names
+    watch.resend = watch.resend | watch.subscription.interest.names
     return True
 
 
@@ -45,10 +45,10 @@ def warm_doubted(watch: Watch, watches: WatchesByType, release_of: ReleaseOf, ca
     back from the client's point of view (rule 18).
     """
     for parent in _parents_sent_since(watch, watches):
-        if parent.type.is_led_to and parent.known.doubted:
+        if parent.type.is_led_to and parent.known.uncertain:
             released = release_of(parent.type.type_url)
-            names = cache.diffs.assignments(parent.known.base, released, parent.known.doubted)
-            watch.forced = watch.forced | names
+            names = cache.diffs.assignments(parent.known.base, released, parent.known.uncertain)
+            watch.resend = watch.resend | names
 
 
 def _parents_sent_since(watch: Watch, watches: WatchesByType) -> list[Watch]:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 UNKNOWN_VERSION = ""
-NO_DOUBTS: Mapping[str, str] = MappingProxyType({})
+NONE_UNCERTAIN: Mapping[str, str] = MappingProxyType({})
 # Names. Above it nothing is known of the client any more: all is sent anew, and what it holds besides is left alone.
-DOUBTS_LIMIT = 10_000
+UNCERTAIN_LIMIT = 10_000
 _SUPERSEDED_LIMIT = 8
 
 
@@ -36,64 +36,66 @@ class KnownContent:
     """What the client holds of one type, as far as ACKs prove it.
 
     * ``base``: a set all of whose resources that the client wants it holds; None for nothing;
-    * ``owed``: names that the client asked for and that were not answered since, even if ``base`` has them (rules 25,
-      53);
-    * ``doubted``: names that the client may hold in another version than that of ``base``: it showed them in
+    * ``unanswered``: names that the client asked for and that were not answered since, even if ``base`` has them
+      (rules 25, 53);
+    * ``uncertain``: names that the client may hold in another version than that of ``base``: it showed them in
       ``initial_resource_versions``, or was offered them and rejected the response. After a NACK "the client's state is
       a mixture" (rule 18), so the version is ``""`` where it is not known.
 
     The mappings are shared: they are replaced, never changed.
     """
 
-    __slots__ = ("base", "doubted", "owed")
+    __slots__ = ("base", "unanswered", "uncertain")
 
     def __init__(self) -> None:
         self.base: ResourceSet | None = None
-        self.owed = NOTHING
-        self.doubted = NO_DOUBTS
+        self.unanswered = NOTHING
+        self.uncertain = NONE_UNCERTAIN
 
     def become(self, base: ResourceSet) -> None:
-        """The client holds what it wants of ``base``. Names that it asked for since the response was made stay owed."""
+        """The client holds what it wants of ``base``. Names that it asked for since then stay unanswered."""
         self.base = base
-        self.doubted = NO_DOUBTS
+        self.uncertain = NONE_UNCERTAIN
 
-    def owe(self, names: Iterable[str]) -> None:
+    def mark_unanswered(self, names: Iterable[str]) -> None:
         """These names need an answer, whatever the client may hold."""
-        # Where nothing else is owed, the given set is kept, which all streams in the same situation share.
-        self.owed = self.owed.union(names) if self.owed else frozenset(names)
+        # Where nothing else is unanswered, the given set is kept, which all streams in the same situation share.
+        self.unanswered = self.unanswered.union(names) if self.unanswered else frozenset(names)
 
     def forget(self, names: Iterable[str]) -> None:
-        """The client unsubscribed from these names: nothing is owed and nothing is known of them."""
+        """The client unsubscribed from these names: they need no answer, and nothing is known of them."""
         gone = frozenset(names)
-        if self.owed:
-            self.owed = self.owed - gone
-        if self.doubted:
-            self.doubted = {name: version for name, version in self.doubted.items() if name not in gone}
+        if self.unanswered:
+            self.unanswered = self.unanswered - gone
+        if self.uncertain:
+            self.uncertain = {name: version for name, version in self.uncertain.items() if name not in gone}
 
     def forget_all(self) -> None:
         """The client asked for the wildcard again: everything is to be sent (rule 53)."""
-        self.doubted = dict.fromkeys(self.held_versions(), UNKNOWN_VERSION)
+        self.uncertain = dict.fromkeys(self.held_versions(), UNKNOWN_VERSION)
         self.base = None
 
-    def doubt(self, names: Iterable[str]) -> None:
+    def mark_uncertain(self, names: Iterable[str]) -> None:
         """A response with these names was not ACKed: the client may hold them in any version, or not at all."""
-        doubted = dict.fromkeys(names, UNKNOWN_VERSION)
-        if not doubted:
+        uncertain = dict.fromkeys(names, UNKNOWN_VERSION)
+        if not uncertain:
             return
-        self.doubted = {**self.doubted, **doubted}
-        if len(self.doubted) > DOUBTS_LIMIT:
-            self.base, self.doubted = None, NO_DOUBTS
+        self.uncertain = {**self.uncertain, **uncertain}
+        if len(self.uncertain) > UNCERTAIN_LIMIT:
+            self.base, self.uncertain = None, NONE_UNCERTAIN
 
     def trust(self, names: Iterable[str]) -> None:
         """The client holds these names as it did before the last response."""
-        if self.doubted and names:
+        if self.uncertain and names:
             gone = frozenset(names)
-            self.doubted = {name: version for name, version in self.doubted.items() if name not in gone} or NO_DOUBTS
+            self.uncertain = {
+                name: version for name, version in self.uncertain.items() if name not in gone
+            } or NONE_UNCERTAIN
 
     def held_versions(self) -> dict[str, str]:
         """Name to version of all resources that the client may hold."""
         versions = self.base.versions() if self.base is not None else {}
-        versions.update(self.doubted)
+        versions.update(self.uncertain)
         return versions
 
 
@@ -113,9 +115,9 @@ class Watch:
 
     What is to be sent:
 
-    * ``forced``: names to be sent if wanted, though unchanged (a cluster that warms needs its assignment again);
-    * ``withheld``: names that it asked for and that its transition will release; ``withheld_from`` is the set that
-      lacked them;
+    * ``resend``: names to be sent if wanted, though unchanged (a cluster that warms needs its assignment again);
+    * ``pending_release``: names that it asked for and that its transition will release; ``pending_release_from`` is
+      the set that lacked them;
     * ``heartbeats``: when they are due, while a resource has a TTL (Delta);
     * ``lags``: the client is not in step with what is released to it, when its `ClientState` looked last.
 
@@ -123,9 +125,9 @@ class Watch:
 
     * ``goal``: the set that was released when it was made, whatever the client rejects of that;
     * ``asked``: the names that it answers because they were asked for, whatever ``acked_set`` has;
-    * ``warmed``: the names that it contains because they were ``forced``;
+    * ``resent``: the names that it contains because they were ``resend``;
     * ``is_read``: the client answered something that was sent later, so it has read this response;
-    * ``outlived``: the interest changed so much since that its ACK will prove nothing;
+    * ``interest_replaced``: the interest changed so much since that its ACK will prove nothing;
     * ``superseded``: the sets of responses since the last ACK that newer ones replaced: any may be in use.
 
     ``opened`` and ``sent`` are positions in the order of all that the client does: of the first request of the type,
@@ -137,17 +139,20 @@ class Watch:
         "acked_label",
         "acked_set",
         "asked",
-        "forced",
         "goal",
         "heartbeats",
+        "interest_replaced",
         "is_read",
         "known",
         "lags",
         "opened",
-        "outlived",
+        "pending_release",
+        "pending_release_from",
         "placeholders",
         "reads_errors",
         "refusals",
+        "resend",
+        "resent",
         "sent",
         "sent_set",
         "subscription",
@@ -155,9 +160,6 @@ class Watch:
         "told_missing",
         "type",
         "unknown",
-        "warmed",
-        "withheld",
-        "withheld_from",
     )
 
     def __init__(self, type: ResourceType, opened: int = 0) -> None:
@@ -165,14 +167,14 @@ class Watch:
         self.subscription = Subscription(legacy_wildcard=type.legacy_wildcard)
         self.ack = AckState()
         self.known = KnownContent()
-        self.forced: frozenset[str] = NOTHING
-        self.warmed: frozenset[str] = NOTHING
-        self.withheld: frozenset[str] = NOTHING
-        self.withheld_from: ResourceSet | None = None
+        self.resend: frozenset[str] = NOTHING
+        self.resent: frozenset[str] = NOTHING
+        self.pending_release: frozenset[str] = NOTHING
+        self.pending_release_from: ResourceSet | None = None
         self.placeholders = False
         self.reads_errors = False
         self.told_missing: frozenset[str] = NOTHING
-        self.outlived = False
+        self.interest_replaced = False
         self.asked: frozenset[str] = NOTHING
         self.goal: ResourceSet | None = None
         self.is_read = False
@@ -206,22 +208,22 @@ class Watch:
         return (
             self.ack.state is ResponseState.SETTLED
             and known.base is released
-            and not known.owed
-            and not known.doubted
-            and not self.forced
+            and not known.unanswered
+            and not known.uncertain
+            and not self.resend
         )
 
     def has_news(self, released: ResourceSet) -> bool:
         """Whether there is anything to send that the response in flight does not contain."""
         offered = self.ack.offered
         stale = offered is not None and self.goal is not released
-        return stale or bool(self.known.owed or self.forced) or self.outlived
+        return stale or bool(self.known.unanswered or self.resend) or self.interest_replaced
 
-    def collect_withheld(self, released: ResourceSet) -> None:
-        """A transition released new content: names that were withheld need an answer again."""
-        if self.withheld and self.withheld_from is not released:
-            self.known.owe(self.withheld)
-            self.withheld = NOTHING
+    def collect_pending_release(self, released: ResourceSet) -> None:
+        """A transition released new content: names that waited for it need an answer."""
+        if self.pending_release and self.pending_release_from is not released:
+            self.known.mark_unanswered(self.pending_release)
+            self.pending_release = NOTHING
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
         """The names of what was released that are not sent now, since the client rejects them."""
@@ -230,39 +232,39 @@ class Watch:
         wants = self.subscription.interest.wants_name
         return frozenset(name for name in self.refusals.left_out(released) if wants(name))
 
-    def settle(self, released: ResourceSet, withheld: frozenset[str]) -> None:
-        """There is nothing to send: the client is in step with ``released``, but for names that are withheld."""
+    def settle(self, released: ResourceSet, pending_release: frozenset[str]) -> None:
+        """There is nothing to send: the client is in step with ``released``, but for names that wait for a release."""
         self._hold(released)
-        self._answered(withheld, released)
+        self._answered(pending_release, released)
         self.ack.become_settled()
         self.acked_set = released
 
     def offer(self, response: Response, nonce: str, draft: ResponseContent, goal: ResourceSet, position: int) -> None:
-        """A response was handed to the wire, on the way to ``goal``; it answers what was owed.
+        """A response was handed to the wire, on the way to ``goal``; it answers what was unanswered.
 
         ``position`` is that of ``sent``.
         """
         self.goal = goal
-        self.asked, self.warmed = self.known.owed, self.forced
+        self.asked, self.resent = self.known.unanswered, self.resend
         if draft.errors or self.told_missing:
             self.told_missing = self.told_missing.union(draft.errors).difference(response.resource_set.resources)
-        self._answered(draft.withheld, response.resource_set)
+        self._answered(draft.pending_release, response.resource_set)
         self.ack.become_in_flight(response, nonce)
         self.sent = position
         self.sent_set = response.resource_set
-        self.outlived = self.is_read = False
+        self.interest_replaced = self.is_read = False
 
     def accept(self) -> Response:
         """The client ACKed the response in flight; returns it."""
         response = self.ack.become_accepted()
         self.superseded = ()
-        self.asked = self.warmed = NOTHING  # large sets are not kept for nothing
+        self.asked = self.resent = NOTHING  # large sets are not kept for nothing
         if self.refusals is not None:
             self.refusals.note_ack(response.versions())
             if not self.refusals:
                 self.refusals = None
-        if self.outlived:
-            self.known.doubt((*response.names, *response.removed))
+        if self.interest_replaced:
+            self.known.mark_uncertain((*response.names, *response.removed))
         else:
             self._hold(response.resource_set, response)
         self.acked_set = response.resource_set
@@ -277,7 +279,7 @@ class Watch:
         """
         response = self._doubt(self.ack.become_rejected())
         # A cluster that warms has no assignment yet: it is sent the last accepted one.
-        self.forced, self.warmed = self.forced | self.warmed, NOTHING
+        self.resend, self.resent = self.resend | self.resent, NOTHING
         offered = self._news_of(response)
         if not offered:
             return response, ()
@@ -299,11 +301,11 @@ class Watch:
         which says that the client accepted that.
         """
         offered = self.ack.offered
-        if offered is None or not self.known.doubted:
+        if offered is None or not self.known.uncertain:
             return False
         if version_info == offered.version_info != self.acked_label:
             return True
-        return bool(named_in(message, self.known.doubted)) and not named_in(message, offered.names)
+        return bool(named_in(message, self.known.uncertain)) and not named_in(message, offered.names)
 
     def arrived(self) -> frozenset[str]:
         """The subscribed names whose resources the client has accepted, or that it knows to be missing."""
@@ -313,9 +315,9 @@ class Watch:
         if not self.lags:
             return names
         known, offered = self.known, self.ack.offered
-        names = (names - known.owed - self.forced).intersection(self.acked_set.resources)
-        if known.doubted:
-            names = names.difference(known.doubted)
+        names = (names - known.unanswered - self.resend).intersection(self.acked_set.resources)
+        if known.uncertain:
+            names = names.difference(known.uncertain)
         return names.difference(offered.names, offered.removed) if offered is not None else names
 
     def sent_sets(self) -> Iterable[ResourceSet]:
@@ -329,7 +331,7 @@ class Watch:
         interest, offered = self.subscription.interest, self.ack.offered
         names = self.arrived()
         if (interest.everything or interest.globs) and self.acked_set is not None:
-            names = names.union(interest.select(self.acked_set)) - self.known.owed
+            names = names.union(interest.select(self.acked_set)) - self.known.unanswered
         return names.union(offered.names) if offered is not None else names
 
     def has(self, name: str) -> bool:
@@ -354,7 +356,7 @@ class Watch:
         return news or versions
 
     def _doubt(self, response: Response) -> Response:
-        self.known.doubt((*response.names, *response.removed))
+        self.known.mark_uncertain((*response.names, *response.removed))
         return response
 
     def _hold(self, released: ResourceSet, told: Response | None = None) -> None:
@@ -363,14 +365,14 @@ class Watch:
             self.known.become(released)
             return
         known = frozenset((*told.names, *told.removed)) if told is not None else NOTHING
-        doubted = [name for name in self.refusals.suspects if name in self.known.doubted and name not in known]
+        uncertain = [name for name in self.refusals.suspects if name in self.known.uncertain and name not in known]
         self.known.become(released)
-        self.known.doubt(doubted)
+        self.known.mark_uncertain(uncertain)
 
-    def _answered(self, withheld: frozenset[str], released: ResourceSet) -> None:
-        self.known.owed = NOTHING
-        self.forced = NOTHING
-        self.withheld, self.withheld_from = withheld, released if withheld else None
+    def _answered(self, pending_release: frozenset[str], released: ResourceSet) -> None:
+        self.known.unanswered = NOTHING
+        self.resend = NOTHING
+        self.pending_release, self.pending_release_from = pending_release, released if pending_release else None
 
 
 @dataclass(frozen=True, slots=True)
