@@ -11,10 +11,10 @@ import structlog
 from xds.codec.downgrade import downgrade
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NodeState, TypeState
-from xds.model.label import made_label, stem
 from xds.model.resource import Resource
 from xds.model.resource_type import V2_URLS, resource_type
 from xds.model.snapshot import Derivation, ResourceSet, content_digest
+from xds.model.versions import derived_version_info, version_stem
 from xds.protocol.cache import SnapshotCache
 
 V2 = "v2"
@@ -44,9 +44,9 @@ def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
             "resource.not_in_v2", type=held.type.alias, resources_n=len(omitted), resource=name, error_message=problem
         )
     version_info = held.version_info
-    if stem(version_info, held.digest) != version_info:
+    if version_stem(version_info, held.digest) != version_info:
         digest = content_digest((name, resource.version) for name, resource in members.items())
-        version_info = made_label(version_info, held.digest, digest)
+        version_info = derived_version_info(version_info, held.digest, digest)
     derivation = Derivation(origin_id=held.origin_id, omitted=omitted)
     return ResourceSet(resource_type(type_url), version_info, members, derivation=derivation)
 

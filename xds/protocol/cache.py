@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from xds.model.group import GroupMatch
-from xds.model.node import Locality, Node
+from xds.model.node import GroupMatch, Locality, Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Derivation, ResourceSet, Snapshot
 from xds.protocol.diffs import MEMO_ENTRIES, Diffs

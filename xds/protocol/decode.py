@@ -14,7 +14,7 @@ from types import MappingProxyType
 from google.protobuf.message import DecodeError
 
 from xds.model.errors import RemoteProtocolError, StatusCode
-from xds.model.name import canonical_name, canonical_names
+from xds.model.names import canonical_name, canonical_names
 from xds.proto import wire_pb2
 from xds.protocol.memo import Memo
 from xds.protocol.requests import NO_NAMES, NO_VERSIONS, DeltaRequest, ErrorDetail, SotwRequest

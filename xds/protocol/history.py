@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from xds.model.label import HASH_CHARS, stem
 from xds.model.snapshot import DIGEST_BITS, Derivation, ResourceSet, mix, pair_hash
+from xds.model.versions import HASH_CHARS, version_stem
 from xds.protocol.diffs import MEMO_ENTRIES, NAMES_BUDGET, ChangeOf, Diffs
 from xds.protocol.holdings import fed_by, has_all, leads_within, named_by
 from xds.protocol.memo import Memo
@@ -190,7 +190,7 @@ class RevisionHistory:
         label, mark, shown = version_info.rpartition("+")
         if not mark:
             return None
-        bases = [each for each in history if stem(each.version_info, each.digest) == label]
+        bases = [each for each in history if version_stem(each.version_info, each.digest) == label]
         for base in bases:
             others = [each for each in history if each is not base]
             key: tuple[object, ...] = (shown, base.id, *(each.id for each in others))

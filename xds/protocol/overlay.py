@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xds.model.label import made_label
 from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.model.snapshot import Derivation, ResourceSet, diff_among
+from xds.model.versions import derived_version_info
 from xds.protocol.diffs import Diffs, set_ids
 
 _OVERRIDES_LIMIT = 64  # overlaid sets of a group that a client may return with
@@ -76,7 +76,7 @@ def apply_overrides(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceS
         omitted=base.omitted,
         overlaid={name: base.resources[name].version for name in put},
     )
-    label = made_label(base.version_info, base.digest, digest)
+    label = derived_version_info(base.version_info, base.digest, digest)
     return base.amended(label, put, derivation=derivation, digest=digest)
 
 

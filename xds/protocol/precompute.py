@@ -41,6 +41,6 @@ def precompute(
             continue
         key = set_ids(before, after)
         change = made.changes[key] = diff(before, after)
-        if after.type.is_led_to:
+        if after.type.is_route_target:
             made.assignments[key] = assignments_of((*change.added, *change.changed), after)
     return made

@@ -107,7 +107,7 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
     held = origin.named(url, label) or cache.history.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
         groups = origin.groups
-        if type.is_guarded and origin.has_moved:
+        if type.kept_on_move and origin.has_moved:
             # A label and names prove nothing: what only another group has stays with the client, and is not sent again.
             held, groups = empty_set(type.type_url), (origin.group,)
         held = cache.history.part(held, request.names, origin.clusters, groups, origin.api, origin.fed)
@@ -218,7 +218,7 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         if client.transition is not None:  # an early stream began it
             client.transition.drains = client.transition.drains or client.past.drains
             client.transition.readiness.before = client.warm
-    if watch.type.is_led_to:
+    if watch.type.is_route_target:
         client.shown = held
         if client.is_aggregated and held is not None:
             _trust(client, held)

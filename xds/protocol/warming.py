@@ -19,7 +19,9 @@ ReleaseOf = Callable[[str], ResourceSet]
 
 def warm(parent: Watch, child: Watch, released: ResourceSet, cache: SnapshotCache) -> bool:
     """Note which assignments must follow a CDS response; False where ``child`` is not the type of assignments."""
-    if not (parent.type.is_led_to and child.type.alias == "endpoints" and parent.type.type_url in child.type.parents):
+    if not (
+        parent.type.is_route_target and child.type.alias == "endpoints" and parent.type.type_url in child.type.parents
+    ):
         return False
     names = cache.diffs.assignments(parent.known.base, released, parent.known.uncertain)
     child.resend = child.resend | names if child.resend else names
@@ -45,7 +47,7 @@ def warm_doubted(watch: Watch, watches: WatchesByType, release_of: ReleaseOf, ca
     back from the client's point of view (rule 18).
     """
     for parent in _parents_sent_since(watch, watches):
-        if parent.type.is_led_to and parent.known.uncertain:
+        if parent.type.is_route_target and parent.known.uncertain:
             released = release_of(parent.type.type_url)
             names = cache.diffs.assignments(parent.known.base, released, parent.known.uncertain)
             watch.resend = watch.resend | names
