@@ -152,8 +152,8 @@ class Offers:
     def _may_supersede(self, watch: Watch, released: ResourceSet, events: list[Event], now: float) -> bool:
         """Rule 20: one response in flight, later changes coalesce; after ``offer_timeout`` the newest goes out.
 
-        DESIGN 3.2: "A CDS response counts as read as soon as anything sent behind it is answered on the stream; a newer
-        CDS goes out then, at once": Envoy withholds its answer while a cluster warms.
+        A CDS response counts as read as soon as the client answers anything that was sent later; newer clusters are
+        sent at once then (docs/design.md#additions). Envoy withholds its answer while a cluster warms.
         """
         ack = watch.ack
         if not watch.has_news(released):

@@ -312,7 +312,7 @@ class Readiness:
         return frozenset().union(*(watch.arrived() for watch in client.watches.of(client.url_of("endpoints"))))
 
     def _unfit(self, client: ClientState) -> frozenset[str]:
-        """Clusters whose assignments are refused, and of which the client never accepted one (DESIGN 3.2, trap 5)."""
+        """Clusters whose assignments are refused, and of which the client never accepted one."""
         refused = client.refused(client.url_of("endpoints"))
         if not refused:
             return _NOTHING

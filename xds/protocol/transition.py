@@ -1,4 +1,4 @@
-"""One client on its way from what it was shown to the newest snapshot (DESIGN 3.2, Additions).
+"""One client on its way from what it was shown to the newest snapshot (docs/design.md#additions).
 
 It exists only while one is under way. Nothing is pinned to a snapshot: what goes out is always what differs between
 what was released to this client and the newest snapshot, tree by tree (`trees`).
