@@ -1,0 +1,183 @@
+"""What one compilation works on. Its passes are in modules of their own; nobody else changes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xds.catalog.entries import ConfigEntries
+from xds.catalog.proxy import EnvoyExtension
+from xds.catalog.resolver import LoadBalancer, Subset
+from xds.catalog.rules import DEFAULT
+from xds.chain.chain import ChainRoute, ChainSplit
+from xds.chain.consulted import ConsultedEntries
+from xds.chain.errors import ChainError, Flaw
+from xds.chain.naming import RESOLVER, ROUTER, SPLITTER, Naming, Place, node_key
+from xds.chain.protocol import HTTP_LIKE, service_protocol
+from xds.chain.request import CompileRequest, PeerLocality
+
+_NO_SUBSET = Subset()
+
+
+@dataclass(slots=True, eq=False)
+class TargetDraft:
+    """A target while its settings are looked up."""
+
+    id: str
+    place: Place
+    name: str
+    sni: str
+    subset: Subset = _NO_SUBSET
+    connect_timeout_ns: int = 0
+    mesh_gateway_mode: str = ""
+    is_dialed_directly: bool = False
+    outbound_listener_port: int = 0
+    is_external: bool = False
+    locality: PeerLocality | None = None
+
+
+@dataclass(slots=True, eq=False)
+class RouterDraft:
+    """A router while its routes are followed."""
+
+    name: str
+    routes: list[ChainRoute] = field(default_factory=list)
+    kind = ROUTER
+
+    def next_nodes(self) -> list[str]:
+        """Where it leads, in order."""
+        return [route.next_node for route in self.routes]
+
+
+@dataclass(slots=True, eq=False)
+class SplitterDraft:
+    """A splitter while its legs are followed."""
+
+    name: str
+    splits: list[ChainSplit] = field(default_factory=list)
+    load_balancer: LoadBalancer | None = None
+    kind = SPLITTER
+
+    def next_nodes(self) -> list[str]:
+        """Where it leads, in order."""
+        return [split.next_node for split in self.splits]
+
+
+@dataclass(slots=True, eq=False)
+class ResolverDraft:
+    """A resolver while its failover is looked up."""
+
+    name: str
+    target: TargetDraft
+    is_default: bool
+    connect_timeout_ns: int
+    request_timeout_ns: int
+    load_balancer: LoadBalancer | None
+    failover: list[str] = field(default_factory=list)
+    kind = RESOLVER
+
+    def next_nodes(self) -> list[str]:
+        """Nothing follows."""
+        return []
+
+
+NodeDraft = RouterDraft | SplitterDraft | ResolverDraft
+
+
+@dataclass(slots=True)
+class Customized:
+    """Which overrides changed something."""
+
+    protocol: bool = False
+    connect_timeout: bool = False
+    mesh_gateway: bool = False
+
+
+class State:
+    """Nodes, targets and the protocol, as far as they are known."""
+
+    def __init__(self, request: CompileRequest, entries: ConfigEntries) -> None:
+        self.request = request
+        self.entries = ConsultedEntries(entries)
+        self.naming = Naming(request.trust_domain, request.has_partitions)
+        self.nodes: dict[str, NodeDraft] = {}
+        self.resolvers: dict[str, ResolverDraft] = {}  # by target ID
+        self.targets: dict[str, TargetDraft] = {}
+        self.retained: set[str] = set()
+        self.path: list[str] = []  # the nodes that are being followed, from the start
+        self.protocol = ""
+        self.start_node = ""
+        self.uses_http = False
+        self.customized = Customized()
+        self.service_meta: dict[str, str] = {}
+        self.envoy_extensions: tuple[EnvoyExtension, ...] = ()
+        self.override_protocol = request.overrides.protocol.lower()
+        self.ignores_http = self.override_protocol not in ("", *HTTP_LIKE)
+
+    def error(self, flaw: Flaw, detail: str, *more: str) -> ChainError:
+        """The error here: ``more`` are the nodes behind those that are being followed."""
+        return ChainError(flaw, detail, self.request.service, (*self.path, *more))
+
+    def record(self, node: NodeDraft) -> None:
+        """Keep a node; a resolver is found by its target, too."""
+        self.nodes[node_key(node.kind, node.name)] = node
+        if isinstance(node, ResolverDraft):
+            self.resolvers[node.target.id] = node
+
+    def record_protocol(self, service: str, *more: str) -> None:
+        """The first service says what the chain speaks; raises ``ChainError`` where another speaks otherwise."""
+        spoken = service_protocol(self.entries.defaults(service), self.entries.proxy_defaults())
+        if not self.protocol:
+            self.protocol = spoken
+        elif self.protocol != spoken:
+            told = (
+                f'discovery chain "{self.request.service}" uses inconsistent protocols; '
+                f'service "{service}" has "{spoken}" which is not "{self.protocol}"'
+            )
+            raise self.error(Flaw.PROTOCOL_MISMATCH, told, *more)
+
+    # Targets
+
+    def target(self, service: str, subset: str = "") -> TargetDraft:
+        """The target of a service here, one object for each ID."""
+        request = self.request
+        return self.target_at(Place(service, subset, request.namespace, request.partition, request.datacenter, ""))
+
+    def target_at(self, place: Place) -> TargetDraft:
+        """The target of a place. A peer's has no datacenter, and is seen from our partition."""
+        request = self.request
+        if place.peer:
+            place = place._replace(datacenter="", partition=request.partition, namespace=place.namespace or DEFAULT)
+        else:
+            place = place._replace(datacenter=place.datacenter or request.datacenter)
+        found_id = self.naming.target(place)
+        found = self.targets.get(found_id)
+        if found is None:
+            sni = self.naming.sni(place)
+            found = self.targets[found_id] = TargetDraft(found_id, place, sni, sni)
+            found.locality = request.peers.get(place.peer) if place.peer else None
+        return found
+
+    def rewritten(
+        self,
+        target: TargetDraft,
+        service: str = "",
+        subset: str = "",
+        namespace: str = "",
+        datacenter: str = "",
+        peer: str = "",
+    ) -> TargetDraft:
+        """The target with what is given in place of its own. Another service begins without a subset; a rewrite
+        without a peer leads back here.
+        """
+        place = target.place
+        if service and service != place.service:
+            place = place._replace(service=service, subset="")
+        return self.target_at(
+            place._replace(
+                subset=subset or place.subset,
+                namespace=namespace if namespace or peer else place.namespace,
+                partition=place.partition or self.request.partition,
+                datacenter=datacenter or place.datacenter,
+                peer=peer,
+            )
+        )
