@@ -50,7 +50,7 @@ def _route(state: State, router: ServiceRouter) -> str:
     state.path.append(key)
     state.uses_http = True
     state.record_protocol(router.name)
-    for route in (*router.routes, _catch_all(router.name)):
+    for route in (*router.routes, _catch_all(router.name, state.request.has_partitions)):
         destination = route.destination
         service = (destination.service if destination is not None else "") or router.name
         subset = destination.service_subset if destination is not None else ""
@@ -61,10 +61,11 @@ def _route(state: State, router: ServiceRouter) -> str:
     return key
 
 
-def _catch_all(service: str) -> Route:
+def _catch_all(service: str, has_partitions: bool) -> Route:
     """The route that every router ends with, whatever the others match."""
     match = RouteMatch(HttpMatch(path_prefix="/"))
-    return Route(match, RouteDestination(service=service, namespace=DEFAULT, partition=DEFAULT))
+    partition = DEFAULT if has_partitions else ""
+    return Route(match, RouteDestination(service=service, namespace=DEFAULT, partition=partition))
 
 
 def _resolver(state: State, service: str, subset: str = "") -> str:

@@ -58,7 +58,8 @@ def _taken_over(outer: ChainSplit, inner: ChainSplit) -> ChainSplit:
 
 def _merged(outer: Split, inner: Split) -> Split:
     """The inner leg, as if requests went through the outer one first, and responses last."""
-    if outer.request_headers is None and outer.response_headers is None:
+    changes = (outer.request_headers, outer.response_headers, inner.request_headers, inner.response_headers)
+    if changes == (None, None, None, None):
         return inner
     return replace(
         inner,
