@@ -205,8 +205,8 @@ def _is_equal(rule: str, ours: Any, theirs: Any) -> bool:
     if rule == EMPTY_IS_NULL:
         return not ours and theirs is None
     if rule == NANOSECONDS:
-        return isinstance(ours, str) and ours is not MISSING and parse_duration(ours) == theirs
+        return ours is not MISSING and isinstance(ours, str) and bool(parse_duration(ours) == theirs)
     if rule == ABOUT:
         weights = [0 if one is MISSING else one for one in (ours, theirs)]
-        return abs(weights[0] - weights[1]) < WEIGHT_TOLERANCE
+        return bool(abs(weights[0] - weights[1]) < WEIGHT_TOLERANCE)
     return bool(ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool))

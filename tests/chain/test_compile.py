@@ -696,7 +696,7 @@ def test_4_4_headers_are_merged_request_outwards_in_and_response_inwards_out() -
     }
 
 
-def test_header_changes_that_change_nothing_are_gone_once_flattened() -> None:
+def test_header_changes_that_change_nothing_stay_for_requests_only_once_flattened_as_in_consul() -> None:
     found = headers(
         PD_HTTP
         + """
@@ -704,7 +704,7 @@ def test_header_changes_that_change_nothing_are_gone_once_flattened() -> None:
 - {Kind: service-splitter, Name: api, Splits: [{Weight: 100, RequestHeaders: {}, ResponseHeaders: {Add: {}}}]}
 """
     )
-    assert found == {"Weight": 100}
+    assert found == {"Weight": 100, "RequestHeaders": {}}
 
 
 def test_71_equal_effective_overrides_have_equal_hashes() -> None:

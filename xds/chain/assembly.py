@@ -47,7 +47,7 @@ def _describe(state: State, service: str) -> None:
 def _route(state: State, router: ServiceRouter) -> str:
     node = RouterDraft(state.naming.service(router.name))
     key = node_key(ROUTER, node.name)
-    state.path.append(key)
+    state.enter(key)
     state.uses_http = True
     state.record_protocol(router.name)
     for route in (*router.routes, _catch_all(router.name, state.request.has_partitions)):
@@ -56,7 +56,7 @@ def _route(state: State, router: ServiceRouter) -> str:
         subset = destination.service_subset if destination is not None else ""
         next_node = _resolver(state, service, subset) if subset else _splitter_or_resolver(state, service)
         node.routes.append(ChainRoute(route, next_node))
-    state.path.pop()
+    state.leave(0)
     state.record(node)
     return key
 
@@ -113,7 +113,7 @@ def _frame(state: State, service: str) -> _Frame | None:
         return None
     frame = _Frame(SplitterDraft(state.naming.service(service)), entry)
     state.record(frame.node)
-    state.path.append(node_key(SPLITTER, frame.node.name))
+    state.enter(node_key(SPLITTER, frame.node.name))
     return frame
 
 
@@ -122,7 +122,7 @@ def _advance(state: State, stack: list[_Frame]) -> None:
     frame = stack[-1]
     if frame.at == len(frame.entry.splits):
         stack.pop()
-        state.path.pop()
+        state.leave(len(state.path) - 1)
         return
     leg = frame.entry.splits[frame.at]
     frame.at += 1

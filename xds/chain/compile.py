@@ -50,7 +50,7 @@ def compile_recorded(request: CompileRequest) -> Compiled:
     try:
         chain, error = _compiled(state), None
     except ChainError as raised:
-        chain, error = None, raised
+        chain, error = None, raised.with_traceback(None)  # whose frames hold the whole state
     return Compiled(chain, error, frozenset(state.entries.keys))
 
 

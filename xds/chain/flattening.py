@@ -18,7 +18,7 @@ from xds.chain.state import SplitterDraft, State
 
 # Legs that flattening makes, in all splitters of a chain. Diamonds of splitters double them at every level, and there
 # are 10,000 basis points to share among them.
-LEGS_LIMIT = 50_000
+LEGS_LIMIT = 20_000
 
 
 def flatten(state: State, order: Iterable[str]) -> None:

@@ -24,38 +24,43 @@ def resolve(state: State, target: TargetDraft) -> ResolverDraft:
     if entry is None:
         return node
     state.record(node)
-    state.path.append(node_key(RESOLVER, node.name))
+    depth = len(state.path)
+    state.enter(node_key(RESOLVER, node.name))
     for other in _failover_targets(state, node.target, entry):
         spare, _ = _resolved(state, other)
         node.failover.append(spare.target.id)
-    state.path.pop()
+    state.leave(depth)
     return node
 
 
 def _resolved(state: State, target: TargetDraft) -> tuple[ResolverDraft, ServiceResolver | None]:
     """The node where redirects lead, and its entry; a node that is kept already comes without one."""
+    depth = len(state.path)
+    try:
+        return _follow(state, target)
+    finally:
+        state.leave(depth)
+
+
+def _follow(state: State, target: TargetDraft) -> tuple[ResolverDraft, ServiceResolver | None]:
     visited: dict[str, None] = {}
     while True:
         known = state.resolvers.get(target.id)
         if known is not None:
             return known, None
         service = target.place.service
+        state.enter(node_key(RESOLVER, target.id))
         if not target.place.peer:
-            state.record_protocol(service, *_keys(visited), node_key(RESOLVER, target.id))
+            state.record_protocol(service)
         entry = state.entries.resolver(service) or ServiceResolver(service)
         if target.id in visited:
-            ids = (*visited, target.id)
-            told = f"detected circular resolver redirect: [{path_text(ids)}]"
-            raise state.error(Flaw.CIRCULAR_REDIRECT, told, *_keys(ids))
+            told = f"detected circular resolver redirect: [{path_text((*visited, target.id))}]"
+            raise state.error(Flaw.CIRCULAR_REDIRECT, told)
         visited[target.id] = None
         following = _redirected(state, target, entry)
         if following is None:
-            return _node(state, target, entry, _keys(visited)), entry
+            return _node(state, target, entry), entry
         target = following
-
-
-def _keys(ids: dict[str, None] | tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(node_key(RESOLVER, one) for one in ids)
 
 
 def _redirected(state: State, target: TargetDraft, entry: ServiceResolver) -> TargetDraft | None:
@@ -80,11 +85,11 @@ def _rewritten_by(state: State, target: TargetDraft, redirect: Redirect) -> Targ
     )
 
 
-def _node(state: State, target: TargetDraft, entry: ServiceResolver, path: tuple[str, ...]) -> ResolverDraft:
+def _node(state: State, target: TargetDraft, entry: ServiceResolver) -> ResolverDraft:
     service, subset = target.place.service, target.place.subset
     if subset and subset not in entry.subsets:
         told = f'service "{service}" does not have a subset named "{subset}"'
-        raise state.error(Flaw.UNKNOWN_SUBSET, told, *path)
+        raise state.error(Flaw.UNKNOWN_SUBSET, told)
     timeout_ns = _connect_timeout_ns(state, entry)
     node = ResolverDraft(target.id, target, entry.is_default, timeout_ns, entry.request_timeout_ns, entry.load_balancer)
     target.connect_timeout_ns = timeout_ns
@@ -93,7 +98,7 @@ def _node(state: State, target: TargetDraft, entry: ServiceResolver, path: tuple
     if defaults is not None and defaults.external_sni:
         target.sni, target.is_external = defaults.external_sni, True
     if target.is_external:
-        _check_external(state, service, entry, path)
+        _check_external(state, service, entry)
     else:
         _look_up_proxy_settings(state, target)
     state.retained.add(target.id)
@@ -109,7 +114,7 @@ def _connect_timeout_ns(state: State, entry: ServiceResolver) -> int:
     return timeout_ns
 
 
-def _check_external(state: State, service: str, entry: ServiceResolver, path: tuple[str, ...]) -> None:
+def _check_external(state: State, service: str, entry: ServiceResolver) -> None:
     """What is outside cannot be redirected, selected from or failed over."""
     for flaw, is_set, what in (
         (Flaw.EXTERNAL_REDIRECT, entry.redirect is not None, "redirects"),
@@ -118,7 +123,7 @@ def _check_external(state: State, service: str, entry: ServiceResolver, path: tu
     ):
         if is_set:
             told = f'service "{service}" has an external SNI set; cannot define {what} for external services'
-            raise state.error(flaw, told, *path)
+            raise state.error(flaw, told)
 
 
 def _look_up_proxy_settings(state: State, target: TargetDraft) -> None:

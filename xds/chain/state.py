@@ -10,11 +10,13 @@ from xds.catalog.resolver import LoadBalancer, Subset
 from xds.catalog.rules import DEFAULT
 from xds.chain.chain import ChainRoute, ChainSplit
 from xds.chain.consulted import ConsultedEntries
-from xds.chain.errors import ChainError, Flaw
+from xds.chain.errors import ChainError, Flaw, path_text
 from xds.chain.naming import RESOLVER, ROUTER, SPLITTER, Naming, Place, node_key
 from xds.chain.protocol import HTTP_LIKE, service_protocol
 from xds.chain.request import CompileRequest, PeerLocality
 
+# Redirects, splitters and the like behind each other. Real chains have a handful; every chain above a deep one pays.
+DEPTH_LIMIT = 100
 _NO_SUBSET = Subset()
 
 
@@ -113,9 +115,20 @@ class State:
         self.override_protocol = request.overrides.protocol.lower()
         self.ignores_http = self.override_protocol not in ("", *HTTP_LIKE)
 
-    def error(self, flaw: Flaw, detail: str, *more: str) -> ChainError:
-        """The error here: ``more`` are the nodes behind those that are being followed."""
-        return ChainError(flaw, detail, self.request.service, (*self.path, *more))
+    def error(self, flaw: Flaw, detail: str) -> ChainError:
+        """The error at the end of what is being followed."""
+        return ChainError(flaw, detail, self.request.service, tuple(self.path))
+
+    def enter(self, key: str) -> None:
+        """Follow a node: what is wrong from here on is wrong behind it. Raises ``ChainError`` too deep down."""
+        self.path.append(key)
+        if len(self.path) > DEPTH_LIMIT:
+            told = f"more than {DEPTH_LIMIT} redirects and splits behind each other: [{path_text(tuple(self.path))}]"
+            raise self.error(Flaw.TOO_LARGE, told)
+
+    def leave(self, depth: int) -> None:
+        """Follow no more than the first ``depth`` nodes."""
+        del self.path[depth:]
 
     def record(self, node: NodeDraft) -> None:
         """Keep a node; a resolver is found by its target, too."""
@@ -123,7 +136,7 @@ class State:
         if isinstance(node, ResolverDraft):
             self.resolvers[node.target.id] = node
 
-    def record_protocol(self, service: str, *more: str) -> None:
+    def record_protocol(self, service: str) -> None:
         """The first service says what the chain speaks; raises ``ChainError`` where another speaks otherwise."""
         spoken = service_protocol(self.entries.defaults(service), self.entries.proxy_defaults())
         if not self.protocol:
@@ -133,7 +146,7 @@ class State:
                 f'discovery chain "{self.request.service}" uses inconsistent protocols; '
                 f'service "{service}" has "{spoken}" which is not "{self.protocol}"'
             )
-            raise self.error(Flaw.PROTOCOL_MISMATCH, told, *more)
+            raise self.error(Flaw.PROTOCOL_MISMATCH, told)
 
     # Targets
 
