@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import chain
 from bench.envoys import section
 from bench.suite.goals import Verdict, judge_all
 from bench.suite.results import Cell, Results
@@ -62,10 +63,16 @@ MARK = """\
 A ratio says our figure over the peer's; in brackets the least and the most of rounds that followed each other."""
 
 
-def render(results: Results, plots: Mapping[str, str], profile: str, fleets: Results | None = None) -> str:
+def render(
+    results: Results,
+    plots: Mapping[str, str],
+    profile: str,
+    fleets: Results | None = None,
+    chains: Iterable[str] = (),
+) -> str:
     """The whole page. ``plots`` are file names by workload, ``profile`` a section written by hand.
 
-    ``fleets`` is what ``python -m bench.envoys`` has measured.
+    ``fleets`` is what ``python -m bench.envoys`` has measured, ``chains`` the section of ``python -m bench.chain``.
     """
     parts = [INTRODUCTION, *_machine(results.machine), "## Goals\n", MARK + "\n", *_busy(results)]
     verdicts = judge_all(results)
@@ -78,15 +85,17 @@ def render(results: Results, plots: Mapping[str, str], profile: str, fleets: Res
             parts += _workload(letter, workload, cells, plots)
     if fleets is not None and fleets.cells:
         parts += (f"## {section.TITLE}\n", *section.section(fleets))
+    parts += chains
     return "\n".join(parts)
 
 
 def write(results: Results, page: Path, plots: Mapping[str, str]) -> None:
-    """Write the page; of its folder ``profile.md`` goes in as it is, and the results with fleets of real Envoys."""
+    """Write the page; of its folder ``profile.md`` goes in as it is, and what other benches have measured."""
     folder = page.with_suffix("")
     written_by_hand = folder / "profile.md"
     profile = written_by_hand.read_text() if written_by_hand.exists() else ""
-    page.write_text(render(results, plots, profile, Results.load(folder / section.RESULTS)))
+    fleets = Results.load(folder / section.RESULTS)
+    page.write_text(render(results, plots, profile, fleets, chain.section(folder)))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -151,23 +151,18 @@ class State:
     # Targets
 
     def target(self, service: str, subset: str = "") -> TargetDraft:
-        """The target of a service here, one object for each ID."""
+        """The target of a service here."""
         request = self.request
         return self.target_at(Place(service, subset, request.namespace, request.partition, request.datacenter, ""))
 
     def target_at(self, place: Place) -> TargetDraft:
-        """The target of a place. A peer's has no datacenter, and is seen from our partition."""
-        request = self.request
-        if place.peer:
-            place = place._replace(datacenter="", partition=request.partition, namespace=place.namespace or DEFAULT)
-        else:
-            place = place._replace(datacenter=place.datacenter or request.datacenter)
+        """The target of a place, one object for each ID."""
         found_id = self.naming.target(place)
         found = self.targets.get(found_id)
         if found is None:
             sni = self.naming.sni(place)
             found = self.targets[found_id] = TargetDraft(found_id, place, sni, sni)
-            found.locality = request.peers.get(place.peer) if place.peer else None
+            found.locality = self.request.peers.get(place.peer) if place.peer else None
         return found
 
     def rewritten(
@@ -182,15 +177,11 @@ class State:
         """The target with what is given in place of its own. Another service begins without a subset; a rewrite
         without a peer leads back here.
         """
-        place = target.place
-        if service and service != place.service:
-            place = place._replace(service=service, subset="")
-        return self.target_at(
-            place._replace(
-                subset=subset or place.subset,
-                namespace=namespace if namespace or peer else place.namespace,
-                partition=place.partition or self.request.partition,
-                datacenter=datacenter or place.datacenter,
-                peer=peer,
-            )
-        )
+        request, place = self.request, target.place
+        if not service or service == place.service:
+            service, subset = place.service, subset or place.subset
+        if peer:
+            # A peer's has no datacenter, and is seen from our partition.
+            return self.target_at(Place(service, subset, namespace or DEFAULT, request.partition, "", peer))
+        datacenter = datacenter or place.datacenter or request.datacenter
+        return self.target_at(Place(service, subset, namespace or place.namespace, place.partition, datacenter, peer))
