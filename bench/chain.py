@@ -231,7 +231,9 @@ def main() -> None:
     parser.add_argument("--docs", type=Path)
     given = parser.parse_args()
     figures = [measure(int(size), given.rounds) for size in given.services.split(",")]
-    print(table(figures))
+    print(f"discovery chains, {given.rounds} rounds")
+    for line in (COLUMNS, *(one.row() for one in figures)):
+        print("  ".join(cell.rjust(len(name) + 2) for cell, name in zip(line, COLUMNS, strict=True)))
     if given.docs:
         keep(figures, given.docs)
 
