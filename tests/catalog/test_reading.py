@@ -244,11 +244,29 @@ def test_a_broken_filter_of_any_size_is_refused(size: int) -> None:
     assert len(found.detail) < 1_000
 
 
-def test_a_name_of_a_megabyte_does_not_fill_the_findings() -> None:
-    (found,) = violations(json.dumps({"Kind": "x" * 1_000_000, "Name": "web"}))
-    assert len(str(found)) < 1_000
-    (found,) = violations(json.dumps({"Kind": "service-resolver", "Name": "web", "y" * 1_000_000: 1}))
-    assert len(found.detail) < 1_000
+MEGABYTE = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [
+        ({"Kind": "x" * MEGABYTE, "Name": "web"}, "unknown_kind"),
+        ({"Kind": "service-resolver", "Name": "n" * MEGABYTE}, "bad_name"),
+        ({"Kind": "service-resolver", "Name": "web", "y" * MEGABYTE: 1}, "unknown_field"),
+        ({"Kind": "service-resolver", "Name": "web", "Subsets": {"s" * MEGABYTE: {"Filter": "("}}}, "too_large"),
+        ({"Kind": "service-resolver", "Name": "web", "DefaultSubset": "s" * MEGABYTE}, "unknown_subset"),
+        ({"Kind": "service-resolver", "Name": "web", "ConnectTimeout": "5" * MEGABYTE}, "bad_duration"),
+        ({"Kind": "service-defaults", "Name": "web", "Protocol": "p" * MEGABYTE}, "bad_choice"),
+        (
+            {"Kind": "service-router", "Name": "web", "Routes": [{"Match": {"HTTP": {"PathExact": "p" * MEGABYTE}}}]},
+            "bad_path",
+        ),
+    ],
+)
+def test_what_a_megabyte_of_nonsense_is_answered_with_is_short(entry: dict[str, object], code: str) -> None:
+    (found,) = violations(json.dumps(entry))
+    assert found.code == code
+    assert len(str(found)) < 2_500
 
 
 def test_a_text_that_is_nested_too_deeply_is_refused() -> None:

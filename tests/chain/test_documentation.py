@@ -8,7 +8,7 @@ from tests.chain.comparison import STRICTER
 from tests.support.chains import lines, request_of
 from tests.support.process import REPOSITORY
 from xds.catalog.entry import KINDS, read_entries
-from xds.catalog.shape import ITEMS_LIMIT
+from xds.catalog.shape import ITEMS_LIMIT, KEY_LIMIT
 from xds.chain.compile import compile_chain
 from xds.chain.errors import Flaw
 from xds.chain.flattening import LEGS_LIMIT
@@ -38,4 +38,4 @@ def test_every_kind_and_every_flaw_is_explained() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     assert f"more than {DEPTH_LIMIT} redirects and splits behind each other" in PAGE
     assert f"more than {LEGS_LIMIT:,} legs made by flattening" in PAGE
-    assert f"lists and maps have {ITEMS_LIMIT:,} items at most" in PAGE
+    assert f"lists and maps have {ITEMS_LIMIT:,} items at most, names and keys {KEY_LIMIT:,} characters" in PAGE

@@ -17,7 +17,7 @@ from xds.catalog.resolver_rules import check_resolver
 from xds.catalog.router import ServiceRouter
 from xds.catalog.router_rules import check_router
 from xds.catalog.service_defaults import ServiceDefaults
-from xds.catalog.shape import read_message, write_message
+from xds.catalog.shape import KEY_LIMIT, read_message, write_message
 from xds.catalog.splitter import ServiceSplitter
 from xds.catalog.splitter_rules import check_splitter
 from xds.codec.document import Format, Values, malformed, read_values
@@ -140,10 +140,9 @@ def _read(value: object, findings: Findings, kind: str = "", name: str = "") -> 
     if found is None:
         return None
     given = value if not name or "name" in map(bare, value) else {"Name": name, **value}
-    findings.name_resource(found.kind, str(given.get("Name", given.get("name", ""))))
-    before = len(findings)
+    findings.name_resource(found.kind, str(given.get("Name", given.get("name", "")))[:KEY_LIMIT])
     entry: ConfigEntry = read_message(found, given, findings, (), _IGNORED)
-    if len(findings) == before or not findings.is_full:
+    if not findings.is_full:
         _CHECKS[found](entry, findings)
     if name and entry.name != name:
         findings.add("name_mismatch", f"expected the name {shown(name)}, not {shown(entry.name)}", ("Name",))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from xds.catalog.proxy import EnvoyExtension, MeshGateway
-from xds.catalog.shape import Path
+from xds.catalog.shape import KEY_LIMIT, Path
 from xds.codec.findings import Findings, shown
 
 META_PAIRS_LIMIT = 64
@@ -24,6 +24,8 @@ def check_common(name: str, meta: Mapping[str, str], namespace: str, partition: 
     """What holds for every entry: a name, bounded meta, no namespace and no partition but the default ones."""
     if not name:
         findings.add("missing_name", "Name is required", ("Name",))
+    if len(name) > KEY_LIMIT:
+        findings.add("bad_name", f"a name of {len(name)} characters; {KEY_LIMIT} are allowed", ("Name",))
     check_meta(meta, findings)
     check_place(namespace, partition, findings, ())
 

@@ -24,6 +24,7 @@ UINT64 = range(2**64)
 INT64 = range(-(2**63), 2**63)
 # No real entry has more; what is compiled from one stays bounded with it.
 ITEMS_LIMIT = 10_000
+KEY_LIMIT = 1_024  # characters of a key, and of a name
 SHAPE = "shape"
 _NAMES_REMEMBERED = 4_096
 
@@ -191,7 +192,9 @@ class MapOf(Shape):
         if len(given) > ITEMS_LIMIT:
             findings.add("too_large", f"{len(given)} keys; {ITEMS_LIMIT} are allowed", path)
             return {}
-        return {key: self.item.read(one, findings, (*path, key)) for key, one in given.items()}
+        for key in [key for key in given if len(key) > KEY_LIMIT]:
+            findings.add("too_large", f"key {shown(key)} has {len(key)} characters; {KEY_LIMIT} are allowed", path)
+        return {key: self.item.read(one, findings, (*path, key)) for key, one in given.items() if len(key) <= KEY_LIMIT}
 
     def write(self, value: Mapping[str, Any]) -> object:
         return {key: self.item.write(one) for key, one in sorted(value.items())}
@@ -293,7 +296,8 @@ def read_message(
         one = known.get(_plain(key))
         if one is None:
             if _plain(key) not in ignored:
-                findings.add("unknown_field", f"unknown field {shown(key)}", (*path, key), hint=_field_hint(key, known))
+                place = (*path, key) if len(key) <= KEY_LIMIT else path
+                findings.add("unknown_field", f"unknown field {shown(key)}", place, hint=_field_hint(key, known))
             continue
         if one.attribute in spelt:
             told = f"{shown(key)} and {shown(spelt[one.attribute])} are the same field"
