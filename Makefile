@@ -10,21 +10,22 @@ STAMP := $(VENV)/installed.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
 # The tests start hundreds of processes: none of them is to compile what it imports anew.
 export PYTHONDONTWRITEBYTECODE :=
-SOURCES := xds api tests bench examples
+SOURCES := xds api tests bench examples tools
 PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak browser bench bench-quick bench-envoys check format generate clean
+.PHONY: help setup demo test soak browser bench bench-quick bench-envoys bench-attacks check format generate clean
 
 help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
 	@echo "make test      run the tests"
-	@echo "make check     formatting, lint, types, import contracts, generated code"
+	@echo "make check     formatting, lint, types, layers, names, references, generated code"
 	@echo "make soak      run the long tests, and the property tests with many more examples (needs go)"
 	@echo "make browser   attack the server from pages in a real Chromium (installs it: Debian, as root)"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make bench-envoys  pushes to fleets of 5, 20 and 50 real Envoys, half an hour (needs go)"
+	@echo "make bench-attacks  what a good client notices of attacks beside it, ten minutes"
 	@echo "make format    format the code"
 	@echo "make generate  regenerate the checked-in generated code"
 	@echo "make setup     make the virtual environment in $(VENV)"
@@ -63,6 +64,9 @@ bench-quick: $(BENCH_STAMP)
 bench-envoys: $(STAMP)
 	$(BIN)/python -m bench.envoys
 
+bench-attacks: $(STAMP)
+	$(BIN)/python -m bench.attacks
+
 # What draws the plots and takes the profile: nothing else needs it.
 $(BENCH_STAMP): bench/requirements.txt $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
@@ -72,10 +76,11 @@ check: $(STAMP)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
-	$(BIN)/mypy tests bench
+	$(BIN)/mypy tests bench tools
 	@# One by one: programs of different examples may share a name.
 	for program in $(PROGRAMS); do $(BIN)/mypy $$program || exit; done
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.house
 	$(BIN)/python -m xds.proto.generate wire --check
 	$(BIN)/python -m xds.proto.generate descriptors --check
 	$(BIN)/python -m xds.proto.generate options --check

@@ -80,8 +80,8 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     app.add_middleware(
         Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
     )
+    app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
     app.add_middleware(Refusals, audit=services.publisher.audit)
-    app.add_middleware(BrowserSafety, rules=services.options.browser)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
     return app

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Header, Query, Request
@@ -15,20 +13,19 @@ from api.body import Body, parse_one
 from api.caller import Calling
 from api.content_types import ContentType
 from api.paging import Paging
-from api.problem import RequestError
-from api.push import Strict, check_stated
+from api.preconditions import wanted_etag
+from api.push import Strict
 from api.routing import api_router
 from api.scope import Segment
 from api.services import Here, Services
-from xds.control.policies import ANY_ETAG, NO_ETAG, Key
+from xds.assignment.policy import Policy
+from xds.control.policies import Key
 from xds.control.push import PushOptions
-from xds.load.policy import Policy
 from xds.model.errors import NotFoundError
 
 router = api_router("assignments")
 
 POLICY_BYTES = 256 * 1024
-_ETAG = re.compile(r'\s*(?:W/)?"?(p-[0-9a-f]{1,32})"?\s*')
 
 DryRun = Annotated[bool, Query(description="Say what would be decided, and why; change nothing")]
 
@@ -39,17 +36,7 @@ async def expected(
     if_none_match: Annotated[str | None, Header(description="`*`: there must be no policy")] = None,
 ) -> str:
     """What the policy must be now; empty: whatever it is. Raises ``RequestError``."""
-    check_stated(here, if_match, if_none_match)
-    if if_none_match is not None:
-        if if_none_match.strip() != ANY_ETAG:
-            raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
-        return NO_ETAG
-    if if_match is None or if_match.strip() == ANY_ETAG:
-        return "" if if_match is None else ANY_ETAG
-    tag = _ETAG.fullmatch(if_match)
-    if tag is None:
-        raise RequestError(HTTPStatus.BAD_REQUEST, f"If-Match is not one etag of this server: {if_match[:100]!r}")
-    return tag[1]
+    return wanted_etag(here, "p", if_match, if_none_match)
 
 
 Expected = Annotated[str, Depends(expected)]

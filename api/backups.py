@@ -21,8 +21,7 @@ from api.problem import RequestError
 from api.routing import api_router
 from api.services import Here, Services
 from api.timestamps import timestamp
-from xds.control.archive_file import Checked
-from xds.control.backups import BackupOptions
+from xds.control.backups import BackupOptions, Restored
 from xds.control.tokens import ADMIN, BACKUP
 
 TAR_TYPE = "application/x-tar"
@@ -39,7 +38,10 @@ class ConditionItem(TypedDict):
 
 
 class RestoredItem(TypedDict):
-    """What was in the archive; ``time`` is when it was made, ``release`` by which server."""
+    """What was in the archive; ``time`` is when it was made, ``release`` by which server.
+
+    ``watched``: the groups whose files in the watched directory are applied again, over what was restored.
+    """
 
     restored: bool
     release: str
@@ -49,6 +51,7 @@ class RestoredItem(TypedDict):
     revisions: int
     documents: int
     resources: int
+    watched: list[str]
 
 
 class Download(StreamingResponse):
@@ -105,12 +108,13 @@ async def restore(
     """Put a backup in place of everything, and serve it: all of it, or nothing.
 
     Revisions and their versions are what they were. The archive is verified before anything is changed. The audit list
-    of the archive is added to that of the server, with a line that says who restored it.
+    of the archive is added to that of the server, with a line that says who restored it. Groups of a watched directory
+    are what their files say, soon after: `watched` names them.
     """
     with tempfile.TemporaryFile(dir=here.options.spool) as file:
         await _receive(request, here, file)
-        checked = await here.backups.restore(file, replace=replace, dry_run=dry_run, by=by)
-    return JSONResponse(_item(checked, restored=not dry_run))
+        found = await here.backups.restore(file, replace=replace, dry_run=dry_run, by=by)
+    return JSONResponse(_item(found, restored=not dry_run))
 
 
 async def _rest(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -144,8 +148,8 @@ async def _receive(request: Request, here: Services, file: IO[bytes]) -> None:
             raise RequestError(HTTPStatus.INSUFFICIENT_STORAGE, detail, {"Connection": "close"}) from None
 
 
-def _item(checked: Checked, *, restored: bool) -> RestoredItem:
-    about, counts = checked.about, checked.counts
+def _item(found: Restored, *, restored: bool) -> RestoredItem:
+    about, counts = found.checked.about, found.checked.counts
     return {
         "restored": restored,
         "release": about.release,
@@ -155,4 +159,5 @@ def _item(checked: Checked, *, restored: bool) -> RestoredItem:
         "revisions": counts["revisions"],
         "documents": counts["documents"],
         "resources": counts["blobs"],
+        "watched": list(found.watched),
     }

@@ -10,14 +10,15 @@ REST xDS is for proxies, which send no ``Origin``; it is never judged by name: E
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
 from urllib.parse import urlsplit
 
 import structlog
 from fastapi import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.browser_rules import BrowserRules
@@ -32,12 +33,24 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _log = structlog.get_logger(logger_name="xds.http")
 
 
-class BrowserSafety:
-    """Turns away what a page of another origin asks for."""
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is turned away; ``reason`` is one of a few words, for the counter."""
 
-    def __init__(self, app: ASGIApp, rules: BrowserRules, now: Callable[[], float] = monotonic) -> None:
+    reason: str
+    detail: str
+    status: HTTPStatus = HTTPStatus.FORBIDDEN
+
+
+class BrowserSafety:
+    """Turns away what a page of another origin asks for; ``refused`` counts by reason."""
+
+    def __init__(
+        self, app: ASGIApp, rules: BrowserRules, refused: Counter[str], now: Callable[[], float] = monotonic
+    ) -> None:
         self._app = app
         self._rules = rules
+        self._refused = refused
         self._now = now
         self._told_at: float | None = None
 
@@ -48,23 +61,25 @@ class BrowserSafety:
         request = Request(scope)
         refusal = _poll_refusal(request) if scope["path"].startswith(XDS_PREFIX) else self._refusal(request)
         if refusal is not None:
+            self._refused[refusal.reason] += 1
             self._tell(request)
-        await (refusal or self._app)(scope, receive, send)
+        answer = problem(request, refusal.status, refusal.detail) if refusal is not None else self._app
+        await answer(scope, receive, send)
 
-    def _refusal(self, request: Request) -> Response | None:
+    def _refusal(self, request: Request) -> Refusal | None:
         if not self._rules.judges(has_token="authorization" in request.headers):
             return None
         hosts = request.headers.getlist("host")
         if len(hosts) > 1 or (not hosts and request.scope.get("http_version") == "1.1"):
             # RFC 9112 3.2: "A server MUST respond with a 400 (Bad Request) status code".
-            return problem(request, HTTPStatus.BAD_REQUEST, "exactly one Host is needed")
+            return Refusal("host", "exactly one Host is needed", HTTPStatus.BAD_REQUEST)
         if hosts and not self._rules.knows(hosts[0]):
             detail = (
                 f"{_shown(hosts[0])} is not known as a name of this server; use its address, or set server.http.hosts"
             )
-            return problem(request, HTTPStatus.FORBIDDEN, detail)
+            return Refusal("host", detail)
         if request.method not in SAFE_METHODS and is_foreign(request, hosts[0] if hosts else ""):
-            return problem(request, HTTPStatus.FORBIDDEN, "a page of another origin may change nothing here")
+            return Refusal("origin", "a page of another origin may change nothing here")
         return None
 
     def _tell(self, request: Request) -> None:
@@ -81,10 +96,10 @@ class BrowserSafety:
             )
 
 
-def _poll_refusal(request: Request) -> Response | None:
+def _poll_refusal(request: Request) -> Refusal | None:
     """Of REST xDS."""
     if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
-        return problem(request, HTTPStatus.FORBIDDEN, "no page may ask for xDS: proxies send no Origin")
+        return Refusal("rest_xds", "no page may ask for xDS: proxies send no Origin")
     return None
 
 

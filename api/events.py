@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from time import time
 from typing import Annotated, Any
@@ -77,10 +78,6 @@ async def get_events(
     connection before the first event misses none. ``event: lagged`` says that some are missing: they are forgotten, or
     this reader was too slow. ACKs are recorded while a reader asks for them.
     """
-    if here.event_readers >= READERS_LIMIT:
-        here.limit_hits["event_readers"] += 1
-        retry = {"Retry-After": str(RETRY_AFTER_S)}
-        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{READERS_LIMIT} readers of events are connected", retry)
     wanted = EventFilter(parse_kinds(kinds), group, node)
     log = here.fleet.events
     if last_event_id and not _is_ours(last_event_id):
@@ -91,35 +88,52 @@ async def get_events(
     start = log.newest if cursor is None else cursor
     head = "" if in_lines else f"id: {start}\n"
     headers = {"X-Accel-Buffering": "no", POSITION_HEADER: str(start)}
-    return EventStream(
-        _feed(here, start, wanted, encode, head, identity_of(request)), media_type=media_type, headers=headers
-    )
+    feed = _feed(here, start, wanted, encode, head, identity_of(request))
+    return EventStream(here, feed, media_type, headers)
 
 
 class EventStream(StreamingResponse):
-    """Gives up on a reader that takes nothing for ``STALLED_S``."""
+    """Gives up on a reader that takes nothing for ``STALLED_S``.
+
+    Its place among the readers is taken where it begins, so that many who ask at once are no more than the limit.
+    Raises ``RequestError`` then.
+    """
+
+    def __init__(self, here: Services, feed: AsyncIterator[str], media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(feed, media_type=media_type, headers=headers)
+        self._here = here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
             await asyncio.wait_for(send(message), STALLED_S)
 
-        await super().__call__(scope, receive, send_in_time)
+        with _place(self._here):
+            await super().__call__(scope, receive, send_in_time)
+
+
+@contextmanager
+def _place(here: Services) -> Iterator[None]:
+    if here.event_readers >= READERS_LIMIT:
+        here.limit_hits["event_readers"] += 1
+        retry = {"Retry-After": str(RETRY_AFTER_S)}
+        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{READERS_LIMIT} readers of events are connected", retry)
+    here.event_readers += 1
+    try:
+        yield
+    finally:
+        here.event_readers -= 1
 
 
 async def _feed(
     here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "", identity: Identity = NOBODY
 ) -> AsyncIterator[str]:
-    here.event_readers += 1
-    try:
-        yield head + encode(None)  # the answer's head goes out at once
-        if here.phase() is Phase.DRAINING:
+    yield head + encode(None)  # the answer's head goes out at once
+    if here.phase() is Phase.DRAINING:
+        return
+    async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S):
+        if not _may_read(here, identity):
             return
-        async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S):
-            if not _may_read(here, identity):
-                return
-            yield encode(page)
-    finally:
-        here.event_readers -= 1
+        yield encode(page)
 
 
 def _may_read(here: Services, identity: Identity) -> bool:

@@ -140,6 +140,7 @@ class ReleaseItem(TypedDict):
 class NackItem(TypedDict):
     """``code`` is a gRPC status number, ``message`` the client's own words.
 
+    ``id`` never stands for another record, also after a restart.
     ``names`` are some of the ``resources`` names that may be meant, ``guilty`` those that are known to be refused.
     """
 

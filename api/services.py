@@ -20,7 +20,7 @@ from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.tokens import Tokens
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadAggregates
 from xds.store.retention import Condition
 
 MIB = 1 << 20
@@ -67,10 +67,10 @@ class Services:
     """The application's collaborators.
 
     ``metrics`` renders the Prometheus text, in a thread; ``phase`` says where the server is. ``limit_hits`` counts
-    requests beyond a limit by the name of its setting. ``disconnect`` ends the streams of a node and says how many
-    there were; ``let_go`` ends what lingers for some nodes. ``load`` is what clients report, ``assignments`` is what is
-    made of it. ``watched`` is the directory that is kept applied, None where there is none. ``condition`` is that of
-    the store.
+    requests beyond a limit by the name of its setting, ``foreign_refused`` what `BrowserSafety` refused by reason.
+    ``disconnect`` ends the streams of a node and says how many there were; ``let_go`` ends what lingers for some nodes.
+    ``load`` is what clients report, ``assignments`` is what is made of it. ``watched`` is the directory that is kept
+    applied, None where there is none. ``condition`` is that of the store.
     """
 
     publisher: Publisher
@@ -82,10 +82,11 @@ class Services:
     limit_hits: Counter[str] = field(default_factory=Counter)
     disconnect: Callable[[str], int] = lambda node_id: 0
     let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
-    load: LoadView = field(default_factory=lambda: BookView(LoadBook()))
+    load: LoadView = field(default_factory=lambda: BookView(LoadAggregates()))
     watched: Callable[[], WatchedDirectory | None] = lambda: None
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0
+    foreign_refused: Counter[str] = field(default_factory=Counter)
     backups: Backups = field(kw_only=True)
     condition: Callable[[], Condition] = field(kw_only=True)
 

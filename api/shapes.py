@@ -108,7 +108,8 @@ class GroupSettingsItem(TypedDict):
 
     ``removal_delay_s`` is how long removed content stays for clients, ``listener_drain_s`` how long besides where a
     listener changed; a change of them holds for what has no end yet.
-    ``selector_failures`` counts the nodes for which the selector could not be answered.
+    ``selector_failures`` counts the nodes for which the selector could not be answered. ``settings_etag`` names the
+    settings, for `If-Match` of a change; empty where there are none.
     """
 
     selector: str
@@ -117,6 +118,7 @@ class GroupSettingsItem(TypedDict):
     removal_delay_s: float | None
     listener_drain_s: float | None
     selector_failures: int
+    settings_etag: str
 
 
 class GroupItem(GroupSettingsItem):

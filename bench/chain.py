@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.suite import machine
-from xds.catalog.entries import ConfigEntries
 from xds.catalog.entry import entry_from_json, entry_json, key_of, read_entries, read_entry
+from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.resolver import ServiceResolver
 from xds.chain.compile import compile_chain
 from xds.chain.index import ChainIndex, Seen

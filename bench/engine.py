@@ -141,7 +141,7 @@ class Fleet:
     def close(self) -> None:
         """All streams end."""
         for index, stream in self.streams.items():
-            stream.close()
+            stream.close(0.0)
             self.state.stream_closed(index, 0.0)
         self.streams.clear()
 

@@ -13,6 +13,7 @@ from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from xds.control.audit import APART, TOGETHER
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.model.node import Node
 from xds.store.audit import LIMITS, Lane
@@ -179,6 +180,9 @@ async def test_refused_writes_push_no_real_one_out(door: Asking) -> None:
     assert (found[0]["actor"], found[1]["group"]) == ("team-edge", "core")
     assert len(found) < 30
     assert sum(item["count"] for item in found if not item["actor"]) == 300
+    told = door.plane.publisher.audit.refusals
+    assert told[APART] + told[TOGETHER] == 301
+    assert 275 < told[TOGETHER] < 300
 
 
 async def test_many_sources_are_bounded_together(door: Asking) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +17,13 @@ from xds.model.resource_type import CLUSTER
 
 A = static_cluster("a", 80)
 EDGE = {"selector": "node.metadata.role == edge", "priority": 10}
-DEFAULTS = {"selector": "", "priority": 0, "on_nack": "", "removal_delay_s": None, "listener_drain_s": None}
+DEFAULTS: dict[str, Any] = {
+    "selector": "",
+    "priority": 0,
+    "on_nack": "",
+    "removal_delay_s": None,
+    "listener_drain_s": None,
+}
 GROUP = "/api/v1/groups/edge"
 EXPLAIN = "/api/v1/explain"
 
@@ -42,6 +49,47 @@ async def test_what_is_left_out_is_reset(api: Api) -> None:
     assert await settings(api) == {**EDGE, **own, "selector_failures": 0}
     await api.client.put(GROUP, json={"priority": 3})
     assert await settings(api) == {**DEFAULTS, "priority": 3, "selector_failures": 0}
+
+
+class TestOfTwoWhoChangeThem:
+    """If-Match takes the etag of the settings: no change is lost without a word."""
+
+    async def change(self, api: Api, priority: int, **headers: str) -> tuple[int, str]:
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = await api.client.put(GROUP, json={"priority": priority}, headers=names)
+        return answer.status_code, answer.json().get("settings_etag", answer.json().get("detail"))
+
+    async def test_the_second_is_told(self, api: Api) -> None:
+        _, looked_at = await self.change(api, 1)
+        assert (await api.client.get(GROUP)).json()["settings_etag"] == looked_at
+        status, now = await self.change(api, 2, if_match=looked_at)
+        assert (status, now != looked_at) == (200, True)
+        status, detail = await self.change(api, 3, if_match=f'"{looked_at}"')
+        assert (status, now in detail) == (412, True)
+        assert (await settings(api))["priority"] == 2
+        query, headers = {"dry_run": "true"}, {"if-match": looked_at}
+        dry = await api.client.put(GROUP, json={"priority": 3}, params=query, headers=headers)
+        assert dry.status_code == 412
+
+    async def test_of_many_at_once_one_is_heard(self, api: Api) -> None:
+        _, looked_at = await self.change(api, 1)
+        changes = (self.change(api, priority, if_match=looked_at) for priority in range(2, 12))
+        answers = await asyncio.gather(*changes)
+        assert sorted(status for status, _ in answers) == [200, *[412] * 9]
+
+    async def test_some_or_none(self, api: Api) -> None:
+        await api.put("edge", A)  # a group without settings
+        assert (await api.client.get(GROUP)).json()["settings_etag"] == ""
+        assert (await self.change(api, 1, if_match="*"))[0] == 412
+        assert (await self.change(api, 1, if_none_match="*"))[0] == 200
+        assert (await self.change(api, 2, if_none_match="*"))[0] == 412
+        assert (await self.change(api, 2, if_match="*"))[0] == 200
+
+    async def test_what_is_no_etag_of_settings(self, api: Api) -> None:
+        pushed = await api.put("edge", A)
+        for etag in (pushed.json()["etag"], "p-1f3a9c07", "s-", 's-1", "s-2'):
+            assert (await self.change(api, 1, if_match=etag))[0] == 400
+        assert (await self.change(api, 1, if_none_match="s-1"))[0] == 400
 
 
 async def test_settings_as_yaml(api: Api) -> None:

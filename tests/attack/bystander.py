@@ -19,15 +19,21 @@ MORE = 2  # answers that count as being served: the first may have begun before
 
 
 class Bystander:
-    """``answers`` grows as long as it is served."""
+    """``answers`` grows as long as it is served; ``taken_s`` has how long each took, the connection included."""
 
-    def __init__(self, grpc_port: int) -> None:
+    def __init__(self, grpc_port: int, pause_s: float = PAUSE_S) -> None:
         self.answers = 0
+        self.taken_s: list[float] = []
         self.failures: list[str] = []
-        self.slowest_s = 0.0
         self._port = grpc_port
+        self._pause_s = pause_s
         self._over = Event()
         self._thread = Thread(target=self._run, daemon=True)
+
+    @property
+    def slowest_s(self) -> float:
+        """The longest that it waited."""
+        return max(self.taken_s, default=0.0)
 
     def served(self) -> None:
         """Wait until it is answered on connections that begin now."""
@@ -44,7 +50,7 @@ class Bystander:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(PAUSE_S):
+        while not self._over.wait(self._pause_s):
             began = monotonic()
             try:
                 with GrpcStream(self._port) as stream:
@@ -53,5 +59,5 @@ class Bystander:
                 self.failures.append(str(error))
                 return
             assert names
-            self.slowest_s = max(self.slowest_s, monotonic() - began)
+            self.taken_s.append(monotonic() - began)
             self.answers += 1

@@ -16,6 +16,12 @@ from tests.support.server import ServerProcess
 Beside = Callable[..., AbstractContextManager[Bystander]]
 
 
+def resident(server: ServerProcess) -> int:
+    """The server's memory in bytes."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+
+
 @pytest.fixture
 def serve(tmp_path: Path, running: ExitStack) -> Callable[..., ServerProcess]:
     """Starts a server with something to serve. Arguments are `ServerProcess`'s."""

@@ -27,14 +27,15 @@ def head(path: str = ADS, *fields: tuple[str, str]) -> bytes:
 
 
 class RawHttp2:
-    """A connection that has sent its preface; what comes back is read beside."""
+    """A connection that has sent its preface; what comes back is read beside, or never."""
 
-    def __init__(self, port: int, hello: bytes = HELLO) -> None:
+    def __init__(self, port: int, hello: bytes = HELLO, reads: bool = True) -> None:
         self.received = bytearray()
         self.is_over = False
         self._socket = socket.create_connection((LOOPBACK, port), TIMEOUT_S)
         self._thread = Thread(target=self._read, daemon=True)
-        self._thread.start()
+        if reads:
+            self._thread.start()
         self.send(hello)
 
     def send(self, data: bytes) -> bool:
@@ -83,7 +84,8 @@ class RawHttp2:
     def close(self) -> None:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._socket.close()
 
     def _read(self) -> None:

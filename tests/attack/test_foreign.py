@@ -109,6 +109,27 @@ def test_a_name_that_was_made_to_lead_here(
     assert untouched(victim)
 
 
+def test_what_is_refused_is_counted_and_a_write_is_audited(serve: Serve) -> None:
+    """Each reason has its counter: a page that is open in some browser, or a name that is missing in the settings."""
+    server = serve()
+    counted = server.metrics()
+    assert not [name for name in counted if name.startswith("xds_server_http_foreign_refused_total{")]
+    for host, path, header in (
+        ("localhost", "/api/v1/transactions", EVIL),
+        ("evil.example", "/api/v1/transactions", JSON),
+        ("localhost", "/v3/discovery:secrets", EVIL),
+        ("localhost", "/v3/discovery:secrets", CROSS),
+    ):
+        assert ask(server.http_port, request("POST", path, host, header, body=PUSH)) == 403
+    counted = server.metrics()
+    for reason, times in (("origin", 1), ("host", 1), ("rest_xds", 2)):
+        assert counted[f'xds_server_http_foreign_refused_total{{reason="{reason}"}}'] == times
+    refused = server.get("/audit", refused="true")["items"]
+    assert sum(item["count"] for item in refused) == 2
+    assert all("403" in item["reason"] and item["subject"] == "POST /transactions" for item in refused)
+    assert server.metrics()['xds_server_audit_refusals_total{told="apart"}'] == 2
+
+
 def test_hosts_as_they_must_be(victim: ServerProcess, beside: Beside) -> None:
     with beside(victim):
         for head, status in (

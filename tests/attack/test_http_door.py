@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.attack.bystander import GROUP
-from tests.attack.conftest import Beside
+from tests.attack.conftest import Beside, resident
 from tests.attack.raw_http import ask, connect, is_closed, send_until_closed, status
 from tests.support import resources as r
 from tests.support.pki import CertificateAuthority
@@ -35,11 +35,6 @@ Serve = Callable[..., ServerProcess]
 
 def hits(server: ServerProcess, limit: str) -> float:
     return server.metrics().get(f'xds_server_limit_hits_total{{limit="{limit}"}}', 0.0)
-
-
-def resident(server: ServerProcess) -> int:
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    return next(int(line.split()[1]) * KIB for line in status.splitlines() if line.startswith("VmRSS"))
 
 
 def descriptors(server: ServerProcess) -> int:

@@ -10,8 +10,8 @@ import pytest
 
 from bench import chain
 from tests.support.process import REPOSITORY
-from xds.catalog.entries import ConfigEntries
 from xds.catalog.entry import entry_json, key_of, read_entry
+from xds.catalog.entry_set import ConfigEntries
 from xds.chain.index import ChainIndex
 
 

@@ -1,4 +1,4 @@
-"""Every rule of spec/discovery_chain.md 1.1 to 1.5 and 4.4: what is refused, and what stands close to it and is not."""
+"""Every rule of every kind of entry: what is refused, and what stands close to it and is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""spec/discovery_chain.md 4.1 and 4.3: entries, and the whole chain that comes of them."""
+"""Cases of compiling: entries, and the whole chain that comes of them."""
 
 from __future__ import annotations
 

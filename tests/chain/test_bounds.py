@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from tests.support.chains import TRUST_DOMAIN, entries_of
-from xds.catalog.entries import ConfigEntries
 from xds.catalog.entry import ConfigEntry, key_of
+from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.proxy_defaults import ProxyDefaults
 from xds.catalog.resolver import WILDCARD, Failover, FailoverTarget, Redirect, ServiceResolver
 from xds.catalog.router import Route, RouteDestination, ServiceRouter
 from xds.catalog.splitter import ServiceSplitter, Split
 from xds.chain.chain import DiscoveryChain, SplitterNode
+from xds.chain.compilation import DEPTH_LIMIT
 from xds.chain.compile import compile_chain
 from xds.chain.errors import ChainError, Flaw
 from xds.chain.flattening import LEGS_LIMIT
 from xds.chain.index import ChainIndex, Seen
 from xds.chain.request import CompileRequest
-from xds.chain.state import DEPTH_LIMIT
 
 DEPTH = 10_000
 MEMORY_LIMIT_BYTES = 200 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""spec/discovery_chain.md 4.1 and 4.3, case by case: entries in, the whole chain out."""
+"""Compiling, case by case: entries in, the whole chain out."""
 
 from __future__ import annotations
 

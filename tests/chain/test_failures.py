@@ -1,4 +1,4 @@
-"""spec/discovery_chain.md 4.2, case by case: what does not compile, and the path to where it fails."""
+"""What does not compile, case by case, and the path to where it fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.chain.cases import PD_HTTP
 from tests.support.chains import request_of
 from xds.chain.compile import compile_chain
-from xds.chain.errors import ChainError, Flaw, RequestError
+from xds.chain.errors import ChainError, CompileRequestError, Flaw
 from xds.chain.request import Overrides
 
 
@@ -173,17 +173,17 @@ def test_failure(case: Failure) -> None:
     ],
 )
 def test_58_missing_parameter(missing: dict[str, Any], told: str) -> None:
-    with pytest.raises(RequestError, match=told):
+    with pytest.raises(CompileRequestError, match=told):
         compile_chain(replace(request_of(""), **missing))
 
 
 @pytest.mark.parametrize("field", ["namespace", "partition"])
 def test_another_namespace_or_partition_is_refused_by_name(field: str) -> None:
     changed: dict[str, Any] = {field: "team-a"}
-    with pytest.raises(RequestError, match="'team-a' requires Consul Enterprise"):
+    with pytest.raises(CompileRequestError, match="'team-a' requires Consul Enterprise"):
         compile_chain(replace(request_of(""), **changed))
 
 
 def test_an_unknown_gateway_mode_is_refused() -> None:
-    with pytest.raises(RequestError, match="mesh gateway mode 'far'"):
+    with pytest.raises(CompileRequestError, match="mesh gateway mode 'far'"):
         compile_chain(replace(request_of(""), overrides=Overrides(mesh_gateway_mode="far")))

@@ -9,8 +9,8 @@ import pytest
 from tests.chain.comparison import findings
 from tests.support.chains import TRUST_DOMAIN, entries_of
 from tests.support.random_entries import SERVICES, RandomEntries
-from xds.catalog.entries import Changes, ConfigEntries
 from xds.catalog.entry import ConfigEntry, Key, key_of, read_entries, read_entry
+from xds.catalog.entry_set import Changes, ConfigEntries
 from xds.catalog.proxy_defaults import GLOBAL, ProxyDefaults
 from xds.chain.compile import compile_chain
 from xds.chain.errors import ChainError, Flaw

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from tests.chain.comparison import findings
 from tests.support.chains import TRUST_DOMAIN
 from tests.support.random_entries import SERVICES, RandomEntries
-from xds.catalog.entries import ConfigEntries
 from xds.catalog.entry import ConfigEntry, entry_from_json, entry_json, read_entry
+from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.weight import WHOLE, basis_points, percent, product
 from xds.chain.chain import DiscoveryChain, ResolverNode, RouterNode, SplitterNode
 from xds.chain.chain_json import chain_json
 from xds.chain.compile import compile_chain, compile_recorded
 from xds.chain.errors import ChainError
 from xds.chain.request import CompileRequest
-from xds.chain.walk import HttpRequest, walk
+from xds.chain.request_walk import HttpRequest, walk
 
 seeds = st.integers(min_value=0, max_value=2**32)
 

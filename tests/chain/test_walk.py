@@ -7,7 +7,7 @@ import pytest
 from tests.support.chains import request_of
 from xds.chain.chain import DiscoveryChain
 from xds.chain.compile import compile_chain
-from xds.chain.walk import HttpRequest, Walk, walk
+from xds.chain.request_walk import HttpRequest, Walk, walk
 
 HTTP = "- {Kind: proxy-defaults, Config: {protocol: http}}\n"
 

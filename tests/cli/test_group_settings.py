@@ -12,8 +12,11 @@ import pytest
 
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
+from tests.support.process import LOOPBACK
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
+from xds.cli import group_settings
+from xds.cli.client import Client
 
 
 @pytest.fixture
@@ -40,6 +43,35 @@ def test_settings_that_are_not_given_stay(remote: Remote, group: str) -> None:
     assert ran.out == f"group {group}: selector 'node.id == x' -> -, on-nack 'proceed' -> -, removal-delay 0 -> -\n"
     assert settings(remote, group) == ("", 5, "", None, 120)
     assert remote.xds("group", "set", group, "--priority", "5").out == f"group {group}: unchanged\n"
+
+
+def test_of_two_who_change_it_at_once_both_are_kept(
+    remote: Remote, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = group_settings._present
+    others = iter(({"priority": 5}, {"priority": 5, "on_nack": "proceed"}))
+
+    def read_before_another(client: Client, name: str) -> dict[str, object]:
+        found = present(client, name)
+        if (change := next(others, None)) is not None:
+            assert remote.server.request("PUT", f"/api/v1/groups/{name}", json=change).is_success
+        return found
+
+    monkeypatch.setattr(group_settings, "_present", read_before_another)
+    client = Client(f"{LOOPBACK}:{remote.server.http_port}")
+    group_settings.set_group(client, group, group_settings.Given(removal_delay="5s"), {})
+    assert settings(remote, group) == ("", 5, "proceed", 5, None)
+
+
+def test_a_change_of_what_was_looked_at_only(remote: Remote, group: str) -> None:
+    assert remote.xds("group", "set", group, "--priority", "5", "--if-match", "none").code == 0
+    etag = remote.xds("group", "show", group, "-o", "json").json()["settings_etag"]
+    assert etag in remote.xds("group", "show", group).out
+    assert remote.xds("group", "set", group, "--priority", "6", "--if-match", etag).code == 0
+    for stale in (etag, "none"):
+        refused = remote.xds("group", "set", group, "--priority", "7", "--if-match", stale)
+        assert (refused.code, f"group {group!r} has the settings s-" in refused.err) == (5, True)
+    assert settings(remote, group)[1] == 6
 
 
 def test_a_dry_run_and_what_is_wrong_change_nothing(remote: Remote, group: str) -> None:

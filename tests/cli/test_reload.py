@@ -48,6 +48,11 @@ class Site:
         draft.write_text(settings if isinstance(settings, str) else json.dumps(settings))
         draft.replace(self.file)
 
+    def wait_failures(self, number: int) -> None:
+        """Wait until so many files were refused."""
+        failed = 'xds_server_auth_reloads_total{result="failed"}'
+        wait_until(lambda: self.server.metrics().get(failed, 0) >= number, f"failure {number}", 15)
+
     def hang_up(self) -> None:
         os.kill(self.server.process.pid, signal.SIGHUP)
 
@@ -110,8 +115,7 @@ def test_a_bad_file_keeps_the_rules_of_before(site: Site) -> None:
     for number, (bad, says) in enumerate(cases, 1):
         site.write(bad)
         site.hang_up()
-        failed = 'xds_server_auth_reloads_total{result="failed"}'
-        wait_until(lambda: site.server.metrics().get(failed, 0) >= number, "the failure", 15)  # noqa: B023 - at once
+        site.wait_failures(number)
         assert says in site.server.process.log()
         assert (site.status("root"), site.status("wrong")) == (200, 401)
     assert "s3cret" not in site.server.process.log()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import string
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,8 @@ NAMES = st.text(string.ascii_letters + string.digits + "-._~/", min_size=1, max_
 
 def issued(
     common: list[str],
-    uris: list[str] = [],  # noqa: B006 - not changed
-    dns: list[str] = [],  # noqa: B006
+    uris: Sequence[str] = (),
+    dns: Sequence[str] = (),
     ends: datetime.datetime = datetime.datetime(2031, 5, 6, 7, 8, 9, tzinfo=datetime.UTC),
     critical: bool = False,
 ) -> bytes:

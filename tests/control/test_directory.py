@@ -69,6 +69,30 @@ def told(logs: Logs, event: str) -> list[MutableMapping[str, Any]]:
     return [line for line in logs if line["event"] == event]
 
 
+async def test_all_is_applied_again_when_asked(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where that is asked for amid a push: what it pushed is what is replaced."""
+    watched.put("edge.yaml", "a")
+    watched.put("core.yaml", "b")
+    await watched.directory.start()
+    publisher = watched.plane.publisher
+    assert watched.directory.groups == ("core", "edge")
+    await publisher.push("edge", [])
+    watched.directory.apply_again()
+    await watched.wait(lambda: watched.held() == {"core": ["b"], "edge": ["a"]})
+    push = publisher.push
+
+    async def restored_meanwhile(*arguments: Any, **options: Any) -> object:
+        result = await push(*arguments, **options)
+        monkeypatch.setattr(publisher, "push", push)
+        watched.directory.apply_again()
+        await push("edge", [])
+        return result
+
+    monkeypatch.setattr(publisher, "push", restored_meanwhile)
+    watched.put("edge.yaml", "c")
+    await watched.wait(lambda: watched.held()["edge"] == ["c"] and publisher.content("edge").revision >= 5)
+
+
 async def test_files_and_directories_are_groups(watched: Watched) -> None:
     watched.put("edge.yaml", "a")
     watched.put("core/one.yaml", "b")

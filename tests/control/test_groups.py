@@ -41,19 +41,26 @@ async def test_settings_are_in_force_at_once_and_after_a_restart(plane: Plane) -
     assert again.publisher.settings.get("blue") == EDGE
 
 
+def order_of(plane: Plane) -> GroupOrder:
+    """How pushes to the group are ordered."""
+    view = plane.cache.view("blue")
+    assert view is not None
+    return view.order
+
+
 async def test_how_long_removed_content_stays_is_a_setting_of_the_group(plane: Plane) -> None:
     await push(plane, "blue", "b")
-    assert plane.cache.view("blue").order == GroupOrder(proceed_on_nack=False)  # type: ignore[union-attr]
+    assert order_of(plane) == GroupOrder(proceed_on_nack=False)
     await plane.publisher.configure("blue", GroupSettings(listener_drain_s=60.0))
     (kept,) = await plane.store.docs(groups.KIND)
     assert json.loads(kept.body) == {"selector": "", "priority": 0, "on_nack": "", "listener_drain_s": 60.0}
     again = plane.restarted()
     await again.publisher.load()
     for each in (plane, again):
-        order = each.cache.view("blue").order  # type: ignore[union-attr]
+        order = order_of(each)
         assert (order.removal_delay_s, order.listener_drain_s) == (None, 60.0)
     await plane.publisher.configure("blue", GroupSettings(on_nack="proceed"))
-    assert plane.cache.view("blue").order == GroupOrder(proceed_on_nack=True)  # type: ignore[union-attr]
+    assert order_of(plane) == GroupOrder(proceed_on_nack=True)
 
 
 async def test_settings_are_loaded_before_snapshots_are_served(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:

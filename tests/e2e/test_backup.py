@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import tarfile
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from stat import S_IMODE
 from typing import Any
@@ -157,6 +160,51 @@ def test_a_damaged_archive_is_told_before_and_by_the_server(source: Source, tmp_
         assert refused.code == 3 and refused.err.strip() and "Traceback" not in refused.err
     assert picture(server) == before
     assert run(server, "restore", archive, "--check").code == 0
+
+
+def test_a_watched_folder_is_applied_over_what_is_restored(tmp_path: Path, running: ExitStack) -> None:
+    """Desired state is what the folder says: it was applied again when its files changed only, so the group was old."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file = folder / "edge.yaml"
+    file.write_text(json.dumps({"resources": [r.static_cluster("old")]}))
+    server = running.enter_context(ServerProcess(tmp_path, ["--watch", str(folder)]))
+    server.push("other", [r.static_cluster("kept")])
+    archive = tmp_path / "backup.tar"
+    archive.write_bytes(server.request("GET", "/api/v1/backup").content)
+    file.write_text(json.dumps({"resources": [r.static_cluster("new")]}))
+
+    def held(group: str) -> list[str]:
+        return [each["name"] for each in server.get(f"/groups/{group}/snapshot")["resources"]]
+
+    wait_until(lambda: held("edge") == ["new"], "the file is applied")
+    server.push("other", [r.static_cluster("gone")])
+    tried = xds("restore", archive, "--replace", "--dry-run", environment=address(server.http_port))
+    assert (tried.code, "will be applied over it: groups edge" in tried.err) == (0, True)
+    done = xds("restore", archive, "--replace", "--yes", environment=address(server.http_port))
+    assert (done.code, "are applied again now: groups edge" in done.err) == (0, True)
+    wait_until(lambda: held("edge") == ["new"], "the folder is applied again")
+    assert held("other") == ["kept"]
+    assert "directory.applied_again" in server.process.log()
+    [line] = [item for item in server.get("/groups/edge/revisions")["items"] if item["revision"] == 2]
+    assert (line["actor"], line["author"]) == ("server", "watch")
+
+
+def test_backups_are_counted(tmp_path: Path, running: ExitStack) -> None:
+    """The time of the last one is told only when there was one: a restart is no failure."""
+    server = running.enter_context(ServerProcess(tmp_path))
+    last = "xds_server_backup_last_success_timestamp_seconds"
+    assert last not in server.metrics()
+    server.push("edge", [r.static_cluster("a")])
+    archive = server.request("GET", "/api/v1/backup").content
+    counted = server.metrics()
+    assert (counted['xds_server_backups_total{result="made"}'], counted["xds_server_restores_total"]) == (1, 0)
+    assert counted["xds_server_backup_last_bytes"] == len(archive)
+    assert abs(counted[last] - time.time()) < 60
+    assert server.request("POST", "/api/v1/restore", content=archive, params={"replace": "true"}).is_success
+    counted = server.metrics()
+    assert counted["xds_server_restores_total"] == 1
+    assert counted['xds_server_backups_total{result="failed"}'] == 0
 
 
 def test_the_archive_is_a_tar_of_what_its_manifest_says(source: Source) -> None:

@@ -17,6 +17,7 @@ from tests.e2e.swap_site import ReconnectingLoad, SwapLoad, SwapSite, SwapSites
 from tests.support import resources as r
 from tests.support.background import Background
 from tests.support.bootstrap import Variant
+from tests.support.process import wait_until
 
 STREAMED = [variant for variant in Variant if variant is not Variant.REST]
 SOAK_SWAPS, SWAPS_IN_A_ROW = 4, 30
@@ -116,10 +117,9 @@ def test_what_lingers_goes_at_the_end_of_the_drain(sites: SwapSites, kind: Kind,
     site.wait_served()
     if kind in LISTENER_KINDS:
         _assert_stay_while_envoy_drains(site, before)
-    deadline = time.monotonic() + GONE_WITHIN_S
-    while site.clusters() != site.pushed_clusters():
-        assert time.monotonic() < deadline, site.clusters()
-        time.sleep(0.2)
+    wait_until(
+        lambda: site.clusters() == site.pushed_clusters(), "what lingers goes", GONE_WITHIN_S, site.clusters, 0.2
+    )
     site.settle()
     site.wait_synced()
     site.end()

@@ -1,24 +1,28 @@
 """A listener that gains a filter that authorises is never overtaken by the routes that rely on it.
 
-New connections count: those of before keep the filters that they began with.
+What is promised is of new connections, and of the order: nobody gets in before the listener has the filter, and nobody
+who connects once it has. A connection that was accepted just before keeps the filters that it began with (Envoy drains
+it), and sees the routes that open a moment later: Envoy shares them between both listeners.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+from typing import Self
 
 import pytest
 
 from tests.support import resources as r
-from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess, get
-from tests.support.load import HttpLoad
-from tests.support.process import free_port, wait_until
+from tests.support.process import LOOPBACK, free_port, wait_until
 from tests.support.server import GROUP, NODE, ServerProcess
 from tests.support.upstream import Upstream
 
@@ -26,6 +30,10 @@ ADMIN = "/admin"
 PROBES, PROBES_RPS = 4, 200.0
 WARM_AFTER_S = 3.0
 BETWEEN_PUSHES_S = 1.0
+LOOK_S = 0.002
+WORKERS_S = 0.1  # Envoy's main thread says that a listener changed; its workers follow
+ASKED_AFTERWARDS = 50
+LISTENERS = "^listener_manager\\.(listener_modified|listener_in_place_updated|total_listeners_warming)$"
 
 StartUpstream = Callable[[str], Upstream]
 
@@ -54,6 +62,72 @@ class World:
         self.guard.health_delay_s = WARM_AFTER_S
         cluster = r.static_cluster("guard", self.guard.port, **r.http_health_check(timeout="30s"))
         return [r.authorizing_filter(self.guard.port, "guard")], cluster
+
+
+class Strangers:
+    """They ask for what is not theirs, on one new connection after the other."""
+
+    def __init__(self, port: int) -> None:
+        self.let_in: list[tuple[float, float]] = []  # when each connected and was answered
+        self.total = 0
+        self._port = port
+        self._over = Event()
+        self._threads = [Thread(target=self._ask, daemon=True) for _ in range(PROBES)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self) -> None:
+        while not self._over.wait(PROBES / PROBES_RPS):
+            with suppress(OSError, HTTPException):  # a listener that goes may close on them
+                self._ask_once()
+
+    def _ask_once(self) -> None:
+        with closing(HTTPConnection(LOOPBACK, self._port, timeout=10)) as connection:
+            connected_at = monotonic()
+            connection.request("GET", ADMIN, headers={"host": "svc.test"})
+            if connection.getresponse().status == 200:
+                self.let_in.append((connected_at, monotonic()))
+            self.total += 1
+
+
+class Change:
+    """When Envoy's listener got its filter: it was not there yet at ``before``, and was at ``after``."""
+
+    def __init__(self, envoy: EnvoyProcess) -> None:
+        self.before = self.after = 0.0
+        self._envoy = envoy
+        self._over = Event()
+        self._thread = Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        assert not self._is_there()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _is_there(self) -> bool:
+        found = self._envoy.stats(LISTENERS)
+        changed = sum(count for name, count in found.items() if not name.endswith("warming"))
+        return changed > 0 and found["listener_manager.total_listeners_warming"] == 0
+
+    def _look(self) -> None:
+        while not self.after and not self._over.wait(LOOK_S):
+            asked_at = monotonic()
+            if self._is_there():
+                self.after = monotonic()
+            else:
+                self.before = asked_at
 
 
 def denied_at_once(world: World) -> None:
@@ -106,7 +180,6 @@ def test_routes_do_not_overtake_the_filter_of_their_listener(
     server: ServerProcess,
     tmp_path: Path,
     upstream: StartUpstream,
-    background: Background,
     running: ExitStack,
     variant: Variant,
     protect: Callable[[World], None],
@@ -114,13 +187,17 @@ def test_routes_do_not_overtake_the_filter_of_their_listener(
     world = World(server, variant.config_source, free_port(), upstream("a"), upstream("guard"))
     world.push([], False)
     bootstrap = EnvoyBootstrap(server.grpc_port, variant)
-    running.enter_context(EnvoyProcess(tmp_path, bootstrap, drain=DRAIN_BY_DEFAULT)).wait_live()
+    envoy = running.enter_context(EnvoyProcess(tmp_path, bootstrap, drain=DRAIN_BY_DEFAULT)).wait_live()
     wait_until(lambda: get(world.port, path="/app").status_code == 200, "the listener serves")
     server.wait_synced(GROUP, NODE)
-    strangers = HttpLoad(background, world.port, path=ADMIN, connections=PROBES, rps=PROBES_RPS, per_connection=1)
-    running.enter_context(strangers)
-    strangers.wait_total(PROBES)
-    protect(world)
-    wait_until(lambda: get(world.port, path=ADMIN).status_code == 403, "the routes are open, and protected")
-    report = strangers.stop()
-    assert not report.bodies, f"{report.bodies} got in unauthorised"
+    with Change(envoy) as change, Strangers(world.port) as strangers:
+        wait_until(lambda: strangers.total >= PROBES, "strangers ask")
+        protect(world)
+        wait_until(lambda: get(world.port, path=ADMIN).status_code == 403, "the routes are open, and protected")
+        wait_until(lambda: change.after, "the listener is seen to be there")
+        goal = strangers.total + ASKED_AFTERWARDS
+        wait_until(lambda: strangers.total >= goal, "strangers ask for longer")
+    early = [at for at in strangers.let_in if at[1] < change.before]
+    late = [at for at in strangers.let_in if at[0] > change.after + WORKERS_S]
+    assert not early, f"{len(early)} got in before the listener had its filter"
+    assert not late, f"{len(late)} got in on connections that were new"

@@ -36,6 +36,26 @@ def test_a_record_is_what_it_was(fleet: Fleet) -> None:
     assert only(restarted(fleet)) == only(fleet)
 
 
+def test_an_id_never_stands_for_another_record() -> None:
+    """Those of resolved records are not kept: what comes later begins above them all."""
+    before = Fleet(first_nack_id=1_000)
+    client = Client(before, "n1")
+    client.nack(response(SERVED), guilty=("bad",))
+    client.nack(response(resource_set("listeners", "1", other="x")), guilty=("other",))
+    given = {record.id for record in before.nacks()}
+    [kept, *_] = before.nack_log.take_changes(1).stand
+    after = Fleet(first_nack_id=2_000)
+    after.restore([decoded(kept.record.id, "n1", kept.record.type_url, encoded(kept))], 0.0)
+    Client(after, "n2").nack(response(SERVED), guilty=("bad",))
+    assert given < {1_000, 1_001, 1_002}
+    assert sorted(record.id for record in after.nacks()) == [kept.record.id, 2_000]
+    # A clock that went back does not make two of one.
+    late = Fleet(first_nack_id=5)
+    late.restore([decoded(kept.record.id, "n1", kept.record.type_url, encoded(kept))], 0.0)
+    Client(late, "n2").nack(response(SERVED), guilty=("bad",))
+    assert max(record.id for record in late.nacks()) == kept.record.id + 1
+
+
 def test_it_is_resolved_by_what_resolved_it_before(fleet: Fleet) -> None:
     Client(fleet).nack(response(SERVED), guilty=("bad",))
     after = restarted(fleet)

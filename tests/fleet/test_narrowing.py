@@ -91,8 +91,9 @@ class Judge(Client):
 
     def verdict(self) -> tuple[Sync, tuple[str, ...]]:
         """How the node stands with what is pushed, and which names it refuses of it."""
-        targets = {self.url: self.server.cache.get("default").get(self.url)}  # type: ignore[union-attr]
-        found = self.fleet.convergence("default", targets)
+        snapshot = self.server.cache.get("default")
+        assert snapshot is not None
+        found = self.fleet.convergence("default", {self.url: snapshot.get(self.url)})
         state = next(state for state in Sync if getattr(found, state.value, 0))
         return state, tuple(name for record in found.nacks for name in record.guilty)
 

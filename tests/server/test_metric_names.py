@@ -14,15 +14,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.control.assigned import Steered
 from tests.control.conftest import Plane
 from tests.server.conftest import Harness, Start, until
+from xds.control.backups import Backups
 from xds.control.journal import Journal
 from xds.control.retention import Collector
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol.cache import SnapshotCache
-from xds.server.assignment_metrics import AssignmentMetrics
-from xds.server.store_metrics import StoreMetrics
-from xds.server.watch_metrics import WatchMetrics
+from xds.server.metrics.collectors import (
+    AssignmentMetrics,
+    AuditMetrics,
+    BackupMetrics,
+    StoreMetrics,
+    WatchMetrics,
+)
 from xds.store.base import NO_META, FullSet, Meta, Rollback
 from xds.store.memory import MemoryStore
 from xds.store.retention import Retention
@@ -156,10 +161,19 @@ async def test_the_text_is_made_once_a_second(server: Harness) -> None:
 
 async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     await lived_through(server)
-    server.metrics.registry.register(AssignmentMetrics(Steered(Plane()).assignments))
+    plane = Plane()
+    assignments = Steered(plane).assignments
+    server.metrics.registry.register(AssignmentMetrics(assignments))
     server.metrics.registry.register(WatchMetrics(()))
     store = MemoryStore()
-    server.metrics.registry.register(StoreMetrics(Collector(store, SnapshotCache(), Retention(), 1.0), store.condition))
+    collector = Collector(store, SnapshotCache(), Retention(), 1.0)
+    await store.open()
+    await collector.collect()
+    backups = Backups(store, plane.publisher, assignments)
+    backups.made = 1
+    for each in (StoreMetrics(collector, store.condition), AuditMetrics({}), BackupMetrics(backups)):
+        server.metrics.registry.register(each)
+    server.metrics.foreign_refused["origin"] += 1
     served = {
         name: {frozenset(sample.labels) for sample in family.samples}
         for family in families(server).values()

@@ -22,13 +22,19 @@ FORMER = joined(site("a"), {SECRET: {"had": "@1", "never": "@1"}, ENDPOINT: {"ne
 PRESENT = joined(site("b"), {SECRET: {"own": "@1"}})
 
 
-def moved(server: Server, connect: Connect) -> Client:
-    """A client that had one of the former group's secrets, and is in a group of its own now."""
-    push(server, FORMER)
+def holding(server: Server, connect: Connect, group: str = "default") -> Client:
+    """A client that has one of the secrets of its group."""
+    push(server, FORMER, group)
     client = start(connect("node"))
     client.subscribe(SECRET, "had")
     client.settle()
     assert client.texts(SECRET) == {"had": "@1"}
+    return client
+
+
+def moved(server: Server, connect: Connect) -> Client:
+    """The same, in a group of its own now."""
+    client = holding(server, connect)
     push(server, PRESENT, "node")
     client.settle()
     return client
@@ -82,10 +88,7 @@ def test_nor_is_it_given_when_it_comes_back(server: Server, connect: Connect) ->
 
 
 def test_nor_when_it_was_moved_while_it_was_away(server: Server, connect: Connect) -> None:
-    push(server, FORMER)
-    client = start(connect("node"))
-    client.subscribe(SECRET, "had")
-    client.settle()
+    client = holding(server, connect)
     client.disconnect()
     push(server, PRESENT, "node")
     client.types[SECRET].names |= {"never", "own"}
@@ -95,10 +98,7 @@ def test_nor_when_it_was_moved_while_it_was_away(server: Server, connect: Connec
 
 
 def test_nor_while_no_group_matches(server: Server, connect: Connect) -> None:
-    push(server, FORMER)
-    client = start(connect("node"))
-    client.subscribe(SECRET, "had")
-    client.settle()
+    client = holding(server, connect)
     server.drop()
     client.subscribe(SECRET, "never")
     client.settle()
@@ -106,11 +106,8 @@ def test_nor_while_no_group_matches(server: Server, connect: Connect) -> None:
 
 
 def test_a_group_that_it_is_in_again_is_all_there(server: Server, connect: Connect) -> None:
-    push(server, FORMER, "fleet")
     server.select(("fleet", "node.id == node"))
-    client = start(connect("node"))
-    client.subscribe(SECRET, "had")
-    client.settle()
+    client = holding(server, connect, "fleet")
     server.select()
     client.subscribe(SECRET, "never")
     client.settle()

@@ -48,6 +48,16 @@ async def seen(store: Store) -> list[object]:
 class AuditContract:
     """Mixed into the suite of each engine."""
 
+    async def test_the_list_is_measured_by_lane(self, store: Store) -> None:
+        empty = await store.stats()
+        assert (empty.audit, empty.audit_bytes) == (dict.fromkeys(Lane, 0), 0)
+        await commit(store, full(cluster("a")), CHANGED)
+        await store.note([REFUSED, REFUSED, replace(REFUSED, key="other"), replace(CHANGED, time_s=2.0)])
+        found = await store.stats()
+        assert found.audit == {Lane.CHANGE: 2, Lane.ENDPOINTS: 0, Lane.REFUSED: 2}
+        noted = (await store.audit(wanted=AuditFilter(lanes=frozenset({Lane.CHANGE})))).entries
+        assert found.audit_bytes == sum(entry.note.size for entry in noted) > 400
+
     async def test_a_backup_has_what_revisions_are_told_by_and_the_audit_list(self, store: Store) -> None:
         await commit(store, full(cluster("a"), endpoints("x")), CHANGED)
         for body in (b"2", b"3", b"4", b"5"):

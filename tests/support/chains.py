@@ -7,11 +7,11 @@ peer's.
 from __future__ import annotations
 
 from xds.catalog.duration import duration_text
-from xds.catalog.entries import ConfigEntries
 from xds.catalog.entry import read_entries
+from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.weight import percent
-from xds.chain.chain import DiscoveryChain, Node, ResolverNode, RouterNode, Target
-from xds.chain.naming import Place
+from xds.chain.chain import ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode
+from xds.chain.naming import TargetKey
 from xds.chain.request import CompileRequest
 
 TRUST_DOMAIN = "td.consul"
@@ -41,7 +41,7 @@ def lines(chain: DiscoveryChain) -> list[str]:
     return told + sorted(_target(target) for target in chain.targets.values())
 
 
-def short(place: Place) -> str:
+def short(place: TargetKey) -> str:
     """``v1/web@dc1``."""
     subset = f"{place.subset}/" if place.subset else ""
     return f"{subset}{place.service}@{f'peer:{place.peer}' if place.peer else place.datacenter}"
@@ -75,7 +75,7 @@ def _node(chain: DiscoveryChain, node: Node) -> str:
     return f"{label} -> {legs}{f' {node.load_balancer.policy}' if node.load_balancer is not None else ''}"
 
 
-def _target(target: Target) -> str:
+def _target(target: ChainTarget) -> str:
     told = [short(target.place), duration_text(target.connect_timeout_ns)]
     told += [f"gateway={target.mesh_gateway_mode}"] if target.mesh_gateway_mode else []
     told += [f"sni={target.sni} external"] if target.is_external else []

@@ -235,7 +235,7 @@ class Client:
         """The stream ends; what was not read is lost."""
         if self in self.server.streams:
             self.server.streams.remove(self)
-        if self.stream.close():
+        if self.stream.close(self.server.now):
             self._wake_others()
         self.inbox.clear()
 

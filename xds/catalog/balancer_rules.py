@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from xds.catalog.resolver import HashPolicy, LoadBalancer
-from xds.catalog.rules import check_choice
 from xds.catalog.shape import Path
+from xds.catalog.shared_rules import check_choice
 from xds.codec.findings import Findings, shown
 
 POLICIES = ("", "random", "round_robin", "least_request", "ring_hash", "maglev")

@@ -8,9 +8,9 @@ import re
 from xds.catalog.proxy_defaults import GLOBAL, ProxyDefaults
 from xds.catalog.resolver import WILDCARD
 from xds.catalog.resolver_rules import check_locality, check_policy_mode
-from xds.catalog.rules import check_choice, check_common, check_gateway, check_place, check_proxy
 from xds.catalog.service_defaults import Destination, PassiveHealthCheck, ServiceDefaults, UpstreamConfig
 from xds.catalog.shape import Path
+from xds.catalog.shared_rules import check_choice, check_common, check_gateway, check_place, check_proxy
 from xds.codec.findings import Findings, shown
 
 PROTOCOLS = ("", "tcp", "http", "http2", "grpc")

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from xds.catalog.proxy import EnvoyExtension, Expose, MeshGateway, TransparentProxy
 from xds.catalog.resolver import FailoverPolicy, LocalityPriority
-from xds.catalog.shape import FLAG, OPAQUE, TEXT, TEXT_MAP, ListOf, Message, Text, member, message
+from xds.catalog.shape import FLAG, OPAQUE, TEXT, TEXT_MAP, ListOf, Message, TextShape, member, message
 
 GLOBAL = "global"
 _PROTOCOL = "protocol"
@@ -36,7 +36,7 @@ class ProxyDefaults:
 
     kind: ClassVar[str] = "proxy-defaults"
 
-    name: str = member("Name", Text(_named), always=True, default=GLOBAL)
+    name: str = member("Name", TextShape(_named), always=True, default=GLOBAL)
     config: Mapping[str, object] = member("Config", OPAQUE, always=True)
     mode: str = member("Mode", TEXT)
     transparent_proxy: TransparentProxy = message("TransparentProxy", TransparentProxy)

@@ -8,8 +8,8 @@ from functools import lru_cache
 from xds.catalog.balancer_rules import check_balancer
 from xds.catalog.duration import duration_text
 from xds.catalog.resolver import WILDCARD, Failover, FailoverTarget, LocalityPriority, Redirect, ServiceResolver
-from xds.catalog.rules import check_choice, check_common, check_enterprise, check_place
 from xds.catalog.shape import Path
+from xds.catalog.shared_rules import check_choice, check_common, check_enterprise, check_place
 from xds.codec.findings import Findings, shown
 from xds.filter.errors import FilterSyntaxError
 from xds.filter.filter import compile_filter

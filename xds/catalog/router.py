@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xds.catalog.headers import HeaderModifiers
+from xds.catalog.header_modifiers import HeaderModifiers
 from xds.catalog.shape import (
     COUNT,
     COUNTS,
@@ -17,7 +17,7 @@ from xds.catalog.shape import (
     TEXTS,
     ListOf,
     Message,
-    Text,
+    TextShape,
     member,
 )
 
@@ -55,7 +55,7 @@ class HttpMatch:
     case_insensitive: bool = member("CaseInsensitive", FLAG)
     header: tuple[HeaderMatch, ...] = member("Header", ListOf(Message(HeaderMatch)))
     query_param: tuple[QueryParamMatch, ...] = member("QueryParam", ListOf(Message(QueryParamMatch)))
-    methods: tuple[str, ...] = member("Methods", ListOf(Text(str.upper)))
+    methods: tuple[str, ...] = member("Methods", ListOf(TextShape(str.upper)))
 
 
 @dataclass(frozen=True, slots=True)

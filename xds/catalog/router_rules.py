@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from xds.catalog.router import HeaderMatch, HttpMatch, QueryParamMatch, Route, RouteDestination, ServiceRouter
-from xds.catalog.rules import check_choice, check_common, check_place
 from xds.catalog.shape import Path
+from xds.catalog.shared_rules import check_choice, check_common, check_place
 from xds.codec.findings import Findings, shown
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE")

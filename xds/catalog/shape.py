@@ -59,7 +59,7 @@ def read_scalar(convert: Callable[[object], object], value: object, findings: Fi
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Shape):
+class TextShape(Shape):
     """A string; ``normal`` is what becomes of it (lower case)."""
 
     normal: Callable[[str], str] = str
@@ -239,8 +239,8 @@ class Message(Shape):
         return write_message(value)
 
 
-TEXT, FLAG, WEIGHT, OPAQUE = Text(), Flag(), Weight(), Opaque()
-LOWER, SPAN, INTEGER, COUNT = Text(str.lower), Span(), Integer(), Integer(UINT32)
+TEXT, FLAG, WEIGHT, OPAQUE = TextShape(), Flag(), Weight(), Opaque()
+LOWER, SPAN, INTEGER, COUNT = TextShape(str.lower), Span(), Integer(), Integer(UINT32)
 TEXTS, TEXT_MAP, COUNTS = ListOf(TEXT), MapOf(TEXT), ListOf(COUNT)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xds.catalog.headers import HeaderModifiers
+from xds.catalog.header_modifiers import HeaderModifiers
 from xds.catalog.shape import TEXT, TEXT_MAP, WEIGHT, ListOf, Message, member
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xds.catalog.rules import check_common, check_place
+from xds.catalog.shared_rules import check_common, check_place
 from xds.catalog.splitter import ServiceSplitter
 from xds.catalog.weight import WHOLE, percent
 from xds.codec.findings import Findings, shown

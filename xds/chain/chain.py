@@ -9,7 +9,7 @@ from xds.catalog.proxy import EnvoyExtension
 from xds.catalog.resolver import LoadBalancer, Subset
 from xds.catalog.router import Route
 from xds.catalog.splitter import Split
-from xds.chain.naming import RESOLVER, ROUTER, SPLITTER, Place, node_key
+from xds.chain.naming import RESOLVER, ROUTER, SPLITTER, TargetKey, node_key
 from xds.chain.request import PeerLocality
 
 
@@ -94,11 +94,11 @@ Node = RouterNode | SplitterNode | ResolverNode
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ChainTarget:
     """A set of instances. ``name`` never changes, ``sni`` may be the service's own."""
 
     id: str
-    place: Place
+    place: TargetKey
     name: str
     sni: str
     subset: Subset
@@ -121,7 +121,7 @@ class DiscoveryChain:
     protocol: str
     start_node: str
     nodes: Mapping[str, Node]
-    targets: Mapping[str, Target]
+    targets: Mapping[str, ChainTarget]
     is_default: bool = False
     customization_hash: str = ""
     service_meta: Mapping[str, str] = field(default_factory=dict)

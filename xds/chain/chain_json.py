@@ -11,7 +11,7 @@ from typing import Any
 from xds.catalog.duration import duration_text
 from xds.catalog.shape import write_message
 from xds.catalog.weight import percent
-from xds.chain.chain import ChainSplit, DiscoveryChain, Node, ResolverNode, RouterNode, Target
+from xds.chain.chain import ChainSplit, ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode
 from xds.chain.naming import RESOLVER, ROUTER, SPLITTER
 
 Json = dict[str, Any]
@@ -101,7 +101,7 @@ def _resolver(node: ResolverNode) -> Json:
 # Targets
 
 
-def _target(target: Target) -> Json:
+def _target(target: ChainTarget) -> Json:
     place = target.place
     return {
         **_given(
@@ -128,11 +128,11 @@ def _target(target: Target) -> Json:
     }
 
 
-def _locality(target: Target) -> Mapping[str, str]:
+def _locality(target: ChainTarget) -> Mapping[str, str]:
     return {} if target.locality is None else _given(Region=target.locality.region, Zone=target.locality.zone)
 
 
-def _old_target(target: Target) -> Json:
+def _old_target(target: ChainTarget) -> Json:
     place = target.place
     return {
         **_given(

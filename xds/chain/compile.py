@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xds.catalog.entry import Key
-from xds.chain.assembly import assemble
-from xds.chain.chain import DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode, Target
+from xds.chain.assembling import assemble
+from xds.chain.chain import ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
+from xds.chain.compilation import Compilation, NodeDraft, ResolverDraft, RouterDraft, TargetDraft
 from xds.chain.cycles import find_cycles
 from xds.chain.errors import ChainError, Flaw
 from xds.chain.flattening import flatten
 from xds.chain.protocol import HTTP_LIKE
 from xds.chain.request import CompileRequest, check_request
-from xds.chain.state import NodeDraft, ResolverDraft, RouterDraft, State, TargetDraft
 
 HASH_LENGTH = 8  # hexadecimal digits
 
@@ -35,7 +35,7 @@ class Compiled:
 def compile_chain(request: CompileRequest) -> DiscoveryChain:
     """The chain of a service; without any entries, the default one.
 
-    Raises ``RequestError`` for wrong parameters, ``ChainError`` where entries contradict each other.
+    Raises ``CompileRequestError`` for wrong parameters, ``ChainError`` where entries contradict each other.
     """
     compiled = compile_recorded(request)
     if compiled.chain is None:
@@ -45,57 +45,57 @@ def compile_chain(request: CompileRequest) -> DiscoveryChain:
 
 
 def compile_recorded(request: CompileRequest) -> Compiled:
-    """As ``compile_chain``, with what the outcome depends on. Raises ``RequestError``."""
-    state = State(request, check_request(request))
+    """As ``compile_chain``, with what the outcome depends on. Raises ``CompileRequestError``."""
+    compilation = Compilation(request, check_request(request))
     try:
-        chain, error = _compiled(state), None
+        chain, error = _compiled(compilation), None
     except ChainError as raised:
         chain, error = None, raised.with_traceback(None)  # whose frames hold the whole state
-    return Compiled(chain, error, frozenset(state.entries.keys))
+    return Compiled(chain, error, frozenset(compilation.entries.keys))
 
 
-def _compiled(state: State) -> DiscoveryChain:
-    assemble(state)
-    order = find_cycles(state)
-    flatten(state, order)
-    kept = _reachable(state)
-    _check_protocol(state)
-    _override_protocol(state)
-    return _sealed(state, kept)
+def _compiled(compilation: Compilation) -> DiscoveryChain:
+    assemble(compilation)
+    order = find_cycles(compilation)
+    flatten(compilation, order)
+    kept = _reachable(compilation)
+    _check_protocol(compilation)
+    _override_protocol(compilation)
+    return _sealed(compilation, kept)
 
 
-def _reachable(state: State) -> list[str]:
+def _reachable(compilation: Compilation) -> list[str]:
     """What the start still leads to: splitters that were taken over go away."""
-    seen, left = {state.start_node: None}, [state.start_node]
+    seen, left = {compilation.start_node: None}, [compilation.start_node]
     while left:
-        for key in state.nodes[left.pop()].next_nodes():
+        for key in compilation.nodes[left.pop()].next_nodes():
             if key not in seen:
                 seen[key] = None
                 left.append(key)
     return sorted(seen)
 
 
-def _check_protocol(state: State) -> None:
-    if state.uses_http and state.protocol not in HTTP_LIKE:
+def _check_protocol(compilation: Compilation) -> None:
+    if compilation.uses_http and compilation.protocol not in HTTP_LIKE:
         told = (
-            f'discovery chain "{state.request.service}" uses a protocol "{state.protocol}" '
+            f'discovery chain "{compilation.request.service}" uses a protocol "{compilation.protocol}" '
             "that does not permit advanced routing or splitting behavior"
         )
-        raise ChainError(Flaw.PROTOCOL_NOT_HTTP, told, state.request.service, (state.start_node,))
+        raise ChainError(Flaw.PROTOCOL_NOT_HTTP, told, compilation.request.service, (compilation.start_node,))
 
 
-def _override_protocol(state: State) -> None:
-    if state.override_protocol and state.override_protocol != state.protocol:
-        state.protocol = state.override_protocol
-        state.customized.protocol = True
+def _override_protocol(compilation: Compilation) -> None:
+    if compilation.override_protocol and compilation.override_protocol != compilation.protocol:
+        compilation.protocol = compilation.override_protocol
+        compilation.customized.protocol = True
 
 
-def _customization_hash(state: State) -> str:
+def _customization_hash(compilation: Compilation) -> str:
     """Of the overrides that changed something; empty where none did. The digits mean nothing."""
-    overrides, customized = state.request.overrides, state.customized
+    overrides, customized = compilation.request.overrides, compilation.customized
     effective = (
         overrides.mesh_gateway_mode if customized.mesh_gateway else "",
-        state.override_protocol if customized.protocol else "",
+        compilation.override_protocol if customized.protocol else "",
         overrides.connect_timeout_ns if customized.connect_timeout else 0,
     )
     if not any(effective):
@@ -106,30 +106,30 @@ def _customization_hash(state: State) -> str:
 # The result
 
 
-def _sealed(state: State, kept: Iterable[str]) -> DiscoveryChain:
-    request = state.request
-    nodes = {key: _node(state.nodes[key]) for key in kept}
-    targets = {one: _target(state.targets[one]) for one in sorted(state.retained)}
+def _sealed(compilation: Compilation, kept: Iterable[str]) -> DiscoveryChain:
+    request = compilation.request
+    nodes = {key: _node(compilation.nodes[key]) for key in kept}
+    targets = {one: _target(compilation.targets[one]) for one in sorted(compilation.retained)}
     return DiscoveryChain(
         service=request.service,
         namespace=request.namespace,
         partition=request.partition,
         datacenter=request.datacenter,
-        protocol=state.protocol,
-        start_node=state.start_node,
+        protocol=compilation.protocol,
+        start_node=compilation.start_node,
         nodes=nodes,
         targets=targets,
-        is_default=_is_default(request, nodes[state.start_node], targets),
-        customization_hash=_customization_hash(state),
-        service_meta=state.service_meta,
-        envoy_extensions=state.envoy_extensions,
+        is_default=_is_default(request, nodes[compilation.start_node], targets),
+        customization_hash=_customization_hash(compilation),
+        service_meta=compilation.service_meta,
+        envoy_extensions=compilation.envoy_extensions,
         auto_virtual_ips=request.auto_virtual_ips,
         manual_virtual_ips=request.manual_virtual_ips,
         has_partitions=request.has_partitions,
     )
 
 
-def _is_default(request: CompileRequest, start: Node, targets: dict[str, Target]) -> bool:
+def _is_default(request: CompileRequest, start: Node, targets: dict[str, ChainTarget]) -> bool:
     """True where the chain does nothing: the service itself, resolved by default, in whatever datacenter."""
     if not isinstance(start, ResolverNode) or not start.is_default:
         return False
@@ -154,8 +154,8 @@ def _node(draft: NodeDraft) -> Node:
     return SplitterNode(draft.name, tuple(draft.splits), draft.load_balancer)
 
 
-def _target(draft: TargetDraft) -> Target:
-    return Target(
+def _target(draft: TargetDraft) -> ChainTarget:
+    return ChainTarget(
         draft.id,
         draft.place,
         draft.name,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xds.catalog.entries import ConfigEntries
 from xds.catalog.entry import Key
+from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.proxy_defaults import GLOBAL, ProxyDefaults
 from xds.catalog.resolver import ServiceResolver
 from xds.catalog.router import ServiceRouter

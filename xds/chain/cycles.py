@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xds.chain.compilation import Compilation
 from xds.chain.errors import ChainError, Flaw, path_text
-from xds.chain.state import State
 
 
-def find_cycles(state: State) -> list[str]:
+def find_cycles(compilation: Compilation) -> list[str]:
     """The nodes that the start reaches, each behind all that it leads to. Raises ``ChainError`` for a cycle.
 
     Every node is entered once, however many ways lead to it, and nothing recurses.
     """
     done: dict[str, None] = {}
-    path: dict[str, Iterator[str]] = {state.start_node: _following(state, state.start_node)}
+    path: dict[str, Iterator[str]] = {compilation.start_node: _following(compilation, compilation.start_node)}
     while path:
         key = next(reversed(path))
         below = next(path[key], None)
@@ -24,11 +24,11 @@ def find_cycles(state: State) -> list[str]:
         elif below in path:
             keys = (*path, below)
             told = f"detected circular reference: [{path_text(keys)}]"
-            raise ChainError(Flaw.CIRCULAR_REFERENCE, told, state.request.service, keys)
+            raise ChainError(Flaw.CIRCULAR_REFERENCE, told, compilation.request.service, keys)
         elif below not in done:
-            path[below] = _following(state, below)
+            path[below] = _following(compilation, below)
     return list(done)
 
 
-def _following(state: State, key: str) -> Iterator[str]:
-    return iter(state.nodes[key].next_nodes())
+def _following(compilation: Compilation, key: str) -> Iterator[str]:
+    return iter(compilation.nodes[key].next_nodes())

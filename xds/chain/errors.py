@@ -7,7 +7,7 @@ from enum import Enum
 from xds.model.errors import XdsError
 
 
-class RequestError(XdsError):
+class CompileRequestError(XdsError):
     """The request itself is wrong: a parameter is missing or not supported."""
 
 

@@ -8,45 +8,45 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from xds.catalog.headers import merge_headers
+from xds.catalog.header_modifiers import merge_headers
 from xds.catalog.splitter import Split
 from xds.catalog.weight import product
 from xds.chain.chain import ChainSplit
+from xds.chain.compilation import Compilation, SplitterDraft
 from xds.chain.errors import ChainError, Flaw
 from xds.chain.naming import SPLITTER, node_key
-from xds.chain.state import SplitterDraft, State
 
 # Legs that flattening makes, in all splitters of a chain. Diamonds of splitters double them at every level, and there
 # are 10,000 basis points to share among them.
 LEGS_LIMIT = 20_000
 
 
-def flatten(state: State, order: Iterable[str]) -> None:
+def flatten(compilation: Compilation, order: Iterable[str]) -> None:
     """Leave no splitter behind a splitter. ``order``: each node behind all that it leads to."""
     made = 0
     for key in order:
-        node = state.nodes[key]
-        if isinstance(node, SplitterDraft) and any(_inner(state, leg) is not None for leg in node.splits):
-            node.splits = _flattened(state, node, LEGS_LIMIT - made)
+        node = compilation.nodes[key]
+        if isinstance(node, SplitterDraft) and any(_inner(compilation, leg) is not None for leg in node.splits):
+            node.splits = _flattened(compilation, node, LEGS_LIMIT - made)
             made += len(node.splits)
 
 
-def _inner(state: State, leg: ChainSplit) -> SplitterDraft | None:
-    found = state.nodes[leg.next_node]
+def _inner(compilation: Compilation, leg: ChainSplit) -> SplitterDraft | None:
+    found = compilation.nodes[leg.next_node]
     return found if isinstance(found, SplitterDraft) else None
 
 
-def _flattened(state: State, node: SplitterDraft, limit: int) -> list[ChainSplit]:
+def _flattened(compilation: Compilation, node: SplitterDraft, limit: int) -> list[ChainSplit]:
     legs: list[ChainSplit] = []
     for leg in node.splits:
-        inner = _inner(state, leg)
+        inner = _inner(compilation, leg)
         if inner is None:
             legs.append(leg)
             continue
         if len(legs) + len(inner.splits) > limit:
             told = f"splitters within splitters make more than {LEGS_LIMIT} legs"
             path = (node_key(SPLITTER, node.name), leg.next_node)
-            raise ChainError(Flaw.TOO_LARGE, told, state.request.service, path)
+            raise ChainError(Flaw.TOO_LARGE, told, compilation.request.service, path)
         legs += [_taken_over(leg, one) for one in inner.splits]
     return legs
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xds.catalog.rules import DEFAULT
+from xds.catalog.shared_rules import DEFAULT
 
 ROUTER, SPLITTER, RESOLVER = "router", "splitter", "resolver"
 
 
-class Place(NamedTuple):
+class TargetKey(NamedTuple):
     """What a target is: a set of instances, by where they are."""
 
     service: str
@@ -37,7 +37,7 @@ class Naming:
         """A router's or splitter's name."""
         return f"{name}.{DEFAULT}.{DEFAULT}" if self.has_partitions else f"{name}.{DEFAULT}"
 
-    def target(self, place: Place) -> str:
+    def target(self, place: TargetKey) -> str:
         """A target's ID. A peer's has no subset and no datacenter."""
         partition = f".{place.partition}" if self.has_partitions else ""
         if place.peer:
@@ -45,7 +45,7 @@ class Naming:
         subset = f"{place.subset}." if place.subset else ""
         return f"{subset}{place.service}.{place.namespace}{partition}.{place.datacenter}"
 
-    def sni(self, place: Place) -> str:
+    def sni(self, place: TargetKey) -> str:
         """What a target is called in TLS; nothing is known of a peer's."""
         if place.peer:
             return ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from xds.catalog.entries import ConfigEntries
-from xds.catalog.rules import DEFAULT
-from xds.chain.errors import RequestError
+from xds.catalog.entry_set import ConfigEntries
+from xds.catalog.shared_rules import DEFAULT
+from xds.chain.errors import CompileRequestError
 
 GATEWAY_MODES = ("", "none", "local", "remote")
 
@@ -50,7 +50,7 @@ class CompileRequest:
 
 
 def check_request(request: CompileRequest) -> ConfigEntries:
-    """The entries of a sound request. Raises ``RequestError``, with Consul's words for what is missing."""
+    """The entries of a sound request. Raises ``CompileRequestError``, with Consul's words for what is missing."""
     for name, value in (
         ("serviceName", request.service),
         ("evaluateInNamespace", request.namespace),
@@ -59,12 +59,12 @@ def check_request(request: CompileRequest) -> ConfigEntries:
         ("evaluateInTrustDomain", request.trust_domain),
     ):
         if not value:
-            raise RequestError(f"{name} is required")
+            raise CompileRequestError(f"{name} is required")
     if request.entries is None:
-        raise RequestError("entries is required")
+        raise CompileRequestError("entries is required")
     for name, value in (("namespace", request.namespace), ("partition", request.partition)):
         if value != DEFAULT:
-            raise RequestError(f"{name} {value[:80]!r} requires Consul Enterprise: the one here is {DEFAULT!r}")
+            raise CompileRequestError(f"{name} {value[:80]!r} requires Consul Enterprise: the one here is {DEFAULT!r}")
     if request.overrides.mesh_gateway_mode not in GATEWAY_MODES:
-        raise RequestError(f"invalid mesh gateway mode {request.overrides.mesh_gateway_mode[:80]!r}")
+        raise CompileRequestError(f"invalid mesh gateway mode {request.overrides.mesh_gateway_mode[:80]!r}")
     return request.entries

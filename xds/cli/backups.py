@@ -57,6 +57,9 @@ def restore_backup(client: Client, source: Path, query: Mapping[str, str], forma
     with _opened(source) as file:
         found = client.upload("/restore", query, file, _TAR)
     done = "restored" if found["restored"] else "can be restored"
+    if found.get("watched"):
+        when = "are applied again now" if found["restored"] else "will be applied over it"
+        say(f"the files of the watched directory {when}: groups {', '.join(found['watched'])}")
     _show(found, f"{done}: {found['groups']} groups, {found['revisions']} revisions, as of {found['time']}", format)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from xds.cli.client import Client, RefusedError, group_path, problem_text
@@ -17,6 +18,8 @@ from xds.cli.values import parse_duration
 Json = dict[str, Any]
 
 DEFAULT = "default"  # as a value: as the server is set
+NONE = "none"  # as an etag: there are no settings yet
+ATTEMPTS = 5
 
 _FLAGS = {
     "selector": "--selector",
@@ -69,19 +72,32 @@ class Given:
         return found
 
 
-def set_group(client: Client, group: str, given: Given, query: Mapping[str, str]) -> tuple[Json, Json]:
+def set_group(
+    client: Client, group: str, given: Given, query: Mapping[str, str], if_match: str = ""
+) -> tuple[Json, Json]:
     """Change these settings, keep the others; the group before (empty: there was none) and after.
 
-    Raises ``CommandError``.
+    What somebody else changes meanwhile stays, too. With ``if_match`` the settings must have that etag, or be none
+    (``none``). Raises ``CommandError``.
     """
     changes = given.changes()
+    for _ in range(ATTEMPTS if not if_match else 1):
+        try:
+            return _change(client, group, changes, query, if_match)
+        except RefusedError as error:
+            if error.status != HTTPStatus.PRECONDITION_FAILED:
+                raise _in_our_words(error) from None
+            last = error
+    raise last
+
+
+def _change(client: Client, group: str, changes: Json, query: Mapping[str, str], if_match: str) -> tuple[Json, Json]:
     before = _present(client, group)
     kept = {name: before[name] for name in _FLAGS if before.get(name) not in (None, "")}
     settings = {name: value for name, value in {**kept, **changes}.items() if value is not None}
-    try:
-        return before, client.call("PUT", group_path(group), query, body=settings)
-    except RefusedError as error:
-        raise _in_our_words(error) from None
+    etag = if_match or before.get("settings_etag") or NONE
+    headers = {"If-None-Match": "*"} if etag == NONE else {"If-Match": etag}
+    return before, client.call("PUT", group_path(group), query, headers, body=settings)
 
 
 def difference(before: Json, after: Json) -> str:
@@ -98,6 +114,7 @@ def fields(item: Json) -> dict[str, object]:
         "revision": f"{item['revision']} ({item['etag']})" if item["revision"] else "none: it takes no nodes yet",
         "pushed": f"{age(item['time'])} ago by {item['author'] or '-'}" if item["revision"] else "",
         "nodes": f"{item['nodes']} connected",
+        "settings": item["settings_etag"] or "none",
         "selector": item["selector"],
         "priority": item["priority"],
         "on NACK": item["on_nack"],

@@ -156,9 +156,9 @@ def _together(checked: Checked, checks: Checks) -> Iterator[Violation]:
 
 def _steered(checked: Checked, checks: Checks) -> Iterator[Violation]:
     """What stands in the way of policies, those in files and those that are in force for the group."""
+    from xds.assignment.policy import Policy
     from xds.cli.assignments import read_policy
     from xds.control.policy_review import review_policy
-    from xds.load.policy import Policy
     from xds.model.errors import ValidationError
     from xds.model.resource_type import CLUSTER
 

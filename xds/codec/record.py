@@ -13,12 +13,13 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from xds.codec import schema, ttl
+from xds.codec import schema
 from xds.codec.document import malformed
 from xds.codec.first_check import first_check_of
 from xds.codec.references import references_of
 from xds.codec.walk import unpack
 from xds.model.resource import Resource, content_version
+from xds.wire.fields import duration_of, encode_varint, seconds_of
 
 _BLOB_ID_BYTES = 20
 _TYPES_REMEMBERED = 256
@@ -48,19 +49,10 @@ def _type_field(type_url: str) -> bytes:
 def _size(octets: bytes) -> bytes:
     """How long something is, as it stands before it."""
     size = len(octets)
-    return _SIZES[size] if size < len(_SIZES) else _varint(size)
+    return _SIZES[size] if size < len(_SIZES) else encode_varint(size)
 
 
-def _varint(number: int) -> bytes:
-    left, groups = number, bytearray()
-    while left > 0x7F:
-        groups.append(left & 0x7F | 0x80)
-        left >>= 7
-    groups.append(left)
-    return bytes(groups)
-
-
-_SIZES = tuple(map(_varint, range(2048)))  # of nearly all resources and their names
+_SIZES = tuple(map(encode_varint, range(2048)))  # of nearly all resources and their names
 
 
 def _wrapped(resource: Resource) -> bytes:
@@ -70,8 +62,7 @@ def _wrapped(resource: Resource) -> bytes:
     wrapper.resource.type_url = resource.type_url
     wrapper.resource.value = resource.body
     if resource.ttl_s is not None:
-        span = ttl.duration(resource.ttl_s)
-        wrapper.ttl.seconds, wrapper.ttl.nanos = span.seconds, span.nanos
+        wrapper.ttl.seconds, wrapper.ttl.nanos = duration_of(resource.ttl_s)
     return bytes(wrapper.SerializeToString(deterministic=True))
 
 
@@ -89,7 +80,7 @@ def load_record(blob: bytes) -> Resource:
     if not type_url or not wrapper.name:
         raise malformed("not a stored resource")
     aliases = tuple(wrapper.aliases)
-    ttl_s = ttl.seconds(wrapper.ttl) if wrapper.HasField("ttl") else None
+    ttl_s = seconds_of(wrapper.ttl.seconds, wrapper.ttl.nanos) if wrapper.HasField("ttl") else None
     message = unpack(wrapper.resource)
     version = content_version(body, aliases, ttl_s)
     if message is None:

@@ -21,15 +21,14 @@ from xds.codec.rules import compile_rules
 from xds.codec.walk import ANY, reachable
 from xds.proto import options
 from xds.proto.options import Rules
+from xds.wire.fields import FIXED32, FIXED64, LENGTH_DELIMITED, VARINT, WireFormatError, decode_varint
 
 # What is remembered: an endpoint with its weight takes 30 bytes, one more 150 of memory.
 KNOWN_LIMIT = 40_000
 KNOWN_BYTES_LIMIT = 96
 
-_VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
-_FIXED = {_FIXED64: 8, _FIXED32: 4}  # bytes
+_FIXED = {FIXED64: 8, FIXED32: 4}  # bytes
 _MORE = 0x80
-_VARINT_LIMIT = 70  # bits
 
 _Values = set[int | bytes]
 # Of a number as it stands on the wire, or of the bytes of what has a size: the truth of what it tells is the verdict.
@@ -42,7 +41,7 @@ def is_sound(descriptor: Any, body: bytes) -> bool:
     """Whether the message of these canonical bytes breaks no rule and uses nothing deprecated; False where in doubt."""
     try:
         return bool(_shape(descriptor).judge(body))
-    except (IndexError, UnicodeDecodeError, RecursionError):
+    except (IndexError, UnicodeDecodeError, RecursionError, WireFormatError):
         return False
 
 
@@ -101,27 +100,28 @@ class _Shape:
         seen = at = 0
         end = len(body)
         while at < end:
+            # Most varints have one byte: read here, a call for each would double the time.
             tag = body[at]
             at += 1
             if tag >= _MORE:
-                tag, at = _varint(body, at - 1)
+                tag, at = decode_varint(body, at - 1)
             bits, judge, known, check = fields.get(tag, _UNKNOWN)
             seen |= bits
             form = tag & 7
             start = at
             value: int | bytes
-            if form == _SIZED:
+            if form == LENGTH_DELIMITED:
                 size = body[at]
                 at += 1
                 if size >= _MORE:
-                    size, at = _varint(body, start)
+                    size, at = decode_varint(body, start)
                 start, at = at, at + size
                 value = body[start:at]
-            elif form == _VARINT:
+            elif form == VARINT:
                 value = body[at]
                 at += 1
                 if value >= _MORE:
-                    value, at = _varint(body, start)
+                    value, at = decode_varint(body, start)
             elif judge is None and form in _FIXED:
                 at += _FIXED[form]
                 continue
@@ -163,33 +163,20 @@ def _shape(descriptor: Descriptor) -> _Shape:
     return _Shape(descriptor)
 
 
-def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends."""
-    value = shift = 0
-    while shift < _VARINT_LIMIT:
-        octet = body[at]
-        at += 1
-        value |= (octet & 0x7F) << shift
-        if octet < _MORE:
-            return value, at
-        shift += 7
-    raise IndexError("a number without an end")
-
-
 def _forms(field: FieldDescriptor) -> Iterable[int]:
     """The wire types in which a field may be met; numbers of a list, packed or not."""
     match field.type:
         case FieldDescriptor.TYPE_STRING | FieldDescriptor.TYPE_BYTES | FieldDescriptor.TYPE_MESSAGE:
-            return (_SIZED,)
+            return (LENGTH_DELIMITED,)
         case FieldDescriptor.TYPE_GROUP:
             return (3,)
         case FieldDescriptor.TYPE_DOUBLE | FieldDescriptor.TYPE_FIXED64 | FieldDescriptor.TYPE_SFIXED64:
-            own = _FIXED64
+            own = FIXED64
         case FieldDescriptor.TYPE_FLOAT | FieldDescriptor.TYPE_FIXED32 | FieldDescriptor.TYPE_SFIXED32:
-            own = _FIXED32
+            own = FIXED32
         case _:
-            own = _VARINT
-    return (own, _SIZED) if field.is_repeated else (own,)
+            own = VARINT
+    return (own, LENGTH_DELIMITED) if field.is_repeated else (own,)
 
 
 def _look_at(descriptor: Descriptor, field: FieldDescriptor) -> _Look:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
 
-_NANOS = 1_000_000_000
+from xds.wire.fields import duration_of, seconds_of
 
 
 def duration(ttl_s: float) -> Duration:
     """Seconds as a Duration, to the nanosecond."""
-    nanos = round(ttl_s * _NANOS)
-    return Duration(seconds=nanos // _NANOS, nanos=nanos % _NANOS)
+    whole, nanos = duration_of(ttl_s)
+    return Duration(seconds=whole, nanos=nanos)
 
 
 def seconds(ttl: Duration) -> float:
     """A Duration as seconds."""
-    return float(ttl.seconds + ttl.nanos / _NANOS)
+    return seconds_of(ttl.seconds, ttl.nanos)
 
 
 def duration_text(ttl_s: float) -> str:

@@ -21,6 +21,9 @@ from typing import Protocol
 
 import structlog
 
+from xds.assignment.assignment import Assignment, Standing
+from xds.assignment.decide import decide
+from xds.assignment.policy import Policy
 from xds.control.audit import NOBODY, Caller
 from xds.control.off_loop import off_loop
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
@@ -29,10 +32,7 @@ from xds.control.steering import Outcome, Steering, resumed
 from xds.control.telling import tell_decision, tell_policy
 from xds.control.traffic import observe
 from xds.fleet.fleet import Fleet
-from xds.load import figures
-from xds.load.assign import assign
-from xds.load.assignment import Assignment, Standing
-from xds.load.policy import Policy
+from xds.lrs import figures
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 from xds.model.resource import Resource
@@ -55,7 +55,7 @@ class LoadFigures(Protocol):
 
     interval_s: float
 
-    def demand(self, group: str, cluster: str, now: float, window_s: float) -> figures.Demand: ...
+    def demand(self, group: str, cluster: str, now: float, window_s: float) -> figures.ClusterDemand: ...
 
 
 class Assignments:
@@ -246,7 +246,7 @@ class Assignments:
         since = now - policy.fallback_after_s
         observed = observe(reported, connected, steering.look(pushed), previous, since)
         pairs = len(observed.demand) * len(observed.targets)
-        return Outcome(observed, await off_loop(pairs, assign, policy, observed, previous, now), now)
+        return Outcome(observed, await off_loop(pairs, decide, policy, observed, previous, now), now)
 
     async def _prepare(self, steering: Steering) -> None:
         """Make what is to be laid over the push, beside the event loop."""

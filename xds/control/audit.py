@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ SOURCES_LIMIT = 500  # sources that are told apart
 TRIES_LIMIT = 20  # kinds of tries of one source that are told apart within an hour
 NAMES_SHOWN = 20
 REFUSED = "refused"
+APART, TOGETHER = "apart", "together"
 ELSEWHERE = "*"  # in place of what is not told apart any more
 
 _ACTIONS: Mapping[type, str] = {FullSet: "push", Delta: "push", Rollback: "rollback", Drop: "group.deleted"}
@@ -104,9 +106,14 @@ def push_note(step: Step, options: PushOptions, meta: Meta) -> Note:
 
 
 class Audit:
-    """The audit list of a store, and what is to be written to it soon."""
+    """The audit list of a store, and what is to be written to it soon.
+
+    ``refusals`` counts the writes that were turned away by how they are told: apart, or together with others because
+    too many sources, or too many kinds of tries of one source, are told apart already.
+    """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self.refusals: Counter[str] = Counter()  # APART, TOGETHER
         self._store = store
         self._clock = clock
         self._waiting: dict[str, Note] = {}
@@ -121,6 +128,7 @@ class Audit:
         """Somebody was turned away from ``subject``; written down soon, together with others of the same kind."""
         note = replace(caller.note(REFUSED, group=group, subject=subject), reason=reason, lane=Lane.REFUSED)
         note = self._told_apart(replace(note, time_s=self._clock()))
+        self.refusals[TOGETHER if note.subject == ELSEWHERE else APART] += 1
         held = self._waiting.get(note.key)
         first_s = note.time_s if held is None else held.first_s
         count = 1 if held is None else held.count + 1

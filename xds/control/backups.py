@@ -17,6 +17,7 @@ from xds.control import archive_file
 from xds.control.archive_file import About, ArchiveWriter, Checked
 from xds.control.assignments import Assignments
 from xds.control.audit import NOBODY, Caller
+from xds.control.directory import WatchedDirectory
 from xds.control.publisher import Publisher
 from xds.control.push import check_group_name
 from xds.model.errors import ValidationError, Violation
@@ -37,17 +38,36 @@ class BackupOptions:
     redacted: bool = False
 
 
-class Backups:
-    """Makes one backup or restore at a time. ``made`` and ``failed`` count backups, ``restored`` restores."""
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was in the archive, and the groups whose watched files are applied over it again."""
 
-    def __init__(self, store: Store, publisher: Publisher, assignments: Assignments) -> None:
+    checked: Checked
+    watched: tuple[str, ...] = ()
+
+
+class Backups:
+    """Makes one backup or restore at a time. ``made`` and ``failed`` count backups, ``restored`` restores.
+
+    ``last_s`` is when the last one was made, since the epoch, and ``last_bytes`` its size; 0 before the first.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        publisher: Publisher,
+        assignments: Assignments,
+        watched: WatchedDirectory | None = None,
+    ) -> None:
         self.made = 0
         self.failed = 0
         self.restored = 0
-        self.last_s = 0.0  # when the last one was made, since the epoch
+        self.last_s = 0.0
+        self.last_bytes = 0
         self._store = store
         self._publisher = publisher
         self._assignments = assignments
+        self._watched = watched
         self._busy = False
 
     async def stream(self, options: BackupOptions) -> AsyncGenerator[bytes, None]:
@@ -59,7 +79,9 @@ class Backups:
         began_s, size = time.monotonic(), 0
         try:
             writer = ArchiveWriter(About(xds.__version__, time.time(), options.history, options.redacted))
-            yield writer.begin()
+            made = writer.begin()
+            size += len(made)
+            yield made
             async with aclosing(self._store.dump(options.history)) as batches:
                 async for batch in batches:
                     made = await asyncio.to_thread(writer.add, batch)
@@ -68,8 +90,10 @@ class Backups:
                         yield made
                     if time.monotonic() - began_s > LONGEST_S:
                         raise UnavailableError(f"the backup was not read within {LONGEST_S:g} seconds")
-            yield writer.end()
-            self.made, self.last_s = self.made + 1, time.time()
+            made = writer.end()
+            size += len(made)
+            yield made
+            self.made, self.last_s, self.last_bytes = self.made + 1, time.time(), size
             _log.info("backup.made", bytes=size, duration_ms=round((time.monotonic() - began_s) * 1000))
         except BaseException as error:
             self.failed += 1
@@ -80,10 +104,11 @@ class Backups:
 
     async def restore(
         self, file: IO[bytes], *, replace: bool = False, dry_run: bool = False, by: Caller = NOBODY
-    ) -> Checked:
+    ) -> Restored:
         """Put what an archive holds in place of all there is, and serve it; all of it or nothing.
 
-        The audit list is added to: with a line that says who did so.
+        The audit list is added to: with a line that says who did so. A watched directory says what its groups are to
+        hold: it is applied again, as at a start.
 
         Everything is verified first. Raises ``ValidationError`` for what is no whole archive, ``ConflictError`` where
         the server is not empty and ``replace`` is not said, ``UnavailableError``, ``StoreError``.
@@ -91,9 +116,10 @@ class Backups:
         self._begin()
         try:
             checked = await asyncio.to_thread(_verified, file)
+            watched = self._watched.groups if self._watched is not None else ()
             if not dry_run:
                 await self._restore(file, checked, replace, by)
-            return checked
+            return Restored(checked, watched)
         finally:
             self._busy = False
 
@@ -116,9 +142,13 @@ class Backups:
             except CorruptError as error:
                 raise ValidationError([Violation("invalid_archive", str(error))]) from None
             await publisher.reload()
+            watched: tuple[str, ...] = ()
+            if self._watched is not None:
+                self._watched.apply_again()
+                watched = self._watched.groups
         await self._assignments.reload()
         self.restored += 1
-        publisher.journal.restored(checked.counts, checked.about.release, by, time.time())
+        publisher.journal.restored(checked.counts, checked.about.release, watched, by, time.time())
 
     def _begin(self) -> None:
         if self._busy:

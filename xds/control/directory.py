@@ -1,7 +1,8 @@
 """A directory of snapshot files kept applied: every file, or subdirectory with its files, is one group.
 
 What is applied is what a ``PUT`` of the files would be. A broken file is told with its place and leaves what the group
-has. Who pushes to such a group by the API wins until its files change, or until the server starts again.
+has. Who pushes to such a group by the API wins until its files change, a backup is restored, or the server starts
+again.
 """
 
 from __future__ import annotations
@@ -38,6 +39,14 @@ _log = structlog.get_logger(logger_name="xds.control.directory")
 
 
 @dataclass(frozen=True, slots=True)
+class Applied:
+    """What was applied of a group. ``round`` grows with ``WatchedDirectory.apply_again``."""
+
+    stamp: Stamp
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupFiles:
     """The files of one group, and what tells that one of them changed."""
 
@@ -58,7 +67,8 @@ class WatchedDirectory:
         self._prune = prune
         self._resource_bytes = resource_bytes
         self.refused = RefusedFilesTable(publisher.journal)
-        self._seen: dict[str, Stamp] = {}
+        self._seen: dict[str, Applied] = {}
+        self._round = 0
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -76,6 +86,15 @@ class WatchedDirectory:
     @property
     def root(self) -> Path:
         return self._root
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that have files."""
+        return tuple(sorted(self._seen))
+
+    def apply_again(self) -> None:
+        """What the groups hold is no longer what was applied: all files are pushed anew, within `RESCAN_MS`."""
+        self._round += 1
 
     async def _watch(self) -> None:
         while True:
@@ -105,8 +124,9 @@ class WatchedDirectory:
 
     async def _apply(self, found: Mapping[str, GroupFiles]) -> None:
         for group, there in found.items():
-            if self._seen.get(group) != there.stamp and await self._push(group, there):
-                self._seen[group] = there.stamp
+            now = Applied(there.stamp, self._round)
+            if self._seen.get(group) != now and await self._push(group, there):
+                self._seen[group] = now
         for group in self._seen.keys() - found.keys():
             await self._gone(group, is_all=not found)
         for refused in [each for each in self.refused if each.group and each.group not in found]:

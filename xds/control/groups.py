@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from xds.control.audit import NOBODY, Caller
+from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.filter.errors import EvaluationError, FilterError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.node import NODE_SHAPE
@@ -168,12 +169,23 @@ class GroupTable:
             self._remember(*each)
         self._put_in_force()
 
-    async def put(self, group: str, settings: GroupSettings, selector: Filter, by: Caller = NOBODY) -> bool:
+    def etag(self, group: str) -> str:
+        """Names the group's settings; `NO_ETAG` where it has none."""
+        return settings_etag(self._settings[group]) if group in self._settings else NO_ETAG
+
+    def check(self, group: str, etag: str) -> None:
+        """Raises ``ConflictError`` where the group's settings are others than ``etag`` says."""
+        check_etag(etag, self.etag(group), f"group {group!r} settings", group)
+
+    async def put(
+        self, group: str, settings: GroupSettings, selector: Filter, etag: str = "", by: Caller = NOBODY
+    ) -> bool:
         """Make these the group's settings, as ``check_settings`` found them; False when they were already.
 
-        Raises ``ValidationError`` when there are too many groups with a selector, ``StoreError``.
+        Raises as ``check`` does, ``ValidationError`` when there are too many groups with a selector, ``StoreError``.
         """
         async with self.lock:
+            self.check(group, etag)
             if self._settings.get(group) == settings:
                 return False
             if settings.selector and group not in self._selectors and self._is_full():
@@ -219,6 +231,11 @@ class GroupTable:
         rules = [Rule(group, selector, self._settings[group].priority) for group, selector in self._selectors.items()]
         orders = {group: own.order() for group, own in self._settings.items()}
         self._cache.configure(rules, {group: order for group, order in orders.items() if order != DEFAULT_ORDER})
+
+
+def settings_etag(settings: GroupSettings) -> str:
+    """Names the content of a group's settings."""
+    return document_etag("s", _own(settings))
 
 
 def _own(settings: GroupSettings) -> dict[str, Any]:

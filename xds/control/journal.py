@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NoReturn
 
 import structlog
@@ -77,10 +77,18 @@ class Journal:
         """What was refused of a watched directory is applied now, or gone."""
         self._events.record(Kind.WATCH, "applied", now, group=group)
 
-    def restored(self, counts: Mapping[str, int], release: str, by: Caller, now: float) -> None:
-        """A backup that ``release`` made took the place of everything; ``counts`` by kind of record."""
+    def restored(
+        self, counts: Mapping[str, int], release: str, watched: Collection[str], by: Caller, now: float
+    ) -> None:
+        """A backup that ``release`` made took the place of everything; ``counts`` by kind of record.
+
+        The files of the groups in ``watched`` are applied again.
+        """
         self.triggers["restore"] += 1
         details: dict[str, str | int] = {**by.names(), "release": release, **counts}
+        if watched:
+            details["watched_groups"] = len(watched)
+            _log.warning("directory.applied_again", groups=sorted(watched))
         self._events.record(Kind.STORE, "restored", now, details=details)
         _log.info("backup.restored", **details)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from time import time
 from typing import Protocol
 
-from xds.load.book import LoadBook
-from xds.load.figures import By, ClusterFigures, Series
+from xds.lrs.aggregates import LoadAggregates
+from xds.lrs.figures import Breakdown, ChartLine, ClusterFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class LoadView(Protocol):
         """One for each (cluster, service name), by name, without rows."""
         ...
 
-    def cluster(self, cluster: str, window_s: float, by: By, service_name: str | None) -> ClusterFigures | None:
+    def cluster(self, cluster: str, window_s: float, by: Breakdown, service_name: str | None) -> ClusterFigures | None:
         """With rows; None for a cluster that nobody reported."""
         ...
 
-    def series(self, cluster: str, window_s: float, step_s: float, by: By | None) -> list[Series]:
+    def series(self, cluster: str, window_s: float, step_s: float, by: Breakdown | None) -> list[ChartLine]:
         """The window in steps; no line for a cluster that nobody reported."""
         ...
 
@@ -55,7 +55,7 @@ class BookView:
 
     def __init__(
         self,
-        book: LoadBook,
+        book: LoadAggregates,
         streams: Callable[[str], Sequence[ReportStream]] = lambda node_id: (),
         clock: Callable[[], float] = time,
     ) -> None:
@@ -66,10 +66,10 @@ class BookView:
     def clusters(self, window_s: float) -> list[ClusterFigures]:
         return self._book.clusters(self._clock(), window_s)
 
-    def cluster(self, cluster: str, window_s: float, by: By, service_name: str | None) -> ClusterFigures | None:
+    def cluster(self, cluster: str, window_s: float, by: Breakdown, service_name: str | None) -> ClusterFigures | None:
         return self._book.cluster(cluster, self._clock(), window_s, by, service_name)
 
-    def series(self, cluster: str, window_s: float, step_s: float, by: By | None) -> list[Series]:
+    def series(self, cluster: str, window_s: float, step_s: float, by: Breakdown | None) -> list[ChartLine]:
         return self._book.series(cluster, self._clock(), window_s, step_s, by)
 
     def streams(self, node_id: str) -> Sequence[ReportStream]:

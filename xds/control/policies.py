@@ -6,22 +6,19 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from hashlib import blake2b
 from urllib.parse import quote, unquote
 
 import structlog
 
+from xds.assignment.policy import Policy
 from xds.control.audit import NOBODY, Caller
-from xds.load.policy import Policy
-from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
+from xds.control.etags import NO_ETAG, check_etag, document_etag
+from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.store.base import Store
 
 KIND = "policy"
 DECIDED_KIND = "assignment"  # what was decided last, so that a restart moves no traffic
 POLICIES_LIMIT = 1_000
-# What a policy must be, besides an etag of ours: any, or none.
-ANY_ETAG, NO_ETAG = "*", "0"
-_ETAG_BYTES = 4
 
 Key = tuple[str, str]  # group, cluster
 
@@ -41,8 +38,7 @@ def key_of(identifier: str) -> Key:
 
 def etag_of(policy: Policy) -> str:
     """Names the content of a policy."""
-    body = json.dumps(policy.document(), sort_keys=True).encode()
-    return f"p-{blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"
+    return document_etag("p", policy.document())
 
 
 class PolicyTable:
@@ -97,9 +93,7 @@ class PolicyTable:
         """Raises ``ConflictError`` where the policy is another than ``etag`` says, ``ValidationError`` for too many."""
         held = self._policies.get(key)
         found = etag_of(held) if held is not None else NO_ETAG
-        if etag and etag != found and not (etag == ANY_ETAG and held is not None):
-            told = f"has the policy {found}" if held is not None else "has no policy"
-            raise ConflictError(f"cluster {key[1]!r} of group {key[0]!r} {told}", 0, key[0])
+        check_etag(etag, found, f"cluster {key[1]!r} of group {key[0]!r} policy", key[0])
         if held is None and len(self._policies) >= POLICIES_LIMIT:
             raise ValidationError([Violation("too_many", f"there cannot be more than {POLICIES_LIMIT} policies")])
 

@@ -187,14 +187,15 @@ class Publisher(Reading):
         group: str,
         settings: GroupSettings,
         *,
+        etag: str = "",
         dry_run: bool = False,
         allow_empty: bool = False,
         by: Caller = NOBODY,
     ) -> bool:
         """Say which nodes a group takes, and how; False when that was so already. It makes no revision.
 
-        Raises ``ValidationError`` for a selector that is none, ``EmptyingError`` when an empty group would take nodes
-        by selector, ``StoreError``.
+        With an ``etag`` the settings before must have it. Raises ``ConflictError``, ``ValidationError`` for a selector
+        that is none, ``EmptyingError`` when an empty group would take nodes by selector, ``StoreError``.
         """
         check_group_name(group)
         selector = await asyncio.to_thread(check_settings, settings)
@@ -202,8 +203,9 @@ class Publisher(Reading):
         if not allow_empty:
             self._emptying.check_selector(group, settings)
         if dry_run:
+            self.settings.check(group, etag)
             return self.settings.get(group) != settings
-        changed = await self._finish(self.settings.put(group, settings, selector, by))
+        changed = await self._finish(self.settings.put(group, settings, selector, etag, by))
         if changed:
             self.journal.configured(group, time.time(), by)
         return changed

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
+from xds.assignment.policy import Policy
 from xds.codec.crosscheck import check_references
 from xds.codec.exclusive import LISTENERS
 from xds.control.content import BlobIds, Content, Key
 from xds.control.policy_review import Find, assignment_name, review_policy
 from xds.control.push import Draft, Step, settle
-from xds.load.policy import Policy
 from xds.model.errors import ERROR, ValidationError, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT

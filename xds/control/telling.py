@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xds.assignment.assignment import (
+    Assignment,
+    SourceAssignment,
+    SourceDecision,
+    Standing,
+)
+from xds.assignment.reasons import describe_shares, locality_label
 from xds.control.audit import NOBODY, Caller
 from xds.control.policies import Key
 from xds.control.steering import Outcome
 from xds.fleet.event_log import EventLog, Kind
-from xds.load.assignment import Assignment, SourceAssignment, SourceDecision, Standing
-from xds.load.telling import named, split
 
 ACTIONS = CHANGED, HELD, FALLBACK = "changed", "held", "fallback"
 
@@ -33,9 +38,14 @@ def tell_decision(log: EventLog, key: Key, before: Assignment | None, outcome: O
                 "source": str(one.source),
                 "standing": str(one.standing),
                 "reasons": ",".join(dict.fromkeys(str(reason.code) for reason in reasons)),
-                "shares": split(own.shares()),
+                "shares": describe_shares(own.shares()),
             }
-            message = "; ".join((f"{named(one.source)}: {split(own.shares())}", *(reason.detail for reason in reasons)))
+            message = "; ".join(
+                (
+                    f"{locality_label(one.source)}: {describe_shares(own.shares())}",
+                    *(reason.detail for reason in reasons),
+                )
+            )
             log.record(Kind.ASSIGNMENT, action, outcome.decided_at, group=key[0], message=message, details=details)
     return told
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from xds.load import figures
-from xds.load.assignment import Assignment, Demand, Observed, Target
-from xds.lower.endpoints import PushedLocality
+from xds.assignment.assignment import (
+    Assignment,
+    Demand,
+    Observation,
+    Target,
+)
+from xds.lower.load_assignment import PushedLocality
+from xds.lrs import figures
 from xds.model.load_report import Metric
 from xds.model.node import Locality
 
@@ -15,12 +20,12 @@ SOURCES_LIMIT = 64  # of a policy: each is a variant of the group's snapshot
 
 
 def observe(
-    reported: figures.Demand,
+    reported: figures.ClusterDemand,
     connected: Collection[Locality],
     pushed: Mapping[Locality, PushedLocality],
     previous: Assignment | None,
     remembered_since: float,
-) -> Observed:
+) -> Observation:
     """Demand by source and the state of the targets.
 
     Sources are the localities of who reported and who is ``connected``, and those of the ``previous`` assignment that
@@ -33,7 +38,7 @@ def observe(
     remembered = (source for source, own in memory.items() if own.heard_at >= remembered_since)
     for source in (*connected, *remembered):
         demand.setdefault(source, Demand())
-    return Observed(bounded(demand), _targets(pushed, reported.flows))
+    return Observation(bounded(demand), _targets(pushed, reported.flows))
 
 
 def bounded(demand: Mapping[Locality, Demand]) -> Mapping[Locality, Demand]:

@@ -67,10 +67,11 @@ class Fleet:
         disconnected_limit: int = DISCONNECTED_LIMIT,
         nacks_limit: int = RECORDS_LIMIT,
         events: EventLog | None = None,
+        first_nack_id: int = 1,
     ) -> None:
         self.changes = 0
         self.events = events if events is not None else EventLog()
-        self.nack_log = NackLog(nacks_limit)
+        self.nack_log = NackLog(nacks_limit, first_id=first_nack_id)
         self._streams: dict[int, StreamTrack] = {}
         self._nodes: dict[str, NodeTrack] = {}
         self._disconnected: dict[str, float] = {}  # node id -> when it left, oldest first

@@ -29,11 +29,13 @@ class Changes(NamedTuple):
 class NackLog:
     """Records by id. When full, the oldest resolved one goes first.
 
+    ``first_id``: choose one above those of earlier processes, so that an id never stands for another record later.
     ``records_limit`` bounds their number, ``text_limit`` the characters of messages and names they hold together.
     """
 
-    def __init__(self, records_limit: int = RECORDS_LIMIT, text_limit: int = TEXT_LIMIT) -> None:
-        self._ids = count(1)
+    def __init__(self, records_limit: int = RECORDS_LIMIT, text_limit: int = TEXT_LIMIT, first_id: int = 1) -> None:
+        self._first_id = first_id
+        self._ids = count(first_id)
         self._open: dict[int, Refusal] = {}
         self._resolved: dict[int, NackRecord] = {}
         self._by_node: dict[str, dict[str, tuple[Refusal, ...]]] = {}  # node -> type URL -> the open ones
@@ -115,7 +117,8 @@ class NackLog:
             self._add(refusal)
             self._kept.add(refusal.record.id)
             self._changed.discard(refusal.record.id)
-        self._ids = count(max((refusal.record.id for refusal in refusals), default=0) + 1)
+        kept = max((refusal.record.id for refusal in refusals), default=0)
+        self._ids = count(max(kept + 1, self._first_id))
         self._evict(keep=0)
 
     def take_changes(self, limit: int) -> Changes:

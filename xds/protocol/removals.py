@@ -54,6 +54,27 @@ def sent_of(client: ClientState, snapshot: Snapshot) -> Snapshot:
     return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
 
 
+def with_sent_clusters(client: ClientState, snapshot: Snapshot) -> Snapshot:
+    """A snapshot with its clusters as they were sent: in the version that the client accepted where it has no other.
+
+    What a former group would have changed next would need assignments that nobody may send any more.
+    """
+    url = client.url_of("clusters")
+    watches, clusters = client.watches.of(url), snapshot.get(url)
+    sent = [each.resources for watch in watches for each in watch.sent_sets()]
+    held = client.watches.acked(url) or empty_set(url)
+    unsent = frozenset(
+        name
+        for name, cluster in clusters.resources.items()
+        if not any(name in each and each[name].version == cluster.version for each in sent)
+    )
+    if not watches or not unsent:
+        return snapshot
+    return Snapshot(
+        snapshot.group, snapshot.revision, {**snapshot.sets, url: client.releases.mixed(clusters, held, unsent)}
+    )
+
+
 def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
     """The names that were sent, and those that the clusters and listeners that were sent need."""
     watches = [watch for url in client.watches for watch in client.watches.of(url)]

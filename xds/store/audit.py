@@ -9,7 +9,7 @@ a count; it moves to the end of the list when it grows, under the id that it had
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 MERGED_S = 3600.0  # entries of one key that begin within so long are one
@@ -134,10 +134,13 @@ def place_of(cursor: str, epoch: str, trimmed: int, newest: int) -> tuple[int, b
     return position, position < trimmed
 
 
-def merged(note: Note, held: AuditEntry) -> tuple[int, float]:
-    """Count and first time of an entry that grows by a note."""
+def entry_of_note(note: Note, position: int, held: AuditEntry | None) -> AuditEntry:
+    """What a note makes at a position that nobody had: an entry of its own, or ``held``, grown."""
     first_s = note.time_s if note.first_s is None else note.first_s
-    return held.count + note.count, min(held.first_s, first_s)
+    told = replace(note, count=1, first_s=None)
+    if held is None:
+        return AuditEntry(position, position, told, note.count, first_s)
+    return AuditEntry(held.id, position, told, held.count + note.count, min(held.first_s, first_s))
 
 
 def page(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from uuid import uuid4
 
 from xds.store.audit import (
@@ -14,7 +13,7 @@ from xds.store.audit import (
     AuditPage,
     Lane,
     Note,
-    merged,
+    entry_of_note,
     page,
     place_of,
 )
@@ -38,12 +37,7 @@ class AuditList:
             if held is not None:
                 del self._entries[held.position]
             self._newest += 1
-            first_s = note.time_s if note.first_s is None else note.first_s
-            count, first_s = merged(note, held) if held is not None else (note.count, first_s)
-            identifier = held.id if held is not None else self._newest
-            self._entries[self._newest] = AuditEntry(
-                identifier, self._newest, replace(note, count=1, first_s=None), count, first_s
-            )
+            self._entries[self._newest] = entry_of_note(note, self._newest, held)
         for lane in {note.lane for note in notes} & LIMITS.keys():
             own = [entry for entry in self._entries.values() if entry.note.lane is lane]
             self._drop(own[: max(0, len(own) - LIMITS[lane])])
@@ -57,6 +51,12 @@ class AuditList:
     def entries(self) -> list[AuditEntry]:
         """All of them."""
         return list(self._entries.values())
+
+    def sizes(self) -> tuple[dict[Lane, int], int]:
+        """How many entries each lane has, and what those of changes take."""
+        notes = [entry.note for entry in self._entries.values()]
+        counts = {lane: sum(note.lane is lane for note in notes) for lane in Lane}
+        return counts, sum(note.size for note in notes if note.lane is Lane.CHANGE)
 
     def join(self, given: Sequence[AuditEntry]) -> None:
         """Take up the list of a backup (`audit_records.joined`)."""

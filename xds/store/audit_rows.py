@@ -15,7 +15,7 @@ from xds.store.audit import (
     AuditPage,
     Lane,
     Note,
-    merged,
+    entry_of_note,
     page,
     place_of,
 )
@@ -38,7 +38,7 @@ def write(connection: Connection, notes: Sequence[Note]) -> None:
             connection.execute("DELETE FROM audit WHERE position = ?", (held.position,))
         else:
             grown.add(note.lane)
-        _add(connection, note, held)
+        _put(connection, entry_of_note(note, newest(connection) + 1, held))
     for lane in grown & LIMITS.keys():
         _bound(connection, lane)
 
@@ -80,6 +80,13 @@ def newest(connection: Connection) -> int:
     return int(row[0]) if row is not None else 0
 
 
+def sizes(connection: Connection) -> tuple[dict[Lane, int], int]:
+    """How many entries each lane has, and what those of changes take."""
+    rows = list(connection.execute("SELECT lane, count(*), sum(size) FROM audit GROUP BY lane"))
+    found = {Lane(lane): (int(count), int(size)) for lane, count, size in rows}
+    return {lane: found.get(lane, (0, 0))[0] for lane in Lane}, found.get(Lane.CHANGE, (0, 0))[1]
+
+
 def settled(connection: Connection, behind: int, end: int) -> list[AuditEntry]:
     """The next entries behind a position that do not grow, up to ``end``; none where there are no more."""
     rows = connection.execute(
@@ -116,13 +123,6 @@ def trim(connection: Connection, policy: Retention, now_s: float) -> int:
         )
         dropped += _drop(connection, running, (Lane.CHANGE, policy.audit_bytes))
     return dropped
-
-
-def _add(connection: Connection, note: Note, held: AuditEntry | None) -> None:
-    count, first_s = merged(note, held) if held is not None else (note.count, note.first_s)
-    position = newest(connection) + 1
-    identifier = held.id if held is not None else position
-    _put(connection, AuditEntry(identifier, position, note, count, note.time_s if first_s is None else first_s))
 
 
 def _put(connection: Connection, entry: AuditEntry) -> None:

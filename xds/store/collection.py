@@ -14,6 +14,7 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
+from xds.store import audit_rows
 from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
 from xds.store.retention import Collected, Counted, Retention, Stats, content_floor
 from xds.store.schema import PAGE_BYTES
@@ -239,7 +240,8 @@ def stats(connection: Connection) -> Stats:
         "SELECT count(*) FROM revision JOIN grp ON grp.id = grp WHERE revision.live AND content"
         " AND revision.revision >= floor"
     ).fetchone()
-    return Stats(pages * PAGE_BYTES, free * PAGE_BYTES, revisions, blobs)
+    audit, audit_bytes = audit_rows.sizes(connection)
+    return Stats(pages * PAGE_BYTES, free * PAGE_BYTES, revisions, blobs, audit, audit_bytes)
 
 
 def _check_watched(connection: Connection) -> None:

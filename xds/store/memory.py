@@ -223,7 +223,8 @@ class MemoryStore:
     async def stats(self) -> Stats:
         self._check_open()
         size = sum(map(len, self._blobs.values()))
-        return Stats(size, 0, sum(len(state.manifests) for state in self._groups.values()), len(self._blobs))
+        revisions = sum(len(state.manifests) for state in self._groups.values())
+        return Stats(size, 0, revisions, len(self._blobs), *self._audit.sizes())
 
     async def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
         self._check_open()

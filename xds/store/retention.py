@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 
+from xds.store.audit import Lane
+
 DAY_S = 24 * 3600.0
 
 
@@ -63,13 +65,16 @@ class Collected:
 @dataclass(frozen=True, slots=True)
 class Stats:
     """The size of a store. ``bytes`` is what it takes on disk (in memory: its blobs), ``free_bytes`` what of that is
-    unused. ``revisions`` counts those with content.
+    unused. ``revisions`` counts those with content, ``audit`` the entries of the audit list by lane; ``audit_bytes`` is
+    what those of changes take, which is what ``Retention.audit_bytes`` bounds.
     """
 
     bytes: int
     free_bytes: int
     revisions: int
     blobs: int
+    audit: Mapping[Lane, int]
+    audit_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

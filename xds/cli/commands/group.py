@@ -73,6 +73,9 @@ def set_settings(
     listener_drain: Annotated[
         str, typer.Option(help="How long besides where a listener changed; or default.", metavar="DURATION")
     ] = "",
+    if_match: Annotated[
+        str, typer.Option(help="Only if `group show` says that the settings have this etag, or none.", metavar="ETAG")
+    ] = "",
     allow_empty: EmptyFlag = False,
     dry_run: DryRunFlag = False,
 ) -> None:
@@ -82,6 +85,7 @@ def set_settings(
     Examples:
       xds group set canary --selector 'node.metadata.canary == "yes"' --priority 10
       xds group set edge --selector '' --listener-drain default
+      xds group set edge --priority 20 --if-match s-1f3a9c07
     """
     from xds.cli.group_settings import Given, difference, set_group
     from xds.cli.output import Format, say, write, write_document
@@ -89,7 +93,7 @@ def set_settings(
     options = shared(context)
     given = Given(selector, priority, on_nack, removal_delay, listener_drain)
     query = {name: "true" for name, is_set in (("dry_run", dry_run), ("allow_empty", allow_empty)) if is_set}
-    before, after = set_group(options.connect(), group, given, query)
+    before, after = set_group(options.connect(), group, given, query, if_match)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(after, options.document_format())
     else:
