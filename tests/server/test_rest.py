@@ -14,9 +14,10 @@ from tests.server.conftest import Harness, Start
 from xds.codec import schema
 from xds.control.access import Access
 from xds.fleet.event_log import EventLog
-from xds.model.resource import Resource, content_version
+from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot
+from xds.model.versions import content_version
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
 from xds.server.metrics.counters import Metrics

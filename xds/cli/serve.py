@@ -22,6 +22,7 @@ from api.app import create_app
 from api.browser_rules import ANY, BrowserRules, is_address
 from api.services import ApiOptions, Services
 from xds.cli.reloading import Reloader
+from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access, Mode
 from xds.control.assignments import Assignments
@@ -140,6 +141,7 @@ class Server:
         self.access: Access = settings.auth.access()
         self._shown = shown_settings(settings)
         self.phase = Phase.STARTING
+        self.decoder = ResourceDecoder(settings.limits.resource_bytes)
         kept = settings.store
         self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
         # Numbers grow across restarts: a reader of events can come back with the last one it saw.
@@ -260,18 +262,16 @@ class Server:
         await self.grpc.drain(self.settings.server.drain_s)
 
     def _watched(self) -> WatchedDirectory | None:
-        watch, limits = self.settings.watch, self.settings.limits
+        watch = self.settings.watch
         if watch.directory is None:
             return None
-        return WatchedDirectory(
-            self.publisher, watch.directory, prune=watch.prune, resource_bytes=limits.resource_bytes
-        )
+        return WatchedDirectory(self.publisher, watch.directory, prune=watch.prune, decoder=self.decoder)
 
     def _application(self) -> FastAPI:
         settings = self.settings
         options = ApiOptions(
             body_bytes=settings.limits.body_bytes,
-            resource_bytes=settings.limits.resource_bytes,
+            decoder=self.decoder,
             tokens=self.access.tokens,
             access=self.access,
             wants_certificates=_asks_certificates(settings.server.http.tls),

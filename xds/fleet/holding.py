@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xds.fleet.track import TypeTrack
-from xds.model.name import is_glob
+from xds.model.names import is_glob
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 from xds.protocol.subscription import Interest

@@ -55,7 +55,7 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         if client.transition is not None:  # an early stream began it
             client.transition.drains = client.transition.drains or client.past.drains
             client.transition.readiness.before = client.warm
-    if watch.type.is_led_to:
+    if watch.type.is_route_target:
         client.shown = held
         if client.is_aggregated and held is not None:
             _trust(client, held)

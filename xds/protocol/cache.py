@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from xds.model.group import GroupMatch
-from xds.model.label import stem
-from xds.model.node import Locality, Node
+from xds.model.node import GroupMatch, Locality, Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Change, ResourceSet, Snapshot, diff, diff_among
+from xds.model.versions import version_stem
 from xds.protocol.builder import ResponseBuilder
 from xds.protocol.foresight import NOTHING_FORESEEN, Foresight, assignments_of, sets_key
 from xds.protocol.holdings import fed_by, has_all, lacking, leads_within, named_by
@@ -257,7 +256,7 @@ class SnapshotCache:
         label, mark, shown = version_info.rpartition("+")
         if not mark:
             return None
-        bases = [each for each in history if stem(each.version_info, each.digest) == label]
+        bases = [each for each in history if version_stem(each.version_info, each.digest) == label]
         for base in bases:
             others = [each for each in history if each is not base]
             key: tuple[object, ...] = (shown, base.id, *(each.id for each in others))

@@ -184,7 +184,7 @@ class ClientState:
         url = watch.type.type_url
         watch.refusals = self.watches.refusals_of(url)
         self.watches.add(watch, now_s)
-        self.has_clusters = self.has_clusters or watch.type.is_led_to
+        self.has_clusters = self.has_clusters or watch.type.is_route_target
         if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
             if self.has_returned:  # it is back, and never accepted anything of this type
                 watch.refusals = watch.refusals or self.past.refusals(url)
@@ -357,7 +357,7 @@ class ClientState:
         for url in self.watches:
             if before.get(url) is not release.get(url):
                 self._has_moved = True
-                if resource_type(url).is_led_to:
+                if resource_type(url).is_route_target:
                     self._cool(url, release)
                 for watch in self.watches.of(url):
                     self.watches.mark_pending(watch, now_s)

@@ -180,7 +180,7 @@ def removed_names(
 
 def internal_listeners(clusters: ResourceSet, names: Iterable[str] | None = None) -> frozenset[str]:
     """The listeners of the same proxy that endpoints in these clusters stand for; ``names``: of some of them."""
-    if not clusters.type.is_led_to:
+    if not clusters.type.is_route_target:
         return frozenset()
     resources = clusters.resources
     some = resources.values() if names is None else [resources[name] for name in names if name in resources]

@@ -110,7 +110,7 @@ def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCa
     held = origin.named(url, label) or cache.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
         groups = origin.groups
-        if type.is_guarded and origin.has_moved:
+        if type.kept_on_move and origin.has_moved:
             # A label and names prove nothing: what only another group has stays with the client, and is not sent again.
             held, groups = empty_set(type.type_url), (origin.group,)
         held = cache.part(held, request.names, origin.clusters, groups, origin.api, origin.fed)

@@ -365,7 +365,7 @@ class DiscoveryStream:
         self._offers.watches = tuple(sorted(self._watches.values(), key=lambda watch: watch.type.rank))
         shown = shown_by(watch, request, self._cache, self._origin(type_url))
         client.join(watch, names_asked(request), shown, now)
-        if client.undecided and type.is_led_to:
+        if client.undecided and type.is_route_target:
             decide_early(client, self._cache, self._origin, now)
         if shown is not None:
             # A reconnecting client shows what it holds of a child when its changed parent is already on the way.

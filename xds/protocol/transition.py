@@ -255,7 +255,9 @@ class Transition:
 
     def is_over(self, client: ClientState) -> bool:
         """True when nothing is left to wait for."""
-        return not self.readiness.cold and not any(resource_type(url).is_led_to for url in client.watches.lagging_types)
+        return not self.readiness.cold and not any(
+            resource_type(url).is_route_target for url in client.watches.lagging_types
+        )
 
     def expire(self, client: ClientState, now_s: float) -> bool:
         """Give up what waited too long; True when content goes out that nothing proves ready."""

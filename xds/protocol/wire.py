@@ -13,7 +13,7 @@ from types import MappingProxyType
 from google.protobuf.message import DecodeError
 
 from xds.model.errors import RemoteProtocolError, StatusCode
-from xds.model.name import canonical_name, canonical_names
+from xds.model.names import canonical_name, canonical_names
 from xds.model.resource import Resource
 from xds.model.snapshot import Frame
 from xds.proto import wire_pb2

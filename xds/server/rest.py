@@ -19,11 +19,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from xds.codec.node import as_object, decode_node, field_of, text_of
+from xds.codec.node_json import (
+    as_object,
+    decode_node,
+    field_of,
+    text_of,
+)
 from xds.codec.render import render_resource
 from xds.control.access import NOBODY
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
-from xds.model.name import canonical_name
+from xds.model.names import canonical_name
 from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
