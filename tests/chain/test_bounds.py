@@ -15,9 +15,9 @@ from xds.catalog.resolver import WILDCARD, Failover, FailoverTarget, Redirect, S
 from xds.catalog.router import Route, RouteDestination, ServiceRouter
 from xds.catalog.splitter import ServiceSplitter, Split
 from xds.chain.chain import DiscoveryChain, SplitterNode
+from xds.chain.chain_errors import ChainError, Flaw
 from xds.chain.compilation import DEPTH_LIMIT
 from xds.chain.compile import compile_chain
-from xds.chain.errors import ChainError, Flaw
 from xds.chain.flattening import LEGS_LIMIT
 from xds.chain.index import ChainIndex, Seen
 from xds.chain.request import CompileRequest

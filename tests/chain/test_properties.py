@@ -16,9 +16,9 @@ from xds.catalog.entry import ConfigEntry, entry_from_json, entry_json, read_ent
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.weight import WHOLE, basis_points, percent, product
 from xds.chain.chain import DiscoveryChain, ResolverNode, RouterNode, SplitterNode
+from xds.chain.chain_errors import ChainError
 from xds.chain.chain_json import chain_json
 from xds.chain.compile import compile_chain, compile_recorded
-from xds.chain.errors import ChainError
 from xds.chain.request import CompileRequest
 from xds.chain.request_walk import HttpRequest, walk
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.chains import lines, request_of
+from xds.chain.chain_errors import ChainError, Flaw
 from xds.chain.chain_json import response_json
 from xds.chain.compile import compile_chain
-from xds.chain.errors import ChainError, Flaw
 from xds.chain.request import Overrides
 
 HTTP = "- {Kind: proxy-defaults, Config: {protocol: http}}\n"

@@ -11,7 +11,7 @@ from xds.catalog.entry import read_entries
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.weight import percent
 from xds.chain.chain import ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode
-from xds.chain.naming import TargetKey
+from xds.chain.node_names import TargetKey
 from xds.chain.request import CompileRequest
 
 TRUST_DOMAIN = "td.consul"

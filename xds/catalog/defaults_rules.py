@@ -11,7 +11,7 @@ from xds.catalog.resolver_rules import check_locality, check_policy_mode
 from xds.catalog.service_defaults import Destination, PassiveHealthCheck, ServiceDefaults, UpstreamConfig
 from xds.catalog.shape import Path
 from xds.catalog.shared_rules import check_choice, check_common, check_gateway, check_place, check_proxy
-from xds.codec.findings import Findings, shown
+from xds.codec.findings import Findings, short_repr
 
 PROTOCOLS = ("", "tcp", "http", "http2", "grpc")
 PORTS = range(1, 65_536)
@@ -46,7 +46,7 @@ def check_proxy_defaults(entry: ProxyDefaults, findings: Findings) -> None:
     """Every rule of the entry itself."""
     check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     if entry.name != GLOBAL:
-        told = f"invalid name ({shown(entry.name)}), only {GLOBAL!r} is supported"
+        told = f"invalid name ({short_repr(entry.name)}), only {GLOBAL!r} is supported"
         findings.add("bad_name", told, ("Name",))
     check_proxy(entry.mode, entry.mutual_tls_mode, entry.mesh_gateway, entry.envoy_extensions, findings)
     check_locality(entry.prioritize_by_locality, findings)
@@ -121,9 +121,9 @@ def _check_destination(destination: Destination, findings: Findings) -> None:
     seen = set()
     for index, address in enumerate(destination.addresses):
         if address in seen:
-            findings.add("duplicate_address", f"duplicate address {shown(address)}", (*path, "Addresses", index))
+            findings.add("duplicate_address", f"duplicate address {short_repr(address)}", (*path, "Addresses", index))
         elif not _is_address(address):
-            told = f"{shown(address)} is no IP address and no host name"
+            told = f"{short_repr(address)} is no IP address and no host name"
             findings.add("bad_address", told, (*path, "Addresses", index))
         seen.add(address)
     if destination.port not in PORTS:

@@ -20,10 +20,10 @@ from xds.catalog.service_defaults import ServiceDefaults
 from xds.catalog.shape import KEY_LIMIT, read_message, write_message
 from xds.catalog.splitter import ServiceSplitter
 from xds.catalog.splitter_rules import check_splitter
-from xds.codec.document import Format, Values, malformed, read_values
-from xds.codec.findings import Findings, bare, shown
-from xds.codec.places import Layout, Part, locate
-from xds.codec.scalar import kind_of
+from xds.codec.document import TextDocuments, TextFormat, malformed, read_values
+from xds.codec.findings import Findings, normalized_name, short_repr
+from xds.codec.positions import DocumentPart, TextLayout, locate
+from xds.codec.scalar import json_kind
 from xds.model.errors import ValidationError, Violation
 
 ConfigEntry = ServiceRouter | ServiceSplitter | ServiceResolver | ServiceDefaults | ProxyDefaults
@@ -77,7 +77,7 @@ def entry_json(entry: ConfigEntry) -> dict[str, object]:
     return {"Kind": entry.kind, **write_message(entry)}
 
 
-def read_entries(text: bytes | str, format: Format = "auto", source: str = "") -> ReadEntries:
+def read_entries(text: bytes | str, format: TextFormat = "auto", source: str = "") -> ReadEntries:
     """The entries of a text: one, a list, or several documents of either. ``source`` names the file in findings.
 
     Raises ``MalformedError`` for what cannot be read, ``ValidationError`` with every finding of all entries otherwise.
@@ -89,24 +89,24 @@ def read_entries(text: bytes | str, format: Format = "auto", source: str = "") -
     findings = Findings()
     read: dict[Key, ConfigEntry] = {}
     for index, value in enumerate(given):
-        findings.turn_to(index)
+        findings.select_resource(index)
         entry = _read(value, findings)
         if entry is not None and read.setdefault(key_of(entry), entry) is not entry:
-            findings.add("duplicate_entry", f"a second {entry.kind} of the name {shown(entry.name)}")
+            findings.add("duplicate_entry", f"a second {entry.kind} of the name {short_repr(entry.name)}")
     if findings:
         raise ValidationError(locate(layout, findings.violations))
     return ReadEntries(tuple(read.values()), tuple(locate(layout, findings.warnings)) if findings.warnings else ())
 
 
-def _laid_out(values: Values) -> tuple[Layout, list[object]]:
+def _laid_out(values: TextDocuments) -> tuple[TextLayout, list[object]]:
     """The values of single entries, and where they stand in the text."""
     parts, given = [], list[object]()
     for number, value in values.documents.items():
         listed = value if isinstance(value, list) else [value]
-        parts.append(Part(number, (), len(listed), is_list=isinstance(value, list)))
+        parts.append(DocumentPart(number, (), len(listed), is_list=isinstance(value, list)))
         given += listed
     layout = values.layout
-    return Layout(layout.text, layout.is_json, layout.source, tuple(parts)), given
+    return TextLayout(layout.text, layout.is_json, layout.source, tuple(parts)), given
 
 
 def read_entry(value: object, *, kind: str = "", name: str = "") -> ReadEntries:
@@ -134,18 +134,18 @@ def entry_from_json(value: Mapping[str, object]) -> ConfigEntry:
 
 def _read(value: object, findings: Findings, kind: str = "", name: str = "") -> ConfigEntry | None:
     if not isinstance(value, dict):
-        findings.add("wrong_type", f"a config entry is an object, not {kind_of(value)}")
+        findings.add("wrong_type", f"a config entry is an object, not {json_kind(value)}")
         return None
     found = _kind(value, kind, findings)
     if found is None:
         return None
-    given = value if not name or "name" in map(bare, value) else {"Name": name, **value}
+    given = value if not name or "name" in map(normalized_name, value) else {"Name": name, **value}
     findings.name_resource(found.kind, str(given.get("Name", given.get("name", "")))[:KEY_LIMIT])
     entry: ConfigEntry = read_message(found, given, findings, (), _IGNORED)
     if not findings.is_full:
         _CHECKS[found](entry, findings)
     if name and entry.name != name:
-        findings.add("name_mismatch", f"expected the name {shown(name)}, not {shown(entry.name)}", ("Name",))
+        findings.add("name_mismatch", f"expected the name {short_repr(name)}, not {short_repr(entry.name)}", ("Name",))
     return entry
 
 
@@ -167,7 +167,7 @@ def _kind(value: Mapping[str, object], expected: str, findings: Findings) -> typ
 def _refusal(given: object) -> tuple[str, str]:
     if given in OTHER_KINDS:
         return "unsupported_kind", f"config entries of the kind {given} are not supported"
-    return "unknown_kind", f"invalid config entry kind: {shown(given)}"
+    return "unknown_kind", f"invalid config entry kind: {short_repr(given)}"
 
 
 def _kind_hint(given: object) -> str:

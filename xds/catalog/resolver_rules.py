@@ -10,8 +10,8 @@ from xds.catalog.duration import duration_text
 from xds.catalog.resolver import WILDCARD, Failover, FailoverTarget, LocalityPriority, Redirect, ServiceResolver
 from xds.catalog.shape import Path
 from xds.catalog.shared_rules import check_choice, check_common, check_enterprise, check_place
-from xds.codec.findings import Findings, shown
-from xds.filter.errors import FilterSyntaxError
+from xds.codec.findings import Findings, short_repr
+from xds.filter.expression import FilterSyntaxError
 from xds.filter.filter import compile_filter
 
 SUBSET_NAME_LIMIT = 63
@@ -65,15 +65,17 @@ def _check_subsets(entry: ServiceResolver, findings: Findings) -> None:
         if not name:
             findings.add("bad_subset", "Subset defined with empty name", path)
         elif len(name) > SUBSET_NAME_LIMIT or not _SUBSET_NAME.fullmatch(name):
-            told = f"Subset {shown(name)} is invalid"
+            told = f"Subset {short_repr(name)} is invalid"
             hint = f"{SUBSET_NAME_LIMIT} small letters, digits and dashes at most, no dash at either end"
             findings.add("bad_subset", told, path, hint=hint)
         error = _filter_error(subset.filter)
         if error is not None:
-            told = f"Filter for subset {shown(name)} is not a valid expression: column {error.column}: {error.detail}"
+            told = (
+                f"Filter for subset {short_repr(name)} is not a valid expression: column {error.column}: {error.detail}"
+            )
             findings.add("bad_filter", told, (*path, "Filter"), hint=error.hint)
     if entry.default_subset and entry.default_subset not in entry.subsets:
-        told = f"DefaultSubset {shown(entry.default_subset)} is not a valid subset"
+        told = f"DefaultSubset {short_repr(entry.default_subset)} is not a valid subset"
         findings.add("unknown_subset", told, ("DefaultSubset",), hint=_known(entry))
 
 
@@ -95,7 +97,7 @@ def _known(entry: ServiceResolver) -> str:
 def _check_own_subset(entry: ServiceResolver, service: str, subset: str, findings: Findings, path: Path) -> None:
     """A subset of the entry's own service must be one; others are looked up when chains are compiled."""
     if subset and service in ("", entry.name) and subset not in entry.subsets:
-        told = f"ServiceSubset {shown(subset)} is not a valid subset of {shown(entry.name)}"
+        told = f"ServiceSubset {short_repr(subset)} is not a valid subset of {short_repr(entry.name)}"
         findings.add("unknown_subset", told, (*path, "ServiceSubset"), hint=_known(entry))
 
 
@@ -173,10 +175,10 @@ def _check_failover(entry: ServiceResolver, subset: str, failover: Failover, fin
         "Datacenters": failover.datacenters,
     }
     if subset != WILDCARD and subset not in entry.subsets:
-        told = f"Failover[{shown(subset)}]: not a valid subset"
+        told = f"Failover[{short_repr(subset)}]: not a valid subset"
         findings.add("unknown_subset", told, path, hint=f"{_known(entry)}; {WILDCARD} means any subset")
     if not any(values.values()):
-        told = f"Failover[{shown(subset)}]: one of {', '.join(values)} is required"
+        told = f"Failover[{short_repr(subset)}]: one of {', '.join(values)} is required"
         findings.add("empty_failover", told, path)
     _check_own_subset(entry, failover.service, failover.service_subset, findings, path)
     _check_pairs(values, _FAILOVER_PAIRS, findings, path)
@@ -184,7 +186,7 @@ def _check_failover(entry: ServiceResolver, subset: str, failover: Failover, fin
         _check_target(entry, target, findings, (*path, "Targets", index))
     for index, datacenter in enumerate(failover.datacenters):
         if not datacenter:
-            told = f"Failover[{shown(subset)}].Datacenters: found empty datacenter"
+            told = f"Failover[{short_repr(subset)}].Datacenters: found empty datacenter"
             findings.add("empty_datacenter", told, (*path, "Datacenters", index))
     if failover.policy is not None:
         check_policy_mode(failover.policy.mode, failover.policy.regions, findings, (*path, "Policy"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xds.catalog.router import HeaderMatch, HttpMatch, QueryParamMatch, Route, RouteDestination, ServiceRouter
 from xds.catalog.shape import Path
 from xds.catalog.shared_rules import check_choice, check_common, check_place
-from xds.codec.findings import Findings, shown
+from xds.codec.findings import Findings, short_repr
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE")
 RETRY_CONDITIONS = (
@@ -50,7 +50,7 @@ def _check_route(route: Route, index: int, findings: Findings) -> None:
 def _check_paths(http: HttpMatch, index: int, findings: Findings, path: Path) -> None:
     for field, value in (("PathExact", http.path_exact), ("PathPrefix", http.path_prefix)):
         if value and not value.startswith("/"):
-            told = f"Route[{index}] {field} doesn't start with '/': {shown(value)}"
+            told = f"Route[{index}] {field} doesn't start with '/': {short_repr(value)}"
             findings.add("bad_path", told, (*path, field), hint=f'write "/{value[:80]}"')
     if sum(map(bool, (http.path_exact, http.path_prefix, http.path_regex))) > 1:
         told = f"Route[{index}] should only contain at most one of PathExact, PathPrefix, or PathRegex"
@@ -84,10 +84,10 @@ def _check_methods(methods: tuple[str, ...], index: int, findings: Findings, pat
     seen = set()
     for at, method in enumerate(methods):
         if method not in METHODS:
-            told = f"Route[{index}] Methods contains an invalid method {shown(method)}"
+            told = f"Route[{index}] Methods contains an invalid method {short_repr(method)}"
             findings.add("bad_method", told, (*path, at), hint=f"one of {', '.join(METHODS)}")
         if method in seen:
-            told = f"Route[{index}] Methods contains {shown(method)} more than once"
+            told = f"Route[{index}] Methods contains {short_repr(method)} more than once"
             findings.add("duplicate_method", told, (*path, at))
         seen.add(method)
 

@@ -15,8 +15,7 @@ from typing import Any
 from xds.catalog.duration import LIMIT_NS, duration_text, parse_duration
 from xds.catalog.weight import basis_points, percent
 from xds.codec import scalar
-from xds.codec.findings import Findings, bare, shown
-from xds.codec.hints import duration_hint
+from xds.codec.findings import Findings, duration_hint, normalized_name, short_repr
 
 Path = tuple[str | int, ...]
 UINT32 = range(2**32)
@@ -52,7 +51,7 @@ def read_scalar(convert: Callable[[object], object], value: object, findings: Fi
     except scalar.ScalarError as error:
         findings.add(error.code, error.detail, path, hint=error.hint)
         return empty
-    if isinstance(found, scalar.Lax):
+    if isinstance(found, scalar.LaxValue):
         findings.warn("lax", found.detail, path, hint=found.hint)
         return found.value
     return found
@@ -110,7 +109,7 @@ class Weight(Shape):
     def read(self, value: object, findings: Findings, path: Path) -> int:
         found = read_scalar(scalar.number, value, findings, path, 0.0)
         if not 0 <= found <= 100:
-            findings.add("out_of_range", f"a weight of {shown(value)} is not between 0 and 100", path)
+            findings.add("out_of_range", f"a weight of {short_repr(value)} is not between 0 and 100", path)
             return 0
         return basis_points(found)
 
@@ -135,7 +134,7 @@ class Span(Shape):
         try:
             return parse_duration(value)
         except ValueError as error:
-            told = f"expected a duration such as 5s or 1m30s, not {shown(value)}: {error}"
+            told = f"expected a duration such as 5s or 1m30s, not {short_repr(value)}: {error}"
             findings.add("bad_duration", told, path, hint=_unit_hint(value))
         empty: int | None = self.empty()
         return empty
@@ -193,7 +192,7 @@ class MapOf(Shape):
             findings.add("too_large", f"{len(given)} keys; {ITEMS_LIMIT} are allowed", path)
             return {}
         for key in [key for key in given if len(key) > KEY_LIMIT]:
-            findings.add("too_large", f"key {shown(key)} has {len(key)} characters; {KEY_LIMIT} are allowed", path)
+            findings.add("too_large", f"key {short_repr(key)} has {len(key)} characters; {KEY_LIMIT} are allowed", path)
         return {key: self.item.read(one, findings, (*path, key)) for key, one in given.items() if len(key) <= KEY_LIMIT}
 
     def write(self, value: Mapping[str, Any]) -> object:
@@ -216,7 +215,7 @@ def _object(value: object, findings: Findings, path: Path) -> dict[str, object] 
         findings.warn("lax", "a list of one is read as the object in it", path, hint="write the object")
         return value[0]
     if not isinstance(value, dict):
-        findings.add("wrong_type", f"expected an object, not {scalar.kind_of(value)}", path)
+        findings.add("wrong_type", f"expected an object, not {scalar.json_kind(value)}", path)
         return None
     return value
 
@@ -278,7 +277,7 @@ def members(kind: type[Any]) -> dict[str, Member]:
     if found is None:
         shapes = {one.name: one.metadata[SHAPE] for one in fields(kind)}
         found = _MEMBERS[kind] = {
-            bare(name): Member(attribute, name, shape, always, shape.empty())
+            normalized_name(name): Member(attribute, name, shape, always, shape.empty())
             for attribute, (name, shape, always) in shapes.items()
         }
     return found
@@ -297,10 +296,10 @@ def read_message(
         if one is None:
             if _plain(key) not in ignored:
                 place = (*path, key) if len(key) <= KEY_LIMIT else path
-                findings.add("unknown_field", f"unknown field {shown(key)}", place, hint=_field_hint(key, known))
+                findings.add("unknown_field", f"unknown field {short_repr(key)}", place, hint=_field_hint(key, known))
             continue
         if one.attribute in spelt:
-            told = f"{shown(key)} and {shown(spelt[one.attribute])} are the same field"
+            told = f"{short_repr(key)} and {short_repr(spelt[one.attribute])} are the same field"
             findings.add("duplicate_field", told, (*path, key))
             continue
         spelt[one.attribute] = key
@@ -316,7 +315,7 @@ def _plain(key: str) -> str:
 
 
 def _field_hint(key: str, known: Mapping[str, Member]) -> str:
-    close = get_close_matches(bare(key)[:120], list(known), n=1)
+    close = get_close_matches(normalized_name(key)[:120], list(known), n=1)
     return f'did you mean "{known[close[0]].name}"?' if close else ""
 
 

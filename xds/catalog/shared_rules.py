@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from xds.catalog.proxy import EnvoyExtension, MeshGateway
 from xds.catalog.shape import KEY_LIMIT, Path
-from xds.codec.findings import Findings, shown
+from xds.codec.findings import Findings, short_repr
 
 META_PAIRS_LIMIT = 64
 META_KEY_LIMIT = 128  # characters, as bytes of UTF-8
@@ -36,9 +36,9 @@ def check_meta(meta: Mapping[str, str], findings: Findings) -> None:
         findings.add("bad_meta", f"Meta has {len(meta)} pairs; {META_PAIRS_LIMIT} are allowed", ("Meta",))
     for key, value in meta.items():
         if len(key.encode()) > META_KEY_LIMIT:
-            findings.add("bad_meta", f"Meta key {shown(key)} is longer than {META_KEY_LIMIT}", ("Meta", key))
+            findings.add("bad_meta", f"Meta key {short_repr(key)} is longer than {META_KEY_LIMIT}", ("Meta", key))
         if len(value.encode()) > META_VALUE_LIMIT:
-            told = f"the Meta value of {shown(key)} is longer than {META_VALUE_LIMIT}"
+            told = f"the Meta value of {short_repr(key)} is longer than {META_VALUE_LIMIT}"
             findings.add("bad_meta", told, ("Meta", key))
 
 
@@ -46,7 +46,7 @@ def check_place(namespace: str, partition: str, findings: Findings, path: Path) 
     """Namespaces and partitions are Consul Enterprise's: only the default ones are taken."""
     for field, value in (("Namespace", namespace), ("Partition", partition)):
         if value not in ("", DEFAULT):
-            told = f"{field} {shown(value)} requires Consul Enterprise"
+            told = f"{field} {short_repr(value)} requires Consul Enterprise"
             findings.add("enterprise", told, (*path, field), hint=_ENTERPRISE)
 
 
@@ -63,7 +63,7 @@ def check_choice(value: str, choices: tuple[str, ...], field: str, findings: Fin
     named = [choice for choice in choices if choice]
     close = get_close_matches(value[:80].lower(), named, n=1)
     hint = f'did you mean "{close[0]}"?' if close else f"one of {', '.join(named)}"
-    findings.add("bad_choice", f"{shown(value)} is no {field}", path, hint=hint)
+    findings.add("bad_choice", f"{short_repr(value)} is no {field}", path, hint=hint)
     return False
 
 

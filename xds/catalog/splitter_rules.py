@@ -5,7 +5,7 @@ from __future__ import annotations
 from xds.catalog.shared_rules import check_common, check_place
 from xds.catalog.splitter import ServiceSplitter
 from xds.catalog.weight import WHOLE, percent
-from xds.codec.findings import Findings, shown
+from xds.codec.findings import Findings, short_repr
 
 
 def check_splitter(entry: ServiceSplitter, findings: Findings) -> None:
@@ -29,5 +29,5 @@ def _check_destinations(entry: ServiceSplitter, findings: Findings) -> None:
         check_place(split.namespace, split.partition, findings, path)
         key = (split.service or entry.name, split.service_subset, split.namespace, split.partition)
         if first.setdefault(key, index) != index:
-            told = f"split destination occurs more than once: service={shown(key[0])}, subset={shown(key[1])}"
+            told = f"split destination occurs more than once: service={short_repr(key[0])}, subset={short_repr(key[1])}"
             findings.add("duplicate_destination", told, path, hint=f"the other one is Splits[{first[key]}]")

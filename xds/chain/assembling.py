@@ -12,7 +12,7 @@ from xds.catalog.shared_rules import DEFAULT
 from xds.catalog.splitter import ServiceSplitter, Split
 from xds.chain.chain import ChainRoute, ChainSplit
 from xds.chain.compilation import Compilation, RouterDraft, SplitterDraft
-from xds.chain.naming import RESOLVER, ROUTER, SPLITTER, node_key
+from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER, node_key
 from xds.chain.resolving import resolve
 
 

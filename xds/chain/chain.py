@@ -9,7 +9,7 @@ from xds.catalog.proxy import EnvoyExtension
 from xds.catalog.resolver import LoadBalancer, Subset
 from xds.catalog.router import Route
 from xds.catalog.splitter import Split
-from xds.chain.naming import RESOLVER, ROUTER, SPLITTER, TargetKey, node_key
+from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER, TargetKey, node_key
 from xds.chain.request import PeerLocality
 
 

@@ -12,7 +12,7 @@ from xds.catalog.duration import duration_text
 from xds.catalog.shape import write_message
 from xds.catalog.weight import percent
 from xds.chain.chain import ChainSplit, ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode
-from xds.chain.naming import RESOLVER, ROUTER, SPLITTER
+from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER
 
 Json = dict[str, Any]
 

@@ -9,9 +9,9 @@ from xds.catalog.proxy import EnvoyExtension
 from xds.catalog.resolver import LoadBalancer, Subset
 from xds.catalog.shared_rules import DEFAULT
 from xds.chain.chain import ChainRoute, ChainSplit
+from xds.chain.chain_errors import ChainError, Flaw, path_text
 from xds.chain.consulted import ConsultedEntries
-from xds.chain.errors import ChainError, Flaw, path_text
-from xds.chain.naming import RESOLVER, ROUTER, SPLITTER, Naming, TargetKey, node_key
+from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER, Naming, TargetKey, node_key
 from xds.chain.protocol import HTTP_LIKE, service_protocol
 from xds.chain.request import CompileRequest, PeerLocality
 

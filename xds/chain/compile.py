@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from xds.catalog.entry import Key
 from xds.chain.assembling import assemble
 from xds.chain.chain import ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
+from xds.chain.chain_errors import ChainError, Flaw
 from xds.chain.compilation import Compilation, NodeDraft, ResolverDraft, RouterDraft, TargetDraft
 from xds.chain.cycles import find_cycles
-from xds.chain.errors import ChainError, Flaw
 from xds.chain.flattening import flatten
 from xds.chain.protocol import HTTP_LIKE
 from xds.chain.request import CompileRequest, check_request

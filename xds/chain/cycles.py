@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xds.chain.chain_errors import ChainError, Flaw, path_text
 from xds.chain.compilation import Compilation
-from xds.chain.errors import ChainError, Flaw, path_text
 
 
 def find_cycles(compilation: Compilation) -> list[str]:

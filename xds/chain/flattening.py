@@ -12,9 +12,9 @@ from xds.catalog.header_modifiers import merge_headers
 from xds.catalog.splitter import Split
 from xds.catalog.weight import product
 from xds.chain.chain import ChainSplit
+from xds.chain.chain_errors import ChainError, Flaw
 from xds.chain.compilation import Compilation, SplitterDraft
-from xds.chain.errors import ChainError, Flaw
-from xds.chain.naming import SPLITTER, node_key
+from xds.chain.node_names import SPLITTER, node_key
 
 # Legs that flattening makes, in all splitters of a chain. Diamonds of splitters double them at every level, and there
 # are 10,000 basis points to share among them.

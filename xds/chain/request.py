@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.shared_rules import DEFAULT
-from xds.chain.errors import CompileRequestError
+from xds.chain.chain_errors import CompileRequestError
 
 GATEWAY_MODES = ("", "none", "local", "remote")
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from xds.catalog.router import HeaderMatch, HttpMatch, QueryParamMatch, Route
 from xds.catalog.weight import WHOLE
 from xds.chain.chain import ChainSplit, DiscoveryChain, ResolverNode, RouterNode, SplitterNode
-from xds.filter.pattern import Pattern
+from xds.filter.values import Pattern
 
 _PATTERNS_REMEMBERED = 256
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from xds.catalog.duration import SECOND_NS
 from xds.catalog.resolver import WILDCARD, Failover, Redirect, ServiceResolver, Subset
+from xds.chain.chain_errors import Flaw, path_text
 from xds.chain.compilation import Compilation, ResolverDraft, TargetDraft
-from xds.chain.errors import Flaw, path_text
-from xds.chain.naming import RESOLVER, node_key
+from xds.chain.node_names import RESOLVER, node_key
 
 CONNECT_TIMEOUT_NS = 5 * SECOND_NS
 _NO_SUBSET = Subset()

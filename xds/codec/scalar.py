@@ -91,7 +91,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def integer(value: object, valid: range) -> object:
-    """A whole number of the range; one in quotes in another notation than JSON has, as ``Lax``."""
+    """A whole number of the range; one in quotes in a notation that JSON has not, as ``LaxValue``."""
     found: Any = value
     if isinstance(value, str):
         found = _quoted_integer(value)
