@@ -15,7 +15,7 @@ from api.problem import RequestError
 from api.routing import api_router
 from api.services import Here
 from api.timestamps import timestamp
-from xds.control.off_loop import off_loop
+from xds.control.runtime import off_loop
 from xds.store.audit import AuditEntry, AuditFilter, AuditPage, Lane
 
 DEFAULT_LIMIT = 100

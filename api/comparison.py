@@ -18,7 +18,7 @@ from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from api.shapes import ChangeItem, change_items
-from xds.control.comparison import Sides
+from xds.control.archive import Sides
 from xds.control.content import Key, type_label
 from xds.control.push import labelled
 

@@ -21,9 +21,14 @@ from api.services import Here, Services
 from api.shapes import EventItem, event_item
 from xds.control.access import NOBODY, Identity
 from xds.control.following import follow
-from xds.control.phase import Phase
+from xds.control.runtime import Phase
 from xds.control.tokens import READ
-from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, Kind, Page
+from xds.fleet.events import (
+    DEFAULT_KINDS,
+    EventFilter,
+    Kind,
+    Page,
+)
 
 KEEP_ALIVE_S = 15.0
 RETRY_MS = 2000

@@ -21,8 +21,8 @@ from api.services import Here, Services
 from api.timestamps import timestamp
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
-from xds.fleet.holding import Holding
-from xds.fleet.ordering import lingering_until
+from xds.fleet.order import lingering_until
+from xds.fleet.records import Holding
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, type_url_of

@@ -17,9 +17,9 @@ from api.caller import Calling
 from api.problem import RequestError, finding_item, overridable
 from api.services import Here, Services
 from api.shapes import PushAnswer, progress_item, push_answer
-from xds.control.off_loop import off_loop
+from xds.control.progress import Verdict, verdict
 from xds.control.push import ANY_ETAG, PushOptions, PushResult
-from xds.control.waiting import Verdict, verdict
+from xds.control.runtime import off_loop
 from xds.fleet.state import Convergence
 from xds.model.errors import Violation
 

@@ -16,7 +16,7 @@ from api.scope import Segment
 from api.services import Here, Services
 from xds.control.audit import Caller
 from xds.control.tokens import ADMIN, write_scope
-from xds.fleet.ordering import ClientFacts, lingering_names
+from xds.fleet.order import ClientFacts, lingering_names
 from xds.model.errors import NotFoundError
 
 router = api_router("fleet")

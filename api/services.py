@@ -16,8 +16,8 @@ from xds.control.assignments import Assignments
 from xds.control.backups import Backups
 from xds.control.directory import WatchedDirectory
 from xds.control.load_view import BookView, LoadView
-from xds.control.phase import Phase
 from xds.control.publisher import Publisher
+from xds.control.runtime import Phase
 from xds.control.tokens import Tokens
 from xds.fleet.fleet import Fleet
 from xds.load.book import LoadBook

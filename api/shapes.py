@@ -10,11 +10,10 @@ from typing_extensions import TypedDict
 from api.fleet_shapes import HeldBackItem, NackItem, held_item, nack_item
 from api.timestamps import timestamp
 from xds.control.content import Content, type_label
+from xds.control.progress import Rollout, verdict
 from xds.control.publisher import PushResult
-from xds.control.rollout import Rollout
 from xds.control.undo import UndoPlan
-from xds.control.waiting import verdict
-from xds.fleet.event_log import FleetEvent
+from xds.fleet.events import FleetEvent
 from xds.fleet.state import Convergence, Held, Sync
 from xds.model.snapshot import Change
 from xds.store.base import Meta, RevisionInfo

@@ -13,7 +13,7 @@ from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.support.resources import static_cluster
 from xds.control.tokens import EVERYTHING, Grant, Tokens
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.events import EventFilter, Kind
 
 Json = dict[str, Any]
 

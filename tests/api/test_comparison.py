@@ -9,8 +9,8 @@ import yaml
 
 from tests.api.conftest import Api
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster, tls_secret
-from xds.control.off_loop import OFF_LOOP_RESOURCES
 from xds.control.retention import Collector
+from xds.control.runtime import OFF_LOOP_RESOURCES
 from xds.protocol.cache import RETAINED_REVISIONS
 from xds.store.retention import Retention
 

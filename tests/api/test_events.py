@@ -18,7 +18,7 @@ from tests.control.connected import Client
 from tests.support.resources import static_cluster
 from xds.control.following import follow
 from xds.control.tokens import EVERYTHING, Grant, Tokens
-from xds.fleet.event_log import EventFilter, EventLog, Kind
+from xds.fleet.events import EventFilter, EventLog, Kind
 from xds.model.node import Node
 
 EVENTS = "/api/v1/events"

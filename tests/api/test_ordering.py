@@ -8,7 +8,7 @@ from typing import Any
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import static_cluster
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.events import EventFilter, Kind
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, LISTENER
 from xds.model.snapshot import ResourceSet, mix

@@ -102,7 +102,7 @@ class Steered:
 
     def events(self) -> list[str]:
         """What was told of assignments: actions."""
-        from xds.fleet.event_log import EventFilter, Kind
+        from xds.fleet.events import EventFilter, Kind
 
         page = self.plane.fleet.events.after(0, EventFilter(frozenset({Kind.ASSIGNMENT})), 1000)
         return [event.action for event in page.events]

@@ -7,7 +7,7 @@ from typing import Any
 from tests.control.conftest import Plane
 from xds.codec.record import dump_record
 from xds.codec.resources import decode_resource
-from xds.control.assembly import encode
+from xds.control.content import encode
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, LISTENER
 from xds.model.snapshot import Change

@@ -120,7 +120,7 @@ async def test_reports_that_cease_hold_and_then_fall_back_to_the_push(steered: S
 
 
 async def test_events_say_what_changed_and_why(steered: Steered) -> None:
-    from xds.fleet.event_log import EventFilter, Kind
+    from xds.fleet.events import EventFilter, Kind
 
     steered.reports.rps = {A: 50.0}
     await steered.assignments.put(KEY, policy())

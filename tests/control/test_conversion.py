@@ -17,8 +17,8 @@ from tests.support.envoy import envoy_binary, validate
 from xds.codec.crosscheck import check_references
 from xds.codec.resources import decode_document
 from xds.control.bootstrap import BootstrapOptions
-from xds.control.conversion import Conversion, convert
-from xds.control.deep_check import check_with_envoy
+from xds.control.convert import Conversion, convert
+from xds.control.envoy_check import check_with_envoy
 from xds.model.errors import MalformedError, ValidationError
 
 Json = dict[str, Any]

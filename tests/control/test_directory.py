@@ -17,7 +17,7 @@ from tests.control.connected import Client
 from tests.support.process import DEADLINE_S
 from tests.support.resources import static_cluster
 from xds.control.directory import WatchedDirectory, scan
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.events import EventFilter, Kind
 from xds.model.node import Node
 from xds.store.audit import AuditFilter, Lane
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.control.assigned import A, B
-from xds.control.traffic import SOURCES_LIMIT, bounded, observe
+from xds.control.assignment_inputs import SOURCES_LIMIT, bounded, observe
 from xds.load.assignment import Assignment, Demand, Memory, SourceMemory, Target
 from xds.load.figures import Demand as Reported
 from xds.load.figures import Flow, SourceDemand

@@ -10,8 +10,8 @@ from tests.control.conftest import Plane
 from tests.control.connected import Client
 from tests.control.test_publisher import GROUP, resources
 from tests.support.resources import static_cluster
+from xds.control.progress import Verdict, verdict
 from xds.control.translation import PROBLEM_LIMIT, SHOWN_LIMIT, V2, translate_to_v2
-from xds.control.waiting import Verdict, verdict
 from xds.fleet.state import NodeState
 from xds.model.label import default_label
 from xds.model.node import Node

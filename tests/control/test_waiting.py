@@ -7,7 +7,7 @@ import pytest
 from tests.control.conftest import Plane
 from tests.control.connected import Client
 from tests.control.test_publisher import GROUP, clusters
-from xds.control.waiting import Verdict, verdict
+from xds.control.progress import Verdict, verdict
 from xds.fleet.state import Convergence
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, LISTENER

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from tests.fleet.conftest import Client, resource_set, response
-from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventLog, Kind
+from xds.fleet.events import (
+    DEFAULT_KINDS,
+    EventFilter,
+    EventLog,
+    Kind,
+)
 from xds.fleet.fleet import Fleet
 from xds.model.resource_type import type_url_of
 from xds.protocol.events import WaitEnded

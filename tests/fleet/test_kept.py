@@ -6,8 +6,13 @@ import pytest
 
 from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
-from xds.fleet.kept import MESSAGE_KEPT, NAMES_TEXT_KEPT, decoded, encoded
-from xds.fleet.nacks import NackLog
+from xds.fleet.nacks import (
+    MESSAGE_KEPT,
+    NAMES_TEXT_KEPT,
+    NackLog,
+    decoded,
+    encoded,
+)
 from xds.fleet.refusal import Refusal
 from xds.fleet.state import NackRecord, NackState
 from xds.model.resource_type import type_url_of

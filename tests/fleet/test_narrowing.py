@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.sansio import Client, Server
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.events import EventFilter, Kind
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackRecord, NackState, NodeState, Sync, TypeState
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER

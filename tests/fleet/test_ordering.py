@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.fleet.conftest import Client, resource_set, response
 from tests.fleet.test_fleet import node, type_of
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.events import EventFilter, Kind
 from xds.fleet.fleet import Fleet
-from xds.fleet.ordering import NAMES_SHOWN, lingering_until
+from xds.fleet.order import NAMES_SHOWN, lingering_until
 from xds.fleet.state import Held, Linger, Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, V2_URLS
 from xds.protocol.events import Held as HeldBack
@@ -117,7 +117,7 @@ def test_what_is_held_back_is_told_with_what_it_waits_for(fleet: Fleet) -> None:
 
 
 def test_what_is_held_back_keeps_a_node_from_being_in_step(fleet: Fleet) -> None:
-    from xds.fleet.event_log import EventFilter, Kind
+    from xds.fleet.events import EventFilter, Kind
     from xds.model.snapshot import Snapshot
 
     client = Client(fleet)

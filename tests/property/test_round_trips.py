@@ -15,7 +15,7 @@ from tests.control.conftest import Plane
 from tests.support.examples import examples
 from xds.codec.yaml_output import to_yaml
 from xds.codec.yaml_text import parse_yaml
-from xds.control.conversion import convert
+from xds.control.convert import convert
 from xds.store.base import Store
 
 Json = dict[str, Any]

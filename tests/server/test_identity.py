@@ -15,7 +15,7 @@ from tests.server.conftest import DELTA, SOTW, Harness, RawStream, Start, until,
 from tests.support.pki import Certificate, CertificateAuthority
 from xds.control.access import Access, ClaimPattern, Mode, NodeRule, NodeRules, PrincipalPattern
 from xds.control.tokens import Grant, Tokens
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.events import EventFilter, Kind
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER

@@ -13,7 +13,7 @@ import structlog
 from tests.server.conftest import Start, until
 from xds.control import journal as journal_module
 from xds.control.journal import Journal
-from xds.fleet.event_log import EventLog
+from xds.fleet.events import EventLog
 from xds.model.errors import ConflictError
 from xds.server import observation
 from xds.server.logs import ERROR_TEXT_LIMIT, configure_logging, get_logger

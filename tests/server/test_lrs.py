@@ -14,7 +14,7 @@ from tests.server.conftest import Harness, RawStream, Start, until, within
 from tests.server.load_client import V2, V3, Reporter, connect, report, reporter, told
 from xds.control.tokens import Grant, Tokens
 from xds.filter.filter import compile_filter
-from xds.fleet.event_log import EventFilter
+from xds.fleet.events import EventFilter
 from xds.load.book import LoadBook
 from xds.load.bounds import Bounds
 from xds.load.figures import PairTotals

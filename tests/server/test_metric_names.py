@@ -17,7 +17,7 @@ from tests.server.conftest import Harness, Start, until
 from xds.control.backups import Backups
 from xds.control.journal import Journal
 from xds.control.retention import Collector
-from xds.fleet.event_log import EventLog
+from xds.fleet.events import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol.cache import SnapshotCache
@@ -25,7 +25,7 @@ from xds.server.assignment_metrics import AssignmentMetrics
 from xds.server.store_metrics import AuditMetrics, BackupMetrics, StoreMetrics
 from xds.server.watch_metrics import WatchMetrics
 from xds.store.base import NO_META, FullSet, Meta, Rollback
-from xds.store.memory import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 
 PREFIX = "xds_server_"

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from tests.server.conftest import Harness, Start
 from xds.codec import schema
 from xds.control.access import Access
-from xds.fleet.event_log import EventLog
+from xds.fleet.events import EventLog
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot

@@ -17,7 +17,7 @@ import structlog
 
 from tests.store.contract import Content, cluster, contents, delta, full, push, start, take
 from xds.store.base import GroupPush, Head, Known, StoreError
-from xds.store.sqlite import SqliteStore
+from xds.store.sqlite.engine import SqliteStore
 
 GROUP = "g"
 SET_SIZE = 8

@@ -13,8 +13,8 @@ import pytest
 
 from tests.store.contract import CDS, dumped
 from xds.codec.record import dump_record
+from xds.control.backups import examine_directory
 from xds.control.publisher import Publisher
-from xds.control.salvage import examine_directory
 from xds.fleet.fleet import Fleet
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
@@ -22,10 +22,10 @@ from xds.protocol.cache import SnapshotCache
 from xds.store.audit import Note
 from xds.store.base import CorruptError, Drop, Entry, FullSet, Store, StoreError, UnavailableError, blob_id
 from xds.store.engines import SQLITE_FILE, open_store
-from xds.store.memory import MemoryStore
-from xds.store.recording import LINE_COLUMNS
+from xds.store.memory.engine import MemoryStore
 from xds.store.records import REVISIONS as REVISIONS_KIND
 from xds.store.records import Record
+from xds.store.sqlite.record_rows import LINE_COLUMNS
 
 REVISIONS, SIZE = 12, 20
 FLIPS = 60

@@ -34,7 +34,7 @@ from tests.store.contract import (
     take,
 )
 from tests.store.process import GROUP, content_at
-from xds.store import base, schema
+from xds.store import base
 from xds.store.audit import Note
 from xds.store.base import (
     Changed,
@@ -55,13 +55,14 @@ from xds.store.base import (
     UnavailableError,
     blob_id,
 )
-from xds.store.database import SETTLED_ROWS
-from xds.store.directory import file_system
 from xds.store.engines import open_store
-from xds.store.memory import MemoryStore
+from xds.store.files import file_system
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
-from xds.store.sqlite import SqliteStore
-from xds.store.worker import PENDING_LIMIT, Worker
+from xds.store.sqlite import schema
+from xds.store.sqlite.database import SETTLED_ROWS
+from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.worker import PENDING_LIMIT, Worker
 
 ROOT = Path(__file__).parents[2]
 KILLS, SOAK_KILLS = 3, 40
@@ -156,7 +157,7 @@ async def test_a_watch_goes_on_behind_its_cursor_after_a_restart(opened: Open) -
 
 
 async def test_a_cursor_older_than_the_events_kept_is_reset(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xds.store.ledger.EVENTS_KEPT", 3)
+    monkeypatch.setattr("xds.store.sqlite.ledger.EVENTS_KEPT", 3)
     store = await opened()
     watch = store.watch()
     await start(watch)

@@ -14,11 +14,11 @@ from xds.cli.output import Format, say, write, write_document
 from xds.cli.private_file import private_file
 from xds.control import archive_file
 from xds.control.archive_file import Checked
-from xds.control.salvage import archived, examine_directory
+from xds.control.backups import archived, examine_directory
 from xds.model.errors import ValidationError
 from xds.store.base import StoreError
 from xds.store.records import BLOBS, GROUPS, REVISIONS
-from xds.store.salvage import Salvaged
+from xds.store.sqlite.salvage import Salvaged
 
 Json = dict[str, Any]
 

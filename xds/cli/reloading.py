@@ -17,7 +17,7 @@ import structlog
 
 from xds.control.auth_settings import AuthSettings
 from xds.control.settings import Settings, SettingsError
-from xds.fleet.event_log import EventLog, Kind
+from xds.fleet.events import EventLog, Kind
 from xds.server.metrics import Metrics
 
 LOOK_EVERY_S = 1.0

@@ -31,9 +31,9 @@ from xds.control.backups import Backups
 from xds.control.directory import WatchedDirectory
 from xds.control.kept_nacks import KeptNacks
 from xds.control.load_view import BookView
-from xds.control.phase import Phase
 from xds.control.publisher import Publisher
 from xds.control.retention import Collector
+from xds.control.runtime import Phase
 from xds.control.settings import (
     GRPC_PORT,
     HTTP_PORT,
@@ -46,7 +46,7 @@ from xds.control.settings import (
     shown_settings,
 )
 from xds.control.translation import V2, translate_to_v2
-from xds.fleet.event_log import EventLog
+from xds.fleet.events import EventLog
 from xds.fleet.fleet import Fleet
 from xds.load.book import LoadBook
 from xds.protocol.cache import SnapshotCache

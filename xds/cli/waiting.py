@@ -27,7 +27,7 @@ def wait_for(
 
     Raises ``CommandError`` with who refused it, or who is late; unless ``allow_none``, also when the group has no node.
     """
-    from xds.control.waiting import Verdict, verdict
+    from xds.control.progress import Verdict, verdict
     from xds.fleet.state import Convergence
 
     path = group_path(group, f"/revisions/{revision}/progress")

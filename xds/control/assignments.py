@@ -21,13 +21,12 @@ from typing import Protocol
 
 import structlog
 
+from xds.control.assignment_inputs import observe, tell_decision, tell_policy
 from xds.control.audit import NOBODY, Caller
-from xds.control.off_loop import off_loop
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
 from xds.control.policy_review import assignment_name, finder, review_policy, review_times
+from xds.control.runtime import off_loop
 from xds.control.steering import Outcome, Steering, resumed
-from xds.control.telling import tell_decision, tell_policy
-from xds.control.traffic import observe
 from xds.fleet.fleet import Fleet
 from xds.load import figures
 from xds.load.assign import assign

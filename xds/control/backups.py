@@ -1,18 +1,23 @@
-"""Backups of a running server: one archive of all that is desired state, and the way back (`archive_file`)."""
+"""Backups of a running server: one archive of all that is desired state, and the way back (`archive_file`).
+
+What of a store on disk is sound, and an archive of that (`xds.store.sqlite.salvage`); without a server.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import IO
 
 import structlog
 
 import xds
+from xds.codec.record import load_record
 from xds.control import archive_file
 from xds.control.archive_file import About, ArchiveWriter, Checked
 from xds.control.assignments import Assignments
@@ -22,7 +27,9 @@ from xds.control.publisher import Publisher
 from xds.control.push import check_group_name
 from xds.model.errors import ValidationError, Violation
 from xds.store.base import CorruptError, Store, UnavailableError
+from xds.store.engines import SQLITE_FILE
 from xds.store.records import GROUPS
+from xds.store.sqlite.salvage import Salvaged, examine
 
 RESTORED = "backup.restored"
 LONGEST_S = 3600.0  # the store collects nothing meanwhile
@@ -167,3 +174,28 @@ def _verified(file: IO[bytes]) -> Checked:
             break
         check_group_name(values[0])
     return checked
+
+
+_RECORDS_AT_A_TIME = 1_000
+
+
+def examine_directory(data_dir: Path) -> Salvaged:
+    """Look at the store of a data directory. Raises ``StoreError``."""
+    return examine(data_dir / SQLITE_FILE, _fits)
+
+
+def archived(found: Salvaged, now_s: float) -> Iterator[bytes]:
+    """The bytes of an archive with all that is sound."""
+    writer = ArchiveWriter(About(xds.__version__, now_s, history=False))
+    yield writer.begin()
+    for start in range(0, len(found.records), _RECORDS_AT_A_TIME):
+        yield writer.add(found.records[start : start + _RECORDS_AT_A_TIME])
+    yield writer.end()
+
+
+def _fits(type_url: str, name: str, body: bytes) -> bool:
+    try:
+        found = load_record(body)
+    except ValidationError:
+        return False
+    return (found.type_url, found.name) == (type_url, name)

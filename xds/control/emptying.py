@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from xds.control.groups import GroupSettings, GroupTable
-from xds.control.off_loop import off_loop
 from xds.control.push import Draft, EmptyingError, Step
+from xds.control.runtime import off_loop
 from xds.fleet.fleet import Fleet
 from xds.model.node import Node
 from xds.protocol.cache import SnapshotCache

@@ -1,4 +1,7 @@
-"""Why a node gets what it gets: the groups that were tried, and resource by resource what it is answered. Pure."""
+"""Why a node gets what it gets: the groups that were tried, and resource by resource what it is answered. Pure.
+
+What decides what a node gets: the groups that are tried, and what it is served of its group.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,15 @@ from functools import cached_property
 from itertools import islice
 
 from xds.control.content import type_label
-from xds.fleet.holding import Holding
+from xds.control.translation import V2, V2_TYPES
 from xds.fleet.nacks import mentions
-from xds.fleet.ordering import Clients, lingering_until, waits_of
+from xds.fleet.order import Clients, lingering_until, waits_of
+from xds.fleet.records import Holding
 from xds.fleet.state import NackRecord
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, Snapshot
+from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import Held
 from xds.protocol.membership import Candidate
 
@@ -302,3 +307,13 @@ def _missing(label: str, name: str, target: ResourceSet, close: _CloseNames) -> 
     found = close.of(name, target.resources)
     like = f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
     return ResourceAnswer(label, name, Answer.MISSING, f"the group has no {label} resource of this name{like}")
+
+
+def situation_of(cache: SnapshotCache, node: Node) -> Situation:
+    """The situation of a node that names itself so, connected or not."""
+    candidates = tuple(cache.membership.candidates(node))
+    views = {api: cache.resolve(node, api) for api in ("", V2)}
+    snapshots = {api: view.snapshot if view is not None else None for api, view in views.items()}
+    plain = views[""]
+    source = plain.source if plain is not None else None
+    return Situation(node, candidates, lambda type_url: snapshots[V2 if type_url in V2_TYPES else ""], source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from xds.fleet.event_log import EventFilter, EventLog, Page
+from xds.fleet.events import EventFilter, EventLog, Page
 
 PAGE_EVENTS = 200
 GATHER_S = 0.05  # a push makes thousands of ACKs: they go out together

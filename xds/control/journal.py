@@ -10,7 +10,7 @@ import structlog
 
 from xds.control.audit import NOBODY, Caller
 from xds.control.push import ChangeError
-from xds.fleet.event_log import EventLog, Kind
+from xds.fleet.events import EventLog, Kind
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, XdsError
 from xds.model.snapshot import Change
 from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, StoreError

@@ -13,7 +13,7 @@ from time import time
 import structlog
 
 from xds.fleet.fleet import Fleet
-from xds.fleet.kept import decoded, encoded
+from xds.fleet.nacks import decoded, encoded
 from xds.fleet.refusal import Refusal
 from xds.store.base import OpenNack, Store, StoreError
 

@@ -13,15 +13,12 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from xds.control.assembly import succeed
 from xds.control.audit import NOBODY, Audit, Caller, push_note
-from xds.control.content import BlobIds, Content, Key, changes
+from xds.control.content import BlobIds, Content, Key, changes, succeed
 from xds.control.emptying import Emptying
-from xds.control.gate import Gate
 from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, GroupTable, check_settings
 from xds.control.journal import Journal
-from xds.control.off_loop import off_loop
 from xds.control.policies import PolicyTable
 from xds.control.push import (
     DEFAULT_OPTIONS,
@@ -41,6 +38,7 @@ from xds.control.push import (
 )
 from xds.control.reading import Reading
 from xds.control.review import review_policies, review_size, settle_reviewed
+from xds.control.runtime import Gate, off_loop
 from xds.control.undo import REFUSED_SHARE
 from xds.fleet.fleet import Fleet
 from xds.model.errors import ValidationError, Violation, XdsError

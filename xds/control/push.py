@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from xds.control.assembly import Blobs, encode
-from xds.control.content import BlobIds, Content, Key, amended, blob_ids, changes, type_label
+from xds.control.content import BlobIds, Blobs, Content, Key, amended, blob_ids, changes, encode, type_label
 from xds.control.labels import digests_of
-from xds.control.off_loop import off_loop
+from xds.control.runtime import off_loop
 from xds.control.undo import keeping
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.label import hash_of

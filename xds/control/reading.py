@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from xds.control.archive import Archive
-from xds.control.comparison import Comparison, Sides, compare, read
+from xds.control.archive import (
+    Archive,
+    Comparison,
+    Sides,
+    compare,
+    read,
+)
 from xds.control.content import Content, Key
-from xds.control.explain import EVERYTHING_ASKED, Asked, Explanation, explain
+from xds.control.explain import EVERYTHING_ASKED, Asked, Explanation, explain, situation_of
 from xds.control.groups import GroupTable
-from xds.control.off_loop import off_loop
-from xds.control.rollout import Rollout, rollout
-from xds.control.situation import situation_of
+from xds.control.progress import PushLog, Rollout, rollout
+from xds.control.runtime import off_loop
 from xds.control.translation import Unexpressed, unexpressed
 from xds.control.undo import Undo, UndoPlan
-from xds.control.waiting import PushLog
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackState, NodeState
 from xds.model.errors import NotFoundError

@@ -14,7 +14,7 @@ import structlog
 
 from xds.control.content import Content, Key
 from xds.control.policy_review import assignment_name
-from xds.control.rollout import rollout
+from xds.control.progress import rollout
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Sync
 from xds.model.errors import NotFoundError

@@ -11,16 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import Any
 
-from xds.fleet.census import STALE_AFTER_S, Census, take_census
-from xds.fleet.convergence import node_progress, type_progress
-from xds.fleet.event_log import EventLog
-from xds.fleet.holding import Holding, holding, holdings
-from xds.fleet.mixed import Partly, stands_for
-from xds.fleet.nacks import RECORDS_LIMIT, NackLog
-from xds.fleet.ordering import NO_CLIENTS, Clients, held_back
-from xds.fleet.refusal import Refusal, Told
-from xds.fleet.state import Convergence, Held, NackRecord, NackState, NodeState, StreamState, Sync
-from xds.fleet.telling import (
+from xds.fleet.convergence import STALE_AFTER_S, Census, node_progress, take_census, type_progress
+from xds.fleet.events import (
+    EventLog,
     tell_acked,
     tell_linger_cut,
     tell_moved,
@@ -29,7 +22,12 @@ from xds.fleet.telling import (
     tell_stream,
     tell_wait_ended,
 )
-from xds.fleet.track import NodeTrack, StreamTrack, TypeTrack
+from xds.fleet.nacks import RECORDS_LIMIT, NackLog
+from xds.fleet.order import NO_CLIENTS, Clients, held_back
+from xds.fleet.partial_sets import Partly, stands_for
+from xds.fleet.records import Holding, NodeTrack, StreamTrack, TypeTrack, holding, holdings
+from xds.fleet.refusal import Refusal, Told
+from xds.fleet.state import Convergence, Held, NackRecord, NackState, NodeState, StreamState, Sync
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type, type_url_of
 from xds.model.snapshot import ResourceSet, Snapshot

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from xds.control.assignment_inputs import ACTIONS
 from xds.control.assignments import Assignments
-from xds.control.telling import ACTIONS
 from xds.load.assignment import Standing
 from xds.server.metrics import PREFIX
 

@@ -11,7 +11,7 @@ import grpc
 
 from xds.control.access import NOBODY, Access, Identity
 from xds.control.certificate import Certificate, read_pem
-from xds.control.phase import Phase
+from xds.control.runtime import Phase
 from xds.control.tokens import HEADER, READ, XDS
 from xds.server.metrics import Metrics
 

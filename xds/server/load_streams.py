@@ -10,7 +10,7 @@ from itertools import count
 from typing import Protocol
 
 from xds.control.load_view import ReportStream
-from xds.fleet.event_log import EventLog, Kind
+from xds.fleet.events import EventLog, Kind
 from xds.load.book import LoadBook
 from xds.load.figures import Taken
 from xds.model.node import Node

@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 import xds
-from xds.fleet.census import Census
+from xds.fleet.convergence import Census
 from xds.fleet.fleet import Fleet
 from xds.model.resource_type import V3_TYPES, alias_of
 from xds.protocol.cache import SnapshotCache

@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic, time
 
 from xds.control.access import Access, Identity
-from xds.fleet.event_log import EventLog, Kind
+from xds.fleet.events import EventLog, Kind
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Node
 from xds.server.logs import get_logger, shorten

@@ -13,8 +13,7 @@ import grpc
 
 from xds.codec import schema
 from xds.control.access import Access, Identity
-from xds.control.off_loop import off_loop
-from xds.control.phase import Phase
+from xds.control.runtime import Phase, off_loop
 from xds.fleet.fleet import Fleet
 from xds.load.book import LoadBook
 from xds.model.errors import RemoteProtocolError

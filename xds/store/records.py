@@ -3,6 +3,8 @@
 `KINDS` is the one list of them, in the order in which they are given: each refers to those before it only. A record is
 its kind and the values of the kind's fields, in their order. Push ids, the feed of commits and
 open NACKs are no part of it: they concern the server that was, and its clients.
+
+Entries of the audit list as records of a backup, and the lists of two servers as one. Pure.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64Error
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from xds.store.audit import Lane
+from xds.store.audit import LIMITS, AuditEntry, Lane, Note
 from xds.store.base import BLOB_ID_BYTES
 
 _INTEGER_LIMIT = 1 << 62
@@ -192,3 +195,54 @@ ENTRIES = Kind(
 BLOBS = Kind("blobs", {"id": BLOB_ID, "data": OCTETS})
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (GROUPS, REVISIONS, DOCUMENTS, AUDIT, ENTRIES, BLOBS)}
+
+
+_OF_ENTRY = ("id", "position", "count", "first_s")
+
+
+def record_of(entry: AuditEntry) -> Record:
+    """An entry as a record."""
+    told = (getattr(entry if name in _OF_ENTRY else entry.note, name) for name in AUDIT.fields)
+    return Record(AUDIT.name, tuple(told))
+
+
+def entry_of(values: Sequence[Any]) -> AuditEntry:
+    """The entry of a record's values."""
+    told = dict(zip(AUDIT.fields, values, strict=True))
+    own = {name: told.pop(name) for name in _OF_ENTRY}
+    return AuditEntry(note=Note(**told), **own)
+
+
+def joined(own: Sequence[AuditEntry], given: Iterable[AuditEntry]) -> list[AuditEntry] | None:
+    """The list of a server together with that of a backup, the oldest first; None where it has all of that already.
+
+    A restore must hide nothing that was done to the server before. Entries have the numbers that they had in the
+    backup where the server had none of its own, else new ones.
+    """
+    known = {_identity(entry) for entry in own}
+    added = sorted((entry for entry in given if _identity(entry) not in known), key=lambda entry: entry.position)
+    if not added:
+        return None
+    if not own and added[0].position > 0 and all(one.position < next.position for one, next in pairwise(added)):
+        return _bounded(added)
+    ordered = sorted((*own, *added), key=lambda entry: entry.note.time_s)
+    return _bounded([replace(entry, id=n, position=n) for n, entry in enumerate(ordered, 1)])
+
+
+def _bounded(entries: Sequence[AuditEntry]) -> list[AuditEntry]:
+    """Without the oldest of lanes that hold more than they may."""
+    left = dict(LIMITS)
+    kept: list[AuditEntry] = []
+    for entry in reversed(entries):
+        lane = entry.note.lane
+        if left.get(lane, 1) > 0:
+            kept.append(entry)
+            if lane in left:
+                left[lane] -= 1
+    return kept[::-1]
+
+
+def _identity(entry: AuditEntry) -> object:
+    """What an entry is known by; one that is counted may have grown."""
+    note = entry.note
+    return (note.key, entry.first_s) if note.key else (note, entry.first_s)

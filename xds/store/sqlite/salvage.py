@@ -16,13 +16,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xds.store import audit_rows, ledger, recording
 from xds.store.acknowledged import SUFFIX, read
-from xds.store.audit_records import record_of
 from xds.store.base import DELETE, PUSH, RESTORE, CorruptError, UnavailableError, blob_id
-from xds.store.copy import connect_copy
-from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, KINDS, REVISIONS, Record, WrongRecordError
-from xds.store.schema import SCHEMA_VERSION
+from xds.store.files import connect_copy
+from xds.store.records import (
+    AUDIT,
+    BLOBS,
+    DOCUMENTS,
+    ENTRIES,
+    GROUPS,
+    KINDS,
+    REVISIONS,
+    Record,
+    WrongRecordError,
+    record_of,
+)
+from xds.store.sqlite import audit_rows, ledger, record_rows
+from xds.store.sqlite.schema import SCHEMA_VERSION
 
 Connection = sqlite3.Connection
 Values = tuple[Any, ...]
@@ -30,7 +40,7 @@ Fits = Callable[[str, str, bytes], bool]
 
 _LOCKED_FROM, _LOCKED_BYTES = 0x40000002, 510  # sqlite.org/fileformat2.html: who writes has a lock on these
 _SHOWN = 20
-_KEPT = 1 + recording.LINE_COLUMNS.index("content")
+_KEPT = 1 + record_rows.LINE_COLUMNS.index("content")
 _MIGRATED = {"actor": "''", "kind": "iif(live, 'push', 'delete')", "content": "1"}
 _LENGTHENED_TIMES = 16
 # SQLite's own words may be damaged, too, so that they are no text.
@@ -237,8 +247,8 @@ class _Tables:
         return "lost: no revision is whole", []
 
     def _made(self, group: _Group, revision: int, line: Values | None, held: list[Values]) -> list[Record]:
-        values = recording.line_values(line[1:] if line is not None else _no_line(revision, group.live))
-        told = dict(zip(recording.LINE_COLUMNS, values, strict=True)) | {"resources": len(held), "content": True}
+        values = record_rows.line_values(line[1:] if line is not None else _no_line(revision, group.live))
+        told = dict(zip(record_rows.LINE_COLUMNS, values, strict=True)) | {"resources": len(held), "content": True}
         if told["revision"] != revision:
             told |= {"kind": RESTORE, "message": f"salvaged from revision {told['revision']}", "revision": revision}
             told |= {"content_of": 0, "keeps_endpoints": False, "endpoints_only": False, "nodes": 0, "refused": 0}
@@ -269,8 +279,8 @@ class _Tables:
         """Those of the history; what an earlier release had no column for is what a migration makes of it."""
         with suppress(*_UNREADABLE):
             there = {row[1] for row in self._connection.execute("PRAGMA table_info(revision)")}
-            return ", ".join(name if name in there else _MIGRATED.get(name, "0") for name in recording.LINE_COLUMNS)
-        return ", ".join(recording.LINE_COLUMNS)
+            return ", ".join(name if name in there else _MIGRATED.get(name, "0") for name in record_rows.LINE_COLUMNS)
+        return ", ".join(record_rows.LINE_COLUMNS)
 
     def _by_group(self, table: str, columns: str, key: str) -> Mapping[int, list[Values]]:
         found: dict[int, list[Values]] = {}
@@ -315,7 +325,7 @@ def _is_entry(row: Values) -> bool:
 
 def _is_line(row: Values) -> bool:
     try:
-        values = recording.line_values(row[1:])
+        values = record_rows.line_values(row[1:])
         line = REVISIONS.document(("", *values))
         REVISIONS.values(line)
     except (CorruptError, WrongRecordError, RecursionError, TypeError):
@@ -327,4 +337,4 @@ def _no_line(revision: int, live: bool) -> Values:
     """In place of the line of a head that is damaged."""
     told = {"revision": revision, "live": live, "versions": "{}", "author": "", "message": "", "time_s": 0.0}
     told |= {"actor": "", "kind": PUSH if live else DELETE, "content": 1}
-    return tuple(told.get(name, 0) for name in recording.LINE_COLUMNS)
+    return tuple(told.get(name, 0) for name in record_rows.LINE_COLUMNS)

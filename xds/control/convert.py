@@ -2,12 +2,14 @@
 
 Works on plain values: what is not understood stays as it stands. What the bootstrap itself needs (a cluster for traces
 or statistics, another management server) stays static.
+
+What stands inline in clusters and listeners, taken out as resources of its own: EDS and RDS.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +17,8 @@ from xds.codec.resources import decode_resource
 from xds.codec.typed_values import spelled, typed_values, value_of
 from xds.control.bootstrap import XDS_CLUSTER, BootstrapOptions, Mode
 from xds.control.bootstrap import bootstrap as connecting_bootstrap
-from xds.control.splitting import free_name, split_endpoints, split_routes
 from xds.model.errors import MalformedError, ValidationError, Violation
-from xds.model.resource_type import CLUSTER, LISTENER, SECRET
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 
 Json = dict[str, Any]
 Kinds = dict[str, list[Json]]
@@ -281,3 +282,68 @@ def _address_name(address: Any) -> str:
         return f"{socket.get('address')}_{value_of(socket, 'port_value')}"
     pipe = address.get("pipe") if isinstance(address, dict) else None
     return str(pipe.get("path")) if isinstance(pipe, dict) else "listener"
+
+
+Resource = dict[str, Any]
+
+_MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+_STATIC_TYPES = (None, "", 0, "STATIC", "static")
+
+
+def split_endpoints(resources: Iterable[Resource], source: Resource, notes: list[str]) -> Iterator[Resource]:
+    """Make EDS clusters of static ones, in place; yields their assignments.
+
+    Clusters found by DNS keep their endpoints: EDS takes addresses only.
+    """
+    inline = []
+    for cluster in (one for one in resources if one["@type"] == CLUSTER):
+        if not isinstance(value_of(cluster, "load_assignment"), dict) or not cluster.get("name"):
+            continue
+        if value_of(cluster, "type") in _STATIC_TYPES and value_of(cluster, "cluster_type") is None:
+            yield _assignment(cluster, source)
+        else:
+            inline.append(cluster["name"])
+    if inline:
+        notes.append(f"endpoints stay inline, since only static ones can come by EDS: {', '.join(sorted(inline))}")
+
+
+def _assignment(cluster: Resource, source: Resource) -> Resource:
+    assignment = cluster.pop(spelled(cluster, "load_assignment"))
+    cluster["type"] = "EDS"
+    cluster["eds_cluster_config"] = {"eds_config": copy.deepcopy(source)}
+    rest = {key: value for key, value in assignment.items() if key != spelled(assignment, "cluster_name")}
+    return {"@type": ENDPOINT, "cluster_name": cluster["name"], **rest}
+
+
+def split_routes(resources: Iterable[Resource], source: Resource) -> Iterator[Resource]:
+    """Replace inline route configurations of listeners by RDS, in place; yields them.
+
+    One without a name is called after its listener and ``stat_prefix``; equal ones of one name are shared.
+    """
+    taken: dict[str, Resource] = {}
+    for listener in (one for one in resources if one["@type"] == LISTENER):
+        for type_name, manager in typed_values(LISTENER, listener):
+            if type_name == _MANAGER and isinstance(value_of(manager, "route_config"), dict):
+                routes = manager.pop(spelled(manager, "route_config"))
+                name = _named(routes, f"{listener.get('name')}/{value_of(manager, 'stat_prefix')}", taken)
+                manager["rds"] = {"route_config_name": name, "config_source": copy.deepcopy(source)}
+    for name, routes in taken.items():
+        yield {"@type": ROUTE, "name": name, **{key: value for key, value in routes.items() if key != "name"}}
+
+
+def _named(routes: Resource, otherwise: str, taken: dict[str, Resource]) -> str:
+    given = routes.get("name")
+    name = given if given and isinstance(given, str) else otherwise
+    if taken.get(name) != routes:
+        name = free_name(name, taken)
+        taken[name] = routes
+    return name
+
+
+def free_name(name: str, taken: Collection[Any]) -> str:
+    """``name``, or with a number behind it where that is taken."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    return found

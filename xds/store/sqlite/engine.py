@@ -17,7 +17,6 @@ from typing import TypeVar
 
 import structlog
 
-from xds.store import audit_rows, collection, ledger, nacks, recording
 from xds.store.acknowledged import Acknowledged
 from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
 from xds.store.base import (
@@ -36,11 +35,12 @@ from xds.store.base import (
     UnavailableError,
     WatchItem,
 )
-from xds.store.database import Database, Job
 from xds.store.feed import Feed
 from xds.store.records import AUDIT, ENTRIES, Record
 from xds.store.retention import Collected, Condition, Retention, Stats
-from xds.store.worker import Worker, post
+from xds.store.sqlite import audit_rows, collection, ledger, nack_rows, record_rows
+from xds.store.sqlite.database import Database, Job
+from xds.store.sqlite.worker import Worker, post
 
 T = TypeVar("T")
 
@@ -149,10 +149,10 @@ class SqliteStore:
 
     async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
         rows, ids = list(put), list(gone)
-        await self._step(lambda connection: nacks.write(connection, rows, ids))
+        await self._step(lambda connection: nack_rows.write(connection, rows, ids))
 
     async def nacks(self) -> list[OpenNack]:
-        return await self._read(nacks.read)
+        return await self._read(nack_rows.read)
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         async with self._collecting:
@@ -173,13 +173,13 @@ class SqliteStore:
 
     async def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
         async with self._collecting:
-            moment = await self._read(lambda connection: recording.begin(connection, history))
+            moment = await self._read(lambda connection: record_rows.begin(connection, history))
             yield moment.heads()
             async for batch in self._lines(moment, history):
                 yield batch
             yield moment.documents
             behind = 0
-            while batch := await self._read(partial(recording.audited, behind=behind, end=moment.audit_end)):
+            while batch := await self._read(partial(record_rows.audited, behind=behind, end=moment.audit_end)):
                 yield batch
                 behind = batch[-1].values[_POSITION]
             yield moment.counted
@@ -189,13 +189,13 @@ class SqliteStore:
                 yield batch
             wanted = list(blobs)
             while wanted:
-                yield await self._read(lambda connection: recording.bodies(connection, wanted))
+                yield await self._read(lambda connection: record_rows.bodies(connection, wanted))
 
     async def restore(
         self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: Note | None = None
     ) -> None:
         async with self._collecting:
-            await self._write(lambda connection: recording.take(connection, records(), replace, note))
+            await self._write(lambda connection: record_rows.take(connection, records(), replace, note))
             await self._running().submit(self._restored)
 
     def condition(self) -> Condition:
@@ -208,19 +208,19 @@ class SqliteStore:
         )
         return Condition(self._database.lost(), self._database.read_only(), behind)
 
-    async def _lines(self, moment: recording.Moment, history: bool) -> AsyncIterator[Sequence[Record]]:
+    async def _lines(self, moment: record_rows.Moment, history: bool) -> AsyncIterator[Sequence[Record]]:
         for cut in moment.groups:
             behind = 0
-            while batch := await self._read(partial(recording.lines, cut=cut, behind=behind, history=history)):
+            while batch := await self._read(partial(record_rows.lines, cut=cut, behind=behind, history=history)):
                 yield batch
                 behind = batch[-1].values[1]
 
-    async def _entries(self, moment: recording.Moment, history: bool) -> AsyncIterator[Sequence[Record]]:
+    async def _entries(self, moment: record_rows.Moment, history: bool) -> AsyncIterator[Sequence[Record]]:
         for cut in moment.groups:
-            yield await self._read(partial(recording.present, cut=cut))
-            behind = recording.FIRST
+            yield await self._read(partial(record_rows.present, cut=cut))
+            behind = record_rows.FIRST
             while history:
-                batch, behind = await self._read(partial(recording.past, cut=cut, behind=behind))
+                batch, behind = await self._read(partial(record_rows.past, cut=cut, behind=behind))
                 if not batch:
                     break
                 yield batch

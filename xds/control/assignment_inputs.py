@@ -1,12 +1,20 @@
-"""What a decision of traffic assignment rests on, put together from reports, the push and who is connected. Pure."""
+"""What a decision of traffic assignment rests on, put together from reports, the push and who is connected. Pure.
+
+What is told of traffic assignment: an event for every change of a source, with its reasons.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from xds.control.audit import NOBODY, Caller
+from xds.control.policies import Key
+from xds.control.steering import Outcome
+from xds.fleet.events import EventLog, Kind
 from xds.load import figures
-from xds.load.assignment import Assignment, Demand, Observed, Target
+from xds.load.assignment import Assignment, Demand, Observed, SourceAssignment, SourceDecision, Standing, Target
+from xds.load.telling import named, split
 from xds.lower.endpoints import PushedLocality
 from xds.model.load_report import Metric
 from xds.model.node import Locality
@@ -78,3 +86,44 @@ def _averages(flows: Iterable[figures.Flow]) -> dict[str, float]:
             held = summed.get(name, Metric(0, 0.0))
             summed[name] = Metric(held.requests + metric.requests, held.total + metric.total)
     return {name: metric.average for name, metric in summed.items() if metric.requests}
+
+
+ACTIONS = CHANGED, HELD, FALLBACK = "changed", "held", "fallback"
+
+
+def tell_policy(log: EventLog, key: Key, action: str, now: float, by: Caller = NOBODY) -> None:
+    """A policy was put or deleted."""
+    log.record(Kind.ASSIGNMENT, action, now, group=key[0], details={**by.names(), "cluster": key[1]})
+
+
+def tell_decision(log: EventLog, key: Key, before: Assignment | None, outcome: Outcome) -> list[str]:
+    """An event for each source that is served something else, or stands otherwise; returns their actions."""
+    decision, told = outcome.decision, []
+    earlier = before.sources if before is not None else {}
+    for one in decision.sources:
+        own = decision.assignment.sources[one.source]
+        for action in _actions(one, earlier.get(one.source)):
+            told.append(action)
+            reasons = (*one.reasons, *decision.reasons)
+            details = {
+                "cluster": key[1],
+                "source": str(one.source),
+                "standing": str(one.standing),
+                "reasons": ",".join(dict.fromkeys(str(reason.code) for reason in reasons)),
+                "shares": split(own.shares()),
+            }
+            message = "; ".join((f"{named(one.source)}: {split(own.shares())}", *(reason.detail for reason in reasons)))
+            log.record(Kind.ASSIGNMENT, action, outcome.decided_at, group=key[0], message=message, details=details)
+    return told
+
+
+def _actions(decided: SourceDecision, before: SourceAssignment | None) -> Iterator[str]:
+    stood = before.standing if before is not None else Standing.PUSHED
+    if decided.standing is Standing.PUSHED:
+        if stood is not Standing.PUSHED:
+            yield FALLBACK
+        return
+    if decided.is_changed:
+        yield CHANGED
+    if decided.standing is Standing.HELD and stood is not Standing.HELD:
+        yield HELD

@@ -14,10 +14,10 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
-from xds.store import audit_rows
 from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
 from xds.store.retention import Collected, Counted, Retention, Stats, content_floor
-from xds.store.schema import PAGE_BYTES
+from xds.store.sqlite import audit_rows
+from xds.store.sqlite.schema import PAGE_BYTES
 
 Connection = sqlite3.Connection
 

@@ -1,16 +1,39 @@
-"""Between a group of the reference engine and the records of a backup: rows of what it held from when to when. Pure."""
+"""What the reference engine holds of a group.
+
+Between a group of the reference engine and the records of a backup: rows of what it held from when to when. Pure.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from xds.store import rank, revisions
 from xds.store.base import CorruptError, Entry, Head, Manifest, Meta, RevisionInfo
-from xds.store.memory_group import Group
 from xds.store.records import ENTRIES, GROUPS, REVISIONS, Record
 from xds.store.revisions import Key
+
+
+@dataclass(slots=True)
+class Group:
+    """``manifests`` and ``history`` by revision; a deletion has only the latter, and so has what was collected.
+
+    ``floor`` is the lowest revision whose content is kept. ``content`` and ``blob_ids`` are the head's, in the order of
+    pushes: a change of one resource must not cost a look at all.
+    """
+
+    head: Head
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+    history: dict[int, RevisionInfo] = field(default_factory=dict)
+    floor: int = 1
+    content: dict[Key, Entry] = field(default_factory=dict)
+    blob_ids: dict[Key, str] = field(default_factory=dict)
+
+    def current(self) -> Manifest | None:
+        return self.manifests.get(self.head.revision)
+
 
 _Row = tuple[str, int, int]  # blob id, rank, born
 _META = ("author", "message", "time_s", "actor")

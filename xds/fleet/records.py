@@ -1,13 +1,15 @@
-"""The mutable side: what is known of each stream, in a few slots that events write to."""
+"""The mutable side: what is known of each stream, in a few slots that events write to.
+
+What a connected node has, resource by resource, as far as its answers prove it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 
-from xds.fleet.mixed import stands_for
-from xds.fleet.ordering import (
+from xds.fleet.order import (
     LINGERS_SHOWN,
     ClientFacts,
     ClientKey,
@@ -16,8 +18,10 @@ from xds.fleet.ordering import (
     held_back,
     lingers,
 )
+from xds.fleet.partial_sets import stands_for
 from xds.fleet.refusal import Refusal
 from xds.fleet.state import NodeState, StreamState, Sync, TypeState
+from xds.model.name import is_glob
 from xds.model.node import Node
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
@@ -239,3 +243,29 @@ def type_state(tracks: list[TypeTrack], revisions: Mapping[int, int], orphaned: 
         guilty=tuple(dict.fromkeys(name for refusal in refusals for name in refusal.record.guilty))[:NAMES_SHOWN],
         since=lead.since,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One type on one stream. ``acked`` is what the client took last, ``sent`` what it was sent last."""
+
+    type_url: str
+    interest: Interest
+    state: str
+    acked: ResourceSet | None
+    sent: ResourceSet | None
+
+    @property
+    def type(self) -> str:
+        return alias_of(self.type_url)
+
+
+def holding(track: TypeTrack) -> Holding:
+    """The type's holding, from its track."""
+    globs = tuple(sorted(name for name in track.names if is_glob(name)))
+    return Holding(track.type_url, Interest(track.wildcard, track.names, globs), track.state, track.acked, track.sent)
+
+
+def holdings(tracks: Iterable[TypeTrack]) -> Iterator[Holding]:
+    """Holdings in the order of their types."""
+    return map(holding, sorted(tracks, key=lambda track: (alias_of(track.type_url), track.type_url)))

@@ -17,7 +17,7 @@ from xds.store.audit import (
     page,
     place_of,
 )
-from xds.store.audit_records import joined
+from xds.store.records import joined
 from xds.store.retention import Retention
 
 

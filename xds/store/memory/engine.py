@@ -12,8 +12,6 @@ from typing import Any
 from xds.model.errors import ConflictError, NotFoundError
 from xds.store import revisions
 from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
-from xds.store.audit_list import AuditList
-from xds.store.audit_records import entry_of, record_of
 from xds.store.base import (
     EVENTS_KEPT,
     NO_META,
@@ -43,9 +41,9 @@ from xds.store.base import (
     WatchItem,
 )
 from xds.store.feed import Feed, resumable
-from xds.store.memory_group import Group
-from xds.store.memory_records import recorded, restored
-from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record
+from xds.store.memory.audit_list import AuditList
+from xds.store.memory.groups import Group, recorded, restored
+from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record, entry_of, record_of
 from xds.store.retention import Collected, Condition, Counted, Retention, Stats, content_floor
 from xds.store.revisions import Back, Edit
 

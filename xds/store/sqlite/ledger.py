@@ -11,7 +11,7 @@ from dataclasses import replace as with_fields
 from typing import Any, NamedTuple
 
 from xds.model.errors import NotFoundError
-from xds.store import audit_rows, entries, revisions
+from xds.store import revisions
 from xds.store.audit import Note
 from xds.store.base import (
     EVENTS_KEPT,
@@ -38,6 +38,7 @@ from xds.store.base import (
 )
 from xds.store.feed import resumable
 from xds.store.revisions import Back, Edit, Key
+from xds.store.sqlite import audit_rows, entries
 
 Connection = sqlite3.Connection
 

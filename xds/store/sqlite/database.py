@@ -18,11 +18,10 @@ from typing import TypeVar
 
 import structlog
 
-from xds.store import schema
 from xds.store.base import CorruptError, OutOfSpaceError, StoreError, UnavailableError
-from xds.store.copy import connect_copy
-from xds.store.directory import prepare_file, sync_directory
-from xds.store.write_ahead_log import log_path, trim
+from xds.store.files import connect_copy, prepare_file, sync_directory
+from xds.store.sqlite import schema
+from xds.store.sqlite.write_ahead_log import log_path, trim
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]

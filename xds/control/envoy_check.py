@@ -2,11 +2,14 @@
 
 It speaks for its own version, knows nothing of the proxies' own bootstraps and opens the files that resources name.
 Envoy stops at the first fault and seldom says where it is, so the resources are halved until single ones remain.
+
+What Envoy has against a configuration, in few words.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import time
 from collections.abc import Sequence
@@ -16,8 +19,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from xds.codec.findings import resource_label
-from xds.control.complaint import shorten
-from xds.control.synthetic import PREFIX, Surroundings, Unit, bootstrap, surroundings, units
+from xds.control.probe_config import (
+    PREFIX,
+    Surroundings,
+    Unit,
+    bootstrap,
+    surroundings,
+    units,
+)
 from xds.model.errors import ERROR, WARNING, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import SECRET
@@ -168,3 +177,34 @@ def _ends(log: Path) -> str:
         size = log.stat().st_size
         stream.seek(max(len(start), size - _OUTPUT_BYTES))
         return (start + stream.read(_OUTPUT_BYTES)).decode(errors="replace")
+
+
+DETAIL_LIMIT = 500
+
+_OPENING = re.compile(r"^.*?error initializing (?:configuration|config) '[^']*': ?", re.DOTALL)
+# A whole message as text, put before what is wrong with it; Envoy varies these words on purpose.
+_DUMP = re.compile(r"goo\.gle/debug\w+\s.*\n: (?=Proto constraint)", re.DOTALL)
+_MARKER = re.compile(r"goo\.gle/debug\w+\s*")
+_CONSTRAINT = re.compile(r"Proto constraint validation failed \((.*)\)\s*$", re.DOTALL)
+_CAUSE = re.compile(r"^(\w+?)ValidationError\.([\w\[\]]+): (.*)$", re.DOTALL)
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def shorten(output: str) -> str:
+    """Envoy's complaint without the dump of the message; constraints as ``type: path: what is wrong``."""
+    text = _DUMP.sub("", _OPENING.sub("", output.strip(), count=1))
+    constraint = _CONSTRAINT.search(text)
+    if constraint is not None:
+        text = text[: constraint.start()] + _plain(constraint[1])
+    text = " ".join(_MARKER.sub("", text).split())
+    return text if len(text) <= DETAIL_LIMIT else text[:DETAIL_LIMIT] + "..."
+
+
+def _plain(chain: str) -> str:
+    """``AValidationError.B[0]: embedded ... | caused by BValidationError.C: why`` is ``A: b[0].c: why``."""
+    causes = [_CAUSE.match(cause.strip()) for cause in chain.split("| caused by ")]
+    known = [cause for cause in causes if cause is not None]
+    if len(known) < len(causes) or not known:
+        return chain
+    path = ".".join(_CAPITAL.sub("_", cause[2]).lower() for cause in known)
+    return f"{known[0][1]}: {path}: {known[-1][3]}"

@@ -15,11 +15,24 @@ from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from xds.model.errors import ConflictError
-from xds.store import audit_rows, ledger, revisions
+from xds.store import revisions
 from xds.store.audit import AuditEntry, Note
-from xds.store.audit_records import entry_of, record_of
 from xds.store.base import CorruptError
-from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, FLAG, GROUPS, REVISIONS, TEXTS, Field, Record
+from xds.store.records import (
+    AUDIT,
+    BLOBS,
+    DOCUMENTS,
+    ENTRIES,
+    FLAG,
+    GROUPS,
+    REVISIONS,
+    TEXTS,
+    Field,
+    Record,
+    entry_of,
+    record_of,
+)
+from xds.store.sqlite import audit_rows, ledger
 
 Connection = sqlite3.Connection
 Values = tuple[Any, ...]
