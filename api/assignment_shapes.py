@@ -11,8 +11,8 @@ from api.fleet_shapes import LocalityItem
 from api.problem import finding_item
 from api.shapes import FindingItem
 from api.timestamps import timestamp
+from xds.control.active_policy import ActivePolicy, PolicyDecision
 from xds.control.policies import etag_of
-from xds.control.steering import Outcome, Steering
 from xds.load.assignment import Assignment, Reason, SourceDecision, Target
 from xds.model.errors import Violation
 from xds.model.node import Locality
@@ -103,7 +103,7 @@ class PolicyDeleted(TypedDict):
     dry_run: NotRequired[bool]
 
 
-def assignment_item(steering: Steering, warnings: Iterable[Violation]) -> AssignmentItem:
+def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> AssignmentItem:
     """A policy at work, or in a dry run."""
     outcome = steering.outcome
     return {
@@ -125,7 +125,7 @@ def locality_item(locality: Locality) -> LocalityItem:
     return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
 
 
-def _source_items(outcome: Outcome | None, assignment: Assignment | None) -> list[SourceItem]:
+def _source_items(outcome: PolicyDecision | None, assignment: Assignment | None) -> list[SourceItem]:
     if assignment is None:
         return []
     decided = {one.source: one for one in outcome.decision.sources} if outcome is not None else {}
@@ -135,7 +135,7 @@ def _source_items(outcome: Outcome | None, assignment: Assignment | None) -> lis
 
 
 def _source_item(
-    outcome: Outcome | None, assignment: Assignment, source: Locality, decided: SourceDecision | None
+    outcome: PolicyDecision | None, assignment: Assignment, source: Locality, decided: SourceDecision | None
 ) -> SourceItem:
     own, shares = assignment.sources[source], assignment.sources[source].shares()
     demand = outcome.observed.demand.get(source) if outcome is not None else None
@@ -166,7 +166,7 @@ def _wanted_items(wanted: Mapping[Locality, float]) -> list[WantedItem]:
     return [{"locality": locality_item(locality), "share": round(share, _PLACES)} for locality, share in ordered]
 
 
-def _target_items(outcome: Outcome | None) -> list[TargetItem]:
+def _target_items(outcome: PolicyDecision | None) -> list[TargetItem]:
     if outcome is None:
         return []
     capacity = outcome.decision.capacity_rps

@@ -16,7 +16,7 @@ from api.scope import Segment
 from api.services import Here, Services
 from xds.control.audit import Caller
 from xds.control.tokens import ADMIN, write_scope
-from xds.fleet.order import ClientFacts, lingering_names
+from xds.fleet.order_state import ClientOrderState, lingering_names
 from xds.model.errors import NotFoundError
 
 router = api_router("fleet")
@@ -56,5 +56,5 @@ async def _release(here: Services, nodes: Iterable[str], group: str, node: str, 
     return {"nodes": len(lingering), "clients": sum(map(len, lingering.values())), "released": released}
 
 
-def _lingering(here: Services, node: str) -> list[ClientFacts]:
+def _lingering(here: Services, node: str) -> list[ClientOrderState]:
     return [facts for facts in here.fleet.clients(node).values() if facts.lingering]

@@ -14,14 +14,14 @@ from api.browser_rules import BrowserRules
 from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
-from xds.control.directory import WatchedDirectory
+from xds.control.lifecycle import Phase
 from xds.control.load_view import BookView, LoadView
 from xds.control.publisher import Publisher
-from xds.control.runtime import Phase
 from xds.control.tokens import Tokens
+from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
 from xds.load.book import LoadBook
-from xds.store.retention import Condition
+from xds.store.retention import StoreCondition
 
 MIB = 1 << 20
 
@@ -88,7 +88,7 @@ class Services:
     event_readers: int = 0
     foreign_refused: Counter[str] = field(default_factory=Counter)
     backups: Backups = field(kw_only=True)
-    condition: Callable[[], Condition] = field(kw_only=True)
+    condition: Callable[[], StoreCondition] = field(kw_only=True)
 
 
 def services_of(request: Request) -> Services:

@@ -14,7 +14,7 @@ from tests.api.conftest import Api
 from tests.support.resources import CLUSTER_TYPE, static_cluster
 from xds.codec import schema
 from xds.codec.resources import decode_resource
-from xds.control.runtime import Phase
+from xds.control.lifecycle import Phase
 from xds.control.tokens import EVERYTHING, Tokens
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"

@@ -24,7 +24,7 @@ from tests.support.resources import (
 from xds.codec.resources import decode_document
 from xds.control.groups import GroupSettings
 from xds.control.publisher import EmptyingError, PushOptions
-from xds.control.push import whole
+from xds.control.push import replace_all
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.model.node import Node
 from xds.model.resource import Resource
@@ -124,7 +124,7 @@ def _labels(plane: Plane) -> dict[str, str]:
 async def test_labels_of_an_earlier_release_stay_as_they_are(plane: Plane) -> None:
     """It stored plain numbers; clients that come back name them."""
     pushed = resources(eds_cluster("a"), cluster_load_assignment("a", 80))
-    draft = await whole(GROUP, pushed)
+    draft = await replace_all(GROUP, pushed)
     await plane.store.commit(GROUP, draft.change, push_id="earlier")
     await plane.publisher.load()
     assert _labels(plane) == {"clusters": "1", "endpoints": "1"}
@@ -349,7 +349,7 @@ async def test_names_that_new_groups_cannot_have(plane: Plane, name: str) -> Non
 
 async def test_groups_that_are_there_keep_their_names(plane: Plane) -> None:
     """They were made by an earlier release; what belongs to them goes on, their return after a deletion as well."""
-    draft = await whole("a b", clusters("a"))
+    draft = await replace_all("a b", clusters("a"))
     await plane.store.commit("a b", draft.change, push_id="earlier")
     await plane.publisher.load()
     assert (await plane.publisher.push("a b", clusters("b"))).revision == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from xds.control.access import Mode
+from xds.control.access import NodeAuthMode
 from xds.control.settings import (
     GRPC_PORT,
     HTTP_PORT,
@@ -255,9 +255,11 @@ def test_somebody_must_be_an_administrator(host: str, insecure: bool) -> None:
 
 def test_rules_of_nodes_are_enforced_unless_it_is_said_otherwise() -> None:
     rules = [{"principal": "cn:{id}", "node": {"id": "{id}"}, "groups": ["{id}-*"], "where": 'node.cluster == "a"'}]
-    assert Settings().auth.nodes.node_rules().mode is Mode.OFF
-    assert load_settings(flags={"auth": {"nodes": {"rules": rules}}}).auth.nodes.node_rules().mode is Mode.ENFORCE
-    for mode in Mode:
+    assert Settings().auth.nodes.node_rules().mode is NodeAuthMode.OFF
+    assert (
+        load_settings(flags={"auth": {"nodes": {"rules": rules}}}).auth.nodes.node_rules().mode is NodeAuthMode.ENFORCE
+    )
+    for mode in NodeAuthMode:
         found = load_settings(flags={"auth": {"nodes": {"rules": rules, "mode": mode.value}}})
         assert found.auth.access().nodes.mode is mode
 

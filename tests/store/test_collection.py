@@ -24,7 +24,7 @@ from xds.store.base import (
     FullSet,
     GoneError,
     GroupPush,
-    Known,
+    KnownContent,
     Meta,
     RevisionInfo,
     Rollback,
@@ -167,10 +167,12 @@ class Walk:
             else:
                 assert after == lines[-1].resources
 
-    def _known(self, group: str) -> Known | None:
+    def _known(self, group: str) -> KnownContent | None:
         """What a caller knows who has followed the group."""
         held = self.lines[group][-1].resources if self.lines[group] else None
-        return Known(len(self.lines[group]), {key: blob_id(body) for key, body in held.items()}) if held else None
+        return (
+            KnownContent(len(self.lines[group]), {key: blob_id(body) for key, body in held.items()}) if held else None
+        )
 
     def _after(self, pushed: GroupPush) -> Resources | None:
         lines, change = self.lines[pushed.group], pushed.change

@@ -19,7 +19,7 @@ from xds.fleet.fleet import Fleet
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
-from xds.store.audit import Note
+from xds.store.audit import AuditNote
 from xds.store.base import CorruptError, Drop, Entry, FullSet, Store, StoreError, UnavailableError, blob_id
 from xds.store.engines import SQLITE_FILE, open_store
 from xds.store.memory.engine import MemoryStore
@@ -174,7 +174,7 @@ async def test_the_audit_list_is_saved_but_for_what_is_damaged(sound: bytes, tmp
     (tmp_path / SQLITE_FILE).write_bytes(sound)
     store = open_store("sqlite", tmp_path)
     await store.open()
-    await store.note([Note("push", "team", old='{"a": 1}'), Note("release", "ops", time_s=2.0)])
+    await store.note([AuditNote("push", "team", old='{"a": 1}'), AuditNote("release", "ops", time_s=2.0)])
     expected = (await store.audit()).entries
     await store.close()
     with closing(sqlite3.connect(tmp_path / SQLITE_FILE)) as connection, connection:

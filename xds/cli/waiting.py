@@ -27,7 +27,7 @@ def wait_for(
 
     Raises ``CommandError`` with who refused it, or who is late; unless ``allow_none``, also when the group has no node.
     """
-    from xds.control.progress import Verdict, verdict
+    from xds.control.progress import PushVerdict, verdict_of
     from xds.fleet.state import Convergence
 
     path = group_path(group, f"/revisions/{revision}/progress")
@@ -36,13 +36,13 @@ def wait_for(
             left = end - time.monotonic()
             found = client.call("GET", path, {"wait": f"{max(0.0, min(POLL_S, left)):g}"})
             show(found)
-            decision = verdict(Convergence(found["synced"], found["pending"], found["nacked"]), percent)
-            if decision is not Verdict.PENDING or left <= 0:
+            decision = verdict_of(Convergence(found["synced"], found["pending"], found["nacked"]), percent)
+            if decision is not PushVerdict.PENDING or left <= 0:
                 break
     report(group, revision, found)
-    if decision is Verdict.REFUSED:
+    if decision is PushVerdict.REFUSED:
         raise CommandError(Exit.NEGATIVE, refusals(found))
-    if decision is Verdict.PENDING:
+    if decision is PushVerdict.PENDING:
         raise CommandError(Exit.TIMED_OUT, late(found))
     if not allow_none:
         check_somebody(client, group, found)

@@ -38,7 +38,7 @@ _SHOWN_LIMIT = 200
 _XDS_ALONE = frozenset({XDS})
 
 
-class Kind(StrEnum):
+class PrincipalKind(StrEnum):
     """What a principal is a name of."""
 
     URI = "uri"
@@ -47,18 +47,18 @@ class Kind(StrEnum):
     TOKEN = "token"  # noqa: S105 - the word, not a token
 
 
-_DIVIDERS = {Kind.URI: "/", Kind.TOKEN: "/", Kind.DNS: ".", Kind.CN: "."}
+_DIVIDERS = {PrincipalKind.URI: "/", PrincipalKind.TOKEN: "/", PrincipalKind.DNS: ".", PrincipalKind.CN: "."}
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
     """One name that a connection has proved."""
 
-    kind: Kind
+    kind: PrincipalKind
     value: str
 
     def __str__(self) -> str:
-        is_plain = self.kind is Kind.URI and "://" in self.value
+        is_plain = self.kind is PrincipalKind.URI and "://" in self.value
         return self.value if is_plain else f"{self.kind.value}:{self.value}"
 
 
@@ -91,7 +91,7 @@ class PrincipalPattern:
 
     __slots__ = ("_has_rest", "_segments", "kind", "text")
 
-    def __init__(self, text: str, kind: Kind | None = None) -> None:
+    def __init__(self, text: str, kind: PrincipalKind | None = None) -> None:
         self.text = text
         self.kind, value = (kind, text) if kind is not None else _kind_of(text)
         parts = self._folded(value).split(_DIVIDERS[self.kind])
@@ -123,7 +123,7 @@ class PrincipalPattern:
 
     def _folded(self, value: str) -> str:
         """DNS names have no case. A capture's name has."""
-        if self.kind is not Kind.DNS:
+        if self.kind is not PrincipalKind.DNS:
             return value
         return "".join(part if _CAPTURE.fullmatch(part) else part.lower() for part in _divided(value))
 
@@ -138,12 +138,12 @@ def _divided(text: str) -> Iterator[str]:
     yield text[at:]
 
 
-def _kind_of(text: str) -> tuple[Kind, str]:
+def _kind_of(text: str) -> tuple[PrincipalKind, str]:
     prefix, colon, value = text.partition(":")
-    if colon and value and prefix in (Kind.URI, Kind.DNS, Kind.CN, Kind.TOKEN):
-        return Kind(prefix), value
+    if colon and value and prefix in (PrincipalKind.URI, PrincipalKind.DNS, PrincipalKind.CN, PrincipalKind.TOKEN):
+        return PrincipalKind(prefix), value
     if "://" in text:
-        return Kind.URI, text
+        return PrincipalKind.URI, text
     raise PatternError(f"{text!r}: a URI (spiffe://...), uri:URI, dns:NAME, cn:NAME or token:NAME is expected")
 
 
@@ -192,7 +192,7 @@ def glob_escaped(text: str) -> str:
 # Which node a principal may be
 
 
-class Mode(StrEnum):
+class NodeAuthMode(StrEnum):
     """What becomes of a node that no rule allows: nothing, it is told, or it is refused."""
 
     OFF = "off"
@@ -272,7 +272,7 @@ def _shown(text: str) -> str:
 class NodeRules:
     """All rules are tried; one that allows is enough."""
 
-    mode: Mode = Mode.OFF
+    mode: NodeAuthMode = NodeAuthMode.OFF
     rules: tuple[NodeRule, ...] = ()
 
 
@@ -298,7 +298,7 @@ class Identity:
     @property
     def principals(self) -> tuple[Principal, ...]:
         """All its names: of the token, then of the certificate."""
-        found = [Principal(Kind.TOKEN, self.grant.name)] if self.credential and self.grant.name else []
+        found = [Principal(PrincipalKind.TOKEN, self.grant.name)] if self.credential and self.grant.name else []
         return (*found, *(principals_of(self.certificate) if self.certificate is not None else ()))
 
     @property
@@ -311,20 +311,20 @@ class Identity:
         return self.certificate is not None and self.certificate.not_after <= now
 
 
-NOBODY = Identity()
+ANONYMOUS = Identity()
 
 
 def principals_of(certificate: Certificate) -> tuple[Principal, ...]:
     """URIs first: a SPIFFE id says more than a host name."""
     return (
-        *(Principal(Kind.URI, uri) for uri in certificate.uris),
-        *(Principal(Kind.DNS, name) for name in certificate.dns),
-        *((Principal(Kind.CN, certificate.cn),) if certificate.cn else ()),
+        *(Principal(PrincipalKind.URI, uri) for uri in certificate.uris),
+        *(Principal(PrincipalKind.DNS, name) for name in certificate.dns),
+        *((Principal(PrincipalKind.CN, certificate.cn),) if certificate.cn else ()),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NodeRefusal:
     """Why a node is not let in; in audit mode it is, and this is told."""
 
     reason: str
@@ -361,7 +361,7 @@ class Access:
             return Identity(found[1], certificate, found[0]) if found is not None else None
         if certificate is not None:
             return Identity(self.grant_of(certificate), certificate)
-        return None if self.tokens or wants_certificate else NOBODY
+        return None if self.tokens or wants_certificate else ANONYMOUS
 
     def renew(self, identity: Identity) -> Identity | None:
         """The same connection under the rules of now; None where it would not be let in any more."""
@@ -380,13 +380,13 @@ class Access:
                 return rule.grant
         return Grant(str(principals[0]) if principals else "", _XDS_ALONE)
 
-    def refusal(self, identity: Identity, node: Node, group: str) -> Refusal | None:
+    def refusal(self, identity: Identity, node: Node, group: str) -> NodeRefusal | None:
         """Why this connection may not be this node of this group; None where it may. An empty group is not known
         yet."""
         narrow = scope_refusal(identity.grant, node.id, group)
         if narrow:
-            return Refusal(narrow, enforced=True)
-        if self.nodes.mode is Mode.OFF:
+            return NodeRefusal(narrow, enforced=True)
+        if self.nodes.mode is NodeAuthMode.OFF:
             return None
         principals = identity.principals
         reason = ""
@@ -398,11 +398,13 @@ class Access:
                 reason = f"rule {number}: {why_not}"
         who = identity.principal or "a client without credentials"
         detail = reason or "no rule of auth.nodes is about it"
-        return Refusal(f"{who} may not be node {_shown(node.id)}: {detail}", self.nodes.mode is Mode.ENFORCE)
+        return NodeRefusal(
+            f"{who} may not be node {_shown(node.id)}: {detail}", self.nodes.mode is NodeAuthMode.ENFORCE
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class RuleTrial:
     """One rule, tried for a node: ``why_not`` is empty where it allows it."""
 
     number: int
@@ -410,10 +412,10 @@ class Trial:
     why_not: str
 
 
-def trials(rules: NodeRules, identity: Identity, node: Node, group: str) -> Iterator[Trial]:
+def trials(rules: NodeRules, identity: Identity, node: Node, group: str) -> Iterator[RuleTrial]:
     """Every rule and why it does not let the node in, for people."""
     for number, rule in enumerate(rules.rules, 1):
-        yield Trial(number, rule.principal.text, rule.why_not(identity.principals, node, group))
+        yield RuleTrial(number, rule.principal.text, rule.why_not(identity.principals, node, group))
 
 
 def scope_refusal(grant: Grant, node_id: str, group: str) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from xds.control.audit import NOBODY, Caller
+from xds.control.active_policy import PolicyDecision
+from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.policies import Key
-from xds.control.steering import Outcome
-from xds.fleet.events import EventLog, Kind
+from xds.fleet.events import EventKind, EventLog
 from xds.load import figures
 from xds.load.assignment import Assignment, Demand, Observed, SourceAssignment, SourceDecision, Standing, Target
 from xds.load.telling import named, split
@@ -91,12 +91,12 @@ def _averages(flows: Iterable[figures.Flow]) -> dict[str, float]:
 ACTIONS = CHANGED, HELD, FALLBACK = "changed", "held", "fallback"
 
 
-def tell_policy(log: EventLog, key: Key, action: str, now: float, by: Caller = NOBODY) -> None:
+def record_policy_event(log: EventLog, key: Key, action: str, now: float, by: Caller = UNKNOWN_CALLER) -> None:
     """A policy was put or deleted."""
-    log.record(Kind.ASSIGNMENT, action, now, group=key[0], details={**by.names(), "cluster": key[1]})
+    log.record(EventKind.ASSIGNMENT, action, now, group=key[0], details={**by.names(), "cluster": key[1]})
 
 
-def tell_decision(log: EventLog, key: Key, before: Assignment | None, outcome: Outcome) -> list[str]:
+def record_decision_events(log: EventLog, key: Key, before: Assignment | None, outcome: PolicyDecision) -> list[str]:
     """An event for each source that is served something else, or stands otherwise; returns their actions."""
     decision, told = outcome.decision, []
     earlier = before.sources if before is not None else {}
@@ -113,7 +113,7 @@ def tell_decision(log: EventLog, key: Key, before: Assignment | None, outcome: O
                 "shares": split(own.shares()),
             }
             message = "; ".join((f"{named(one.source)}: {split(own.shares())}", *(reason.detail for reason in reasons)))
-            log.record(Kind.ASSIGNMENT, action, outcome.decided_at, group=key[0], message=message, details=details)
+            log.record(EventKind.ASSIGNMENT, action, outcome.decided_at, group=key[0], message=message, details=details)
     return told
 
 

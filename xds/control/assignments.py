@@ -21,12 +21,12 @@ from typing import Protocol
 
 import structlog
 
-from xds.control.assignment_inputs import observe, tell_decision, tell_policy
-from xds.control.audit import NOBODY, Caller
+from xds.control.active_policy import ActivePolicy, PolicyDecision, resumed
+from xds.control.assignment_inputs import observe, record_decision_events, record_policy_event
+from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
 from xds.control.policy_review import assignment_name, finder, review_policy, review_times
-from xds.control.runtime import off_loop
-from xds.control.steering import Outcome, Steering, resumed
+from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
 from xds.load import figures
 from xds.load.assign import assign
@@ -79,7 +79,7 @@ class Assignments:
         self._load = load
         self._wake = wake
         self._clock = clock  # epoch seconds, that of the load reports
-        self._at_work: dict[Key, Steering] = {}
+        self._at_work: dict[Key, ActivePolicy] = {}
         self._overlays: dict[str, dict[Locality, Overlay]] = {}
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -93,7 +93,7 @@ class Assignments:
         for key in self._policies:
             assignment = _read(key, decided[key]) if key in decided else None
             held = resumed(assignment, now) if assignment is not None else None
-            self._at_work[key] = Steering(key, self._policies.get(key), held)
+            self._at_work[key] = ActivePolicy(key, self._policies.get(key), held)
         for group in {key[0] for key in self._at_work}:
             for steering in self._of(group):
                 pushed = self._pushed(steering)
@@ -147,38 +147,38 @@ class Assignments:
 
     # Policies
 
-    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = NOBODY) -> bool:
+    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
         """Put a policy in force, and decide at once; False when it was in force already.
 
         Raises ``NotFoundError`` for a group that is not there, ``ConflictError``, ``ValidationError``, ``StoreError``.
         """
         changed = await self._policies.put(key, policy, etag, by)
         if changed:
-            tell_policy(self._fleet.events, key, "configured", self._clock(), by)
+            record_policy_event(self._fleet.events, key, "configured", self._clock(), by)
             await self.tick(self._clock())
         return changed
 
-    async def delete(self, key: Key, etag: str = "", by: Caller = NOBODY) -> None:
+    async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER) -> None:
         """Take a policy away: its nodes are served what was pushed. Raises ``NotFoundError``, ``StoreError``."""
         await self._policies.delete(key, etag, by)
-        tell_policy(self._fleet.events, key, "deleted", self._clock(), by)
+        record_policy_event(self._fleet.events, key, "deleted", self._clock(), by)
         async with self._lock:
             self._take_up()
 
-    async def preview(self, key: Key, policy: Policy) -> Steering:
+    async def preview(self, key: Key, policy: Policy) -> ActivePolicy:
         """What a policy would decide now, from where the cluster stands. Nothing is changed."""
         held = self._at_work.get(key)
-        steering = Steering(key, policy, held.assignment if held is not None else None)
+        steering = ActivePolicy(key, policy, held.assignment if held is not None else None)
         outcome = await self._outcome(steering, self._fleet.localities(key[0]), self._clock())
         if outcome is not None:
             steering.follow(outcome)
         return steering
 
-    def at_work(self, key: Key) -> Steering:
+    def at_work(self, key: Key) -> ActivePolicy:
         """The policy of a cluster with its latest decision. Raises ``NotFoundError``."""
         policy = self._policies.get(key)
         found = self._at_work.get(key)
-        return found if found is not None else Steering(key, policy)
+        return found if found is not None else ActivePolicy(key, policy)
 
     def warnings(self, key: Key, policy: Policy) -> list[Violation]:
         """What stands in the way of a policy in its group as it is now."""
@@ -211,17 +211,17 @@ class Assignments:
         for key in self._policies:
             policy, held = self._policies.get(key), self._at_work.get(key)
             if held is None:
-                self._at_work[key] = Steering(key, policy)
+                self._at_work[key] = ActivePolicy(key, policy)
             elif held.policy is not policy:
                 held.policy, held.due_at = policy, 0.0
 
-    def _is_due(self, steering: Steering, now: float) -> bool:
+    def _is_due(self, steering: ActivePolicy, now: float) -> bool:
         if steering.due_at <= now:
             return True
         pushed = self._pushed(steering)
         return pushed is not None and steering.is_news(pushed)
 
-    async def _decide(self, steering: Steering, connected: Collection[Locality], now: float) -> None:
+    async def _decide(self, steering: ActivePolicy, connected: Collection[Locality], now: float) -> None:
         steering.due_at = now + steering.policy.interval_s
         before = steering.assignment
         outcome = await self._outcome(steering, connected, now)
@@ -229,11 +229,13 @@ class Assignments:
             return
         steering.follow(outcome)
         await self._prepare(steering)
-        told = tell_decision(self._fleet.events, steering.key, before, outcome)
+        told = record_decision_events(self._fleet.events, steering.key, before, outcome)
         self.counts.update(told)
         steering.is_unsaved = steering.is_unsaved or bool(told)
 
-    async def _outcome(self, steering: Steering, connected: Collection[Locality], now: float) -> Outcome | None:
+    async def _outcome(
+        self, steering: ActivePolicy, connected: Collection[Locality], now: float
+    ) -> PolicyDecision | None:
         """What is to be decided; None when there is nothing to decide about, which ``waits_for`` then says."""
         policy, previous, pushed = steering.policy, steering.assignment, self._pushed(steering)
         if pushed is None:
@@ -245,15 +247,15 @@ class Assignments:
         since = now - policy.fallback_after_s
         observed = observe(reported, connected, steering.look(pushed), previous, since)
         pairs = len(observed.demand) * len(observed.targets)
-        return Outcome(observed, await off_loop(pairs, assign, policy, observed, previous, now), now)
+        return PolicyDecision(observed, await run_sized(assign, policy, observed, previous, now, resources=pairs), now)
 
-    async def _prepare(self, steering: Steering) -> None:
+    async def _prepare(self, steering: ActivePolicy) -> None:
         """Make what is to be laid over the push, beside the event loop."""
         pushed = self._pushed(steering)
         if pushed is not None and steering.stand_ins:
             await asyncio.to_thread(steering.prepare, pushed)
 
-    def _pushed(self, steering: Steering) -> Resource | None:
+    def _pushed(self, steering: ActivePolicy) -> Resource | None:
         """The pushed assignment of the cluster."""
         group, cluster = steering.key
         find = finder(self._cache.get(group))
@@ -267,7 +269,7 @@ class Assignments:
 
     # Serving
 
-    def _of(self, group: str) -> Iterable[Steering]:
+    def _of(self, group: str) -> Iterable[ActivePolicy]:
         return (self._at_work[key] for key in sorted(self._at_work) if key[0] == group)
 
     def _lay(self, group: str) -> None:
@@ -291,7 +293,7 @@ class Assignments:
 
     # Keeping
 
-    async def _save(self, steered: Iterable[Steering], now: float) -> None:
+    async def _save(self, steered: Iterable[ActivePolicy], now: float) -> None:
         """Store what was decided, of each policy now and then. What fails is logged and tried again."""
         for steering in steered:
             if steering.is_unsaved and now - steering.saved_at >= SAVE_EVERY_S:
@@ -302,7 +304,7 @@ class Assignments:
                     steering.is_unsaved = True
                     _log.warning("assignment.not_stored", **_named(steering.key), error_message=str(error))
 
-    async def _store_decided(self, steering: Steering) -> None:
+    async def _store_decided(self, steering: ActivePolicy) -> None:
         if steering.assignment is not None and self._policies.find(steering.key) is not None:
             body = json.dumps(steering.assignment.document()).encode()
             await self._store.put_doc(DECIDED_KIND, document_id(steering.key), body)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from xds.control.content import type_label
-from xds.control.push import PushOptions, Step
-from xds.store.audit import EVERYTHING_AUDITED, MERGED_S, VALUE_LIMIT, AuditFilter, AuditPage, Lane, Note
+from xds.control.push import PlannedChange, PushOptions
+from xds.store.audit import EVERYTHING_AUDITED, MERGED_S, VALUE_LIMIT, AuditFilter, AuditLane, AuditNote, AuditPage
 from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, Store, StoreError
 
 FLUSH_S = 1.0
@@ -63,9 +63,9 @@ class Caller:
         message: str = "",
         old: object = None,
         new: object = None,
-    ) -> Note:
+    ) -> AuditNote:
         """What the audit list is told; ``old`` and ``new`` are JSON values, None for nothing."""
-        return Note(
+        return AuditNote(
             action,
             self.actor,
             self.author,
@@ -81,10 +81,10 @@ class Caller:
 
 
 SERVER = "server"  # the actor of what the server does by itself: its files are its own
-NOBODY = Caller()
+UNKNOWN_CALLER = Caller()
 
 
-def push_note(step: Step, options: PushOptions, meta: Meta) -> Note:
+def push_note(step: PlannedChange, options: PushOptions, meta: Meta) -> AuditNote:
     """What the audit list is told of a push; the revision is added by the store."""
     change, held = step.draft.change, step.held
     caller = Caller(meta.actor, meta.author, options.peer)
@@ -105,7 +105,7 @@ def push_note(step: Step, options: PushOptions, meta: Meta) -> Note:
     return replace(note, time_s=meta.time_s)
 
 
-class Audit:
+class AuditLog:
     """The audit list of a store, and what is to be written to it soon.
 
     ``refusals`` counts the writes that were turned away by how they are told: apart, or together with others because
@@ -116,17 +116,17 @@ class Audit:
         self.refusals: Counter[str] = Counter()  # APART, TOGETHER
         self._store = store
         self._clock = clock
-        self._waiting: dict[str, Note] = {}
+        self._waiting: dict[str, AuditNote] = {}
         self._tries: dict[tuple[str, str], tuple[float, set[str]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def record(self, note: Note) -> None:
+    async def record(self, note: AuditNote) -> None:
         """Write down, durably, what changes nothing in the store. Raises ``StoreError``."""
         await self._store.note([note])
 
     def refused(self, caller: Caller, subject: str, group: str, reason: str) -> None:
         """Somebody was turned away from ``subject``; written down soon, together with others of the same kind."""
-        note = replace(caller.note(REFUSED, group=group, subject=subject), reason=reason, lane=Lane.REFUSED)
+        note = replace(caller.note(REFUSED, group=group, subject=subject), reason=reason, lane=AuditLane.REFUSED)
         note = self._told_apart(replace(note, time_s=self._clock()))
         self.refusals[TOGETHER if note.subject == ELSEWHERE else APART] += 1
         held = self._waiting.get(note.key)
@@ -171,7 +171,7 @@ class Audit:
             self._waiting = {**waiting, **self._waiting}
             raise
 
-    def _told_apart(self, note: Note) -> Note:
+    def _told_apart(self, note: AuditNote) -> AuditNote:
         """The note with its key; without what its source varies too often, or without its source among too many."""
         source = (note.actor, note.peer.rpartition(":")[0])
         if source not in self._tries and len(self._tries) >= SOURCES_LIMIT:

@@ -10,11 +10,11 @@ from xds.control.access import (
     Access,
     CertificateRule,
     ClaimPattern,
-    Kind,
-    Mode,
+    NodeAuthMode,
     NodeRule,
     NodeRules,
     PatternError,
+    PrincipalKind,
     PrincipalPattern,
 )
 from xds.control.tokens import (
@@ -85,7 +85,7 @@ class CertificateSettings(Section):
 
     def rule(self) -> CertificateRule:
         """Raises ``PatternError``."""
-        kind = Kind.URI if self.uri else Kind.DNS if self.dns else Kind.CN
+        kind = PrincipalKind.URI if self.uri else PrincipalKind.DNS if self.dns else PrincipalKind.CN
         pattern = PrincipalPattern(self.uri or self.dns or self.cn, kind)
         return CertificateRule(pattern, Grant(self.name, self.scopes))
 
@@ -154,7 +154,7 @@ class NodesSettings(Section):
     def node_rules(self) -> NodeRules:
         """The same for the doors."""
         mode = self.mode or ("enforce" if self.rules else "off")
-        return NodeRules(Mode(mode), tuple(rule.rule() for rule in self.rules))
+        return NodeRules(NodeAuthMode(mode), tuple(rule.rule() for rule in self.rules))
 
 
 class AuthSettings(Section):

@@ -18,18 +18,18 @@ import structlog
 
 import xds
 from xds.codec.record import load_record
-from xds.control import archive_file
-from xds.control.archive_file import About, ArchiveWriter, Checked
+from xds.control import backup_archive
 from xds.control.assignments import Assignments
-from xds.control.audit import NOBODY, Caller
-from xds.control.directory import WatchedDirectory
+from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.backup_archive import ArchiveHeader, ArchiveWriter, CheckedArchive
 from xds.control.publisher import Publisher
 from xds.control.push import check_group_name
+from xds.control.watched_directory import WatchedDirectory
 from xds.model.errors import ValidationError, Violation
 from xds.store.base import CorruptError, Store, UnavailableError
 from xds.store.engines import SQLITE_FILE
 from xds.store.records import GROUPS
-from xds.store.sqlite.salvage import Salvaged, examine
+from xds.store.sqlite.salvage import SalvageResult, examine
 
 RESTORED = "backup.restored"
 LONGEST_S = 3600.0  # the store collects nothing meanwhile
@@ -46,10 +46,10 @@ class BackupOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreResult:
     """What was in the archive, and the groups whose watched files are applied over it again."""
 
-    checked: Checked
+    checked: CheckedArchive
     watched: tuple[str, ...] = ()
 
 
@@ -85,7 +85,7 @@ class Backups:
         self._begin()
         began_s, size = time.monotonic(), 0
         try:
-            writer = ArchiveWriter(About(xds.__version__, time.time(), options.history, options.redacted))
+            writer = ArchiveWriter(ArchiveHeader(xds.__version__, time.time(), options.history, options.redacted))
             made = writer.begin()
             size += len(made)
             yield made
@@ -110,8 +110,8 @@ class Backups:
             self._busy = False
 
     async def restore(
-        self, file: IO[bytes], *, replace: bool = False, dry_run: bool = False, by: Caller = NOBODY
-    ) -> Restored:
+        self, file: IO[bytes], *, replace: bool = False, dry_run: bool = False, by: Caller = UNKNOWN_CALLER
+    ) -> RestoreResult:
         """Put what an archive holds in place of all there is, and serve it; all of it or nothing.
 
         The audit list is added to: with a line that says who did so. A watched directory says what its groups are to
@@ -126,11 +126,11 @@ class Backups:
             watched = self._watched.groups if self._watched is not None else ()
             if not dry_run:
                 await self._restore(file, checked, replace, by)
-            return Restored(checked, watched)
+            return RestoreResult(checked, watched)
         finally:
             self._busy = False
 
-    async def _restore(self, file: IO[bytes], checked: Checked, replace: bool, by: Caller) -> None:
+    async def _restore(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
         # Once the store has it, it is served, whether the caller waits or not.
         work = asyncio.ensure_future(self._replaced(file, checked, replace, by))
         try:
@@ -139,13 +139,13 @@ class Backups:
             await asyncio.wait((work,))
             raise
 
-    async def _replaced(self, file: IO[bytes], checked: Checked, replace: bool, by: Caller) -> None:
+    async def _replaced(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
         publisher = self._publisher
         async with publisher.gate.alone(), publisher.settings.lock, publisher.policies.lock:
             old = {"groups": {head.group: head.revision for head in await self._store.groups()}}
             note = by.note(RESTORED, old=old, new={**asdict(checked.about), **checked.counts})
             try:
-                await self._store.restore(partial(archive_file.records, file), replace=replace, note=note)
+                await self._store.restore(partial(backup_archive.records, file), replace=replace, note=note)
             except CorruptError as error:
                 raise ValidationError([Violation("invalid_archive", str(error))]) from None
             await publisher.reload()
@@ -163,13 +163,13 @@ class Backups:
         self._busy = True
 
 
-def _verified(file: IO[bytes]) -> Checked:
+def _verified(file: IO[bytes]) -> CheckedArchive:
     """Raises ``ValidationError``."""
-    checked = archive_file.check(file)
-    found = archive_file.restorable(checked)
+    checked = backup_archive.check(file)
+    found = backup_archive.restorable(checked)
     if found:
         raise ValidationError(list(found))
-    for kind, values in archive_file.records(file):
+    for kind, values in backup_archive.records(file):
         if kind != GROUPS.name:
             break
         check_group_name(values[0])
@@ -179,14 +179,14 @@ def _verified(file: IO[bytes]) -> Checked:
 _RECORDS_AT_A_TIME = 1_000
 
 
-def examine_directory(data_dir: Path) -> Salvaged:
+def examine_directory(data_dir: Path) -> SalvageResult:
     """Look at the store of a data directory. Raises ``StoreError``."""
     return examine(data_dir / SQLITE_FILE, _fits)
 
 
-def archived(found: Salvaged, now_s: float) -> Iterator[bytes]:
+def archived(found: SalvageResult, now_s: float) -> Iterator[bytes]:
     """The bytes of an archive with all that is sound."""
-    writer = ArchiveWriter(About(xds.__version__, now_s, history=False))
+    writer = ArchiveWriter(ArchiveHeader(xds.__version__, now_s, history=False))
     yield writer.begin()
     for start in range(0, len(found.records), _RECORDS_AT_A_TIME):
         yield writer.add(found.records[start : start + _RECORDS_AT_A_TIME])

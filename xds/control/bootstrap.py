@@ -35,7 +35,7 @@ NOWHERE = Locality()
 _ADS: Json = {"ads": {}, "resource_api_version": "V3"}
 
 
-class Mode(StrEnum):
+class BootstrapMode(StrEnum):
     """How a client talks to the server. ``grpc`` is a bootstrap for gRPC libraries (``GRPC_XDS_BOOTSTRAP``)."""
 
     ADS_DELTA = "ads-delta"
@@ -48,14 +48,14 @@ class Mode(StrEnum):
     @property
     def api_type(self) -> str:
         """Envoy's ``ApiConfigSource.ApiType``."""
-        if self is Mode.REST:
+        if self is BootstrapMode.REST:
             return "REST"
-        return "DELTA_GRPC" if self in {Mode.ADS_DELTA, Mode.SPLIT_DELTA} else "GRPC"
+        return "DELTA_GRPC" if self in {BootstrapMode.ADS_DELTA, BootstrapMode.SPLIT_DELTA} else "GRPC"
 
     @property
     def is_ads(self) -> bool:
         """True when all types share one stream."""
-        return self in {Mode.ADS, Mode.ADS_DELTA}
+        return self in {BootstrapMode.ADS, BootstrapMode.ADS_DELTA}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class BootstrapOptions:
     node_cluster: str
     host: str
     port: int
-    mode: Mode = Mode.ADS_DELTA
+    mode: BootstrapMode = BootstrapMode.ADS_DELTA
     admin_port: int = 0
     locality: Locality = NOWHERE
     tls: ClientTls | None = None
@@ -90,7 +90,7 @@ class BootstrapOptions:
 
 def bootstrap(options: BootstrapOptions) -> Json:
     """The whole bootstrap as a JSON value."""
-    return _grpc_library(options) if options.mode is Mode.GRPC else _envoy(options)
+    return _grpc_library(options) if options.mode is BootstrapMode.GRPC else _envoy(options)
 
 
 def _envoy(options: BootstrapOptions) -> Json:
@@ -124,7 +124,7 @@ def _dynamic_resources(options: BootstrapOptions) -> Json:
 
 
 def _api_source(options: BootstrapOptions) -> Json:
-    if options.mode is Mode.REST:
+    if options.mode is BootstrapMode.REST:
         return {
             "api_type": "REST",
             "transport_api_version": "V3",
@@ -152,7 +152,7 @@ def _xds_cluster(options: BootstrapOptions) -> Json:
         "connect_timeout": CONNECT_TIMEOUT,
         "load_assignment": {"cluster_name": XDS_CLUSTER, "endpoints": [{"lb_endpoints": [endpoint]}]},
     }
-    if options.mode is not Mode.REST:
+    if options.mode is not BootstrapMode.REST:
         cluster["typed_extension_protocol_options"] = {_HTTP_OPTIONS: _http2_options()}
     if options.tls is not None:
         cluster["transport_socket"] = _transport_socket(options.tls, options.host)

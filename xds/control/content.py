@@ -3,6 +3,8 @@
 Between resources and what the store keeps: encoding pushed ones, putting contents together. Pure.
 
 Resources and sets that did not change stay the same objects, so that "unchanged" is an identity for every stream.
+
+What a push leads to, type by type, before it is committed: labels show it. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from xds.codec.record import dump_record, load_record
 from xds.model.errors import NotFoundError, ValidationError
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, type_url_of
-from xds.model.snapshot import Change, Snapshot, amend_snapshot, build_snapshot
+from xds.model.snapshot import Change, ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, empty_set
 from xds.protocol.builder import prepare
 from xds.protocol.foresight import Foresight, foresee
 from xds.store.base import NO_META, CorruptError, Delta, Entry, Manifest, Meta, blob_id
@@ -66,7 +68,7 @@ class BlobIds(dict[Key, str]):
 
 
 @dataclass(frozen=True, eq=False)
-class Content:
+class GroupContent:
     """A snapshot together with what the store calls its resources. ``blob_ids`` is in pushed order."""
 
     snapshot: Snapshot
@@ -185,7 +187,7 @@ class Blobs(Mapping[str, bytes]):
         return len(self._made.keys() | self._known.keys())
 
 
-def encode(resources: list[Resource], near: Content | None = None) -> tuple[tuple[Entry, ...], Blobs]:
+def encode_resources(resources: list[Resource], near: GroupContent | None = None) -> tuple[tuple[Entry, ...], Blobs]:
     """What the store is given: manifest lines in order, and blobs by id.
 
     ``near`` is content of which some of the resources, the same objects, may be: their blobs are known by it.
@@ -201,7 +203,7 @@ def encode(resources: list[Resource], near: Content | None = None) -> tuple[tupl
     return tuple(entries), blobs
 
 
-def decode(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resource]:
+def decode_resources(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resource]:
     """The resources of manifest lines. Raises ``CorruptError`` for a blob that is no resource, or not the line's."""
     try:
         found = {(entry.type_url, entry.name): load_record(blobs[entry.blob_id]) for entry in entries}
@@ -213,13 +215,13 @@ def decode(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resour
     return found
 
 
-def assemble(
+def build_content(
     manifest: Manifest,
     ids: BlobIds,
     known: Mapping[Key, Resource],
-    near: Content | None,
+    near: GroupContent | None,
     digests: Mapping[str, bytes] = NOTHING,
-) -> Content:
+) -> GroupContent:
     """Put a content together; resources and sets equal to those of ``near`` are shared with it.
 
     ``digests`` (by type URL) are those that are known already.
@@ -237,28 +239,28 @@ def assemble(
         snapshot.sets[type_url].digest = digest
     for resource_set in snapshot:
         prepare(resource_set, near.snapshot.sets.get(resource_set.type.type_url) if near is not None else None)
-    return Content(snapshot, ids, manifest.meta)
+    return GroupContent(snapshot, ids, manifest.meta)
 
 
-def succeed(
+def build_next_content(
     manifest: Manifest,
     ids: BlobIds,
     known: Mapping[Key, Resource],
-    held: Content | None,
+    held: GroupContent | None,
     digests: Mapping[str, bytes] = NOTHING,
-) -> tuple[Content, Foresight]:
+) -> tuple[GroupContent, Foresight]:
     """As ``assemble``, with what the streams that follow ``held`` will ask."""
-    content = assemble(manifest, ids, known, held, digests)
+    content = build_content(manifest, ids, known, held, digests)
     return content, foresee(held.snapshot if held is not None else None, content.snapshot)
 
 
-def _member(key: Key, blob: str, known: Mapping[Key, Resource], near: Content | None) -> Resource:
+def _member(key: Key, blob: str, known: Mapping[Key, Resource], near: GroupContent | None) -> Resource:
     if near is not None and near.blob_ids.get(key) == blob:
         return near.snapshot.sets[key[0]].resources[key[1]]
     return known[key]
 
 
-def shared(manifest: Manifest, held: Content | None) -> dict[Key, Resource]:
+def shared(manifest: Manifest, held: GroupContent | None) -> dict[Key, Resource]:
     """The resources of a manifest that ``held`` has."""
     if held is None:
         return {}
@@ -268,3 +270,25 @@ def shared(manifest: Manifest, held: Content | None) -> dict[Key, Resource]:
         for entry in manifest.entries
         if ids.get((entry.type_url, entry.name)) == entry.blob_id
     }
+
+
+def digests_of(
+    difference: Mapping[str, Change], held: GroupContent | None, known: Mapping[Key, Resource]
+) -> dict[str, bytes]:
+    """The digests that the sets of the types that change will have, by type URL; ``known`` holds what comes."""
+    bases = {url: held.snapshot.get(url) if held is not None else empty_set(url) for url in difference}
+    return {url: _digest(bases[url], change, known) for url, change in difference.items()}
+
+
+def _digest(base: ResourceSet, change: Change, known: Mapping[Key, Resource]) -> bytes:
+    """The digest of a set after a change. It is a sum over all members: what is less is added up."""
+    type_url = base.type.type_url
+    coming = [(name, known[type_url, name].version) for name in (*change.added, *change.changed)]
+    going = [*change.changed, *change.removed]
+    if len(going) > len(base) // 2:
+        left = base.resources.keys() - going
+        return content_digest((*coming, *((name, base.resources[name].version) for name in left)))
+    gone = content_digest((name, base.resources[name].version) for name in going)
+    total = sum(int.from_bytes(part, "big") for part in (base.digest, content_digest(coming)))
+    total -= int.from_bytes(gone, "big")
+    return (total % (1 << 8 * len(gone))).to_bytes(len(gone), "big")

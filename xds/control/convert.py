@@ -15,7 +15,7 @@ from typing import Any
 
 from xds.codec.resources import decode_resource
 from xds.codec.typed_values import spelled, typed_values, value_of
-from xds.control.bootstrap import XDS_CLUSTER, BootstrapOptions, Mode
+from xds.control.bootstrap import XDS_CLUSTER, BootstrapMode, BootstrapOptions
 from xds.control.bootstrap import bootstrap as connecting_bootstrap
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
@@ -31,7 +31,7 @@ _NOTES_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class ConvertedBootstrap:
     """``snapshot`` is what to push, ``bootstrap`` what to start the proxy with, ``notes`` what to know about them."""
 
     snapshot: Json
@@ -41,7 +41,7 @@ class Conversion:
 
 def convert(
     bootstrap: Mapping[str, Any], *, options: BootstrapOptions = DEFAULT_OPTIONS, split: bool = False
-) -> Conversion:
+) -> ConvertedBootstrap:
     """Take the static resources out of an Envoy bootstrap.
 
     ``options`` say where the server is, and name the node where the bootstrap does not. With ``split`` the endpoints of
@@ -87,7 +87,7 @@ class _Converter:
     pushed: Kinds = field(default_factory=dict)
     kept: Kinds = field(default_factory=dict)
 
-    def convert(self, split: bool) -> Conversion:
+    def convert(self, split: bool) -> ConvertedBootstrap:
         static = value_of(self.document, "static_resources") or {}
         self.pushed = {kind: _listed(static.get(kind)) for kind in _TYPES}
         self.kept = {kind: [] for kind in _TYPES}
@@ -104,7 +104,7 @@ class _Converter:
             resources += [*split_endpoints(resources, self.source, self.notes)]
             resources += [*split_routes(resources, self.source)]
         self._check_pushable(resources)
-        return Conversion({"resources": resources}, self.document, tuple(self.notes[:_NOTES_LIMIT]))
+        return ConvertedBootstrap({"resources": resources}, self.document, tuple(self.notes[:_NOTES_LIMIT]))
 
     # The way to the server
 
@@ -117,7 +117,7 @@ class _Converter:
                 "ads_config leads to another server and is kept; this server is asked on streams beside it"
             )
         names = {one.get("name") for one in self.pushed["clusters"]}
-        options = replace(self.options, mode=Mode.SPLIT_DELTA) if has_ads else self.options
+        options = replace(self.options, mode=BootstrapMode.SPLIT_DELTA) if has_ads else self.options
         made = _renamed(connecting_bootstrap(options), free_name(XDS_CLUSTER, names))
         self.source = made["dynamic_resources"]["cds_config"]
         if "ads_config" in made["dynamic_resources"]:

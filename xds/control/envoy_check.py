@@ -21,11 +21,11 @@ from tempfile import TemporaryDirectory
 from xds.codec.findings import resource_label
 from xds.control.probe_config import (
     PREFIX,
-    Surroundings,
-    Unit,
+    ProbeContext,
+    ProbedResource,
     bootstrap,
-    surroundings,
-    units,
+    probe_context,
+    probed_resources,
 )
 from xds.model.errors import ERROR, WARNING, Violation
 from xds.model.resource import Resource
@@ -86,7 +86,7 @@ class _Search:
     runs: int = 0
 
     def all(self, resources: Sequence[Resource]) -> None:
-        around = surroundings(resources)
+        around = probe_context(resources)
         members = self._shown(resources, around)
         fault = self._run(members, around)
         if fault is None:
@@ -95,20 +95,22 @@ class _Search:
         secrets = [unit for unit in members if unit.resource.type_url == SECRET]
         self._within(secrets, around, self._run(secrets, around))
         bad = frozenset(found.index for found in self.found if found.severity == ERROR)
-        around = surroundings(resources, bad) if bad else around
-        others = [unit for unit in units(resources, around) if unit.body and unit.resource.type_url != SECRET]
+        around = probe_context(resources, bad) if bad else around
+        others = [
+            unit for unit in probed_resources(resources, around) if unit.body and unit.resource.type_url != SECRET
+        ]
         self._within(others, around, self._run(others, around) if secrets else fault)
 
-    def _shown(self, resources: Sequence[Resource], around: Surroundings) -> list[Unit]:
+    def _shown(self, resources: Sequence[Resource], around: ProbeContext) -> list[ProbedResource]:
         shown = []
-        for unit in units(resources, around):
+        for unit in probed_resources(resources, around):
             if unit.body:
                 shown.append(unit)
             else:
                 self._note(unit, _Fault("holds what cannot be shown as JSON; Envoy was not asked", WARNING))
         return shown
 
-    def _within(self, members: Sequence[Unit], around: Surroundings, fault: _Fault | None) -> None:
+    def _within(self, members: Sequence[ProbedResource], around: ProbeContext, fault: _Fault | None) -> None:
         """Find who of ``members`` is at fault, knowing how a run of all of them ended."""
         if fault is None:
             return
@@ -123,7 +125,7 @@ class _Search:
         for one, each in zip(halves, faults, strict=True):
             self._within(one, around, each)
 
-    def _note(self, unit: Unit | None, fault: _Fault) -> None:
+    def _note(self, unit: ProbedResource | None, fault: _Fault) -> None:
         if len(self.found) >= FINDINGS_LIMIT:
             raise _ExhaustedError(f"{FINDINGS_LIMIT} findings are enough")
         label = "" if unit is None else resource_label(unit.resource.type_url, unit.resource.name)
@@ -140,7 +142,7 @@ class _Search:
         index = -1 if unit is None else unit.index
         self.found.append(Violation(code, detail, label, severity=severity, index=index))
 
-    def _run(self, members: Sequence[Unit], around: Surroundings) -> _Fault | None:
+    def _run(self, members: Sequence[ProbedResource], around: ProbeContext) -> _Fault | None:
         if not members:
             return None
         left_s = self.ends_at - time.monotonic()

@@ -16,7 +16,7 @@ from itertools import islice
 from xds.control.content import type_label
 from xds.control.translation import V2, V2_TYPES
 from xds.fleet.nacks import mentions
-from xds.fleet.order import Clients, lingering_until, waits_of
+from xds.fleet.order_state import Clients, lingering_until, waits_of
 from xds.fleet.records import Holding
 from xds.fleet.state import NackRecord
 from xds.model.node import Locality, Node
@@ -33,7 +33,7 @@ _LENGTHS_APART = 4
 _CLUSTERS_NAMED = 5
 
 
-class Answer(StrEnum):
+class DeliveryStatus(StrEnum):
     """What a node is answered for a resource.
 
     * ``served``: whoever asks gets it (of a node that is not connected);
@@ -57,7 +57,7 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceAnswer:
+class ResourceDelivery:
     """One resource: ``type`` is its label, ``version`` that of what the node is served, empty where there is nothing.
 
     ``pushed_version`` is that of the group's resource where an assignment of traffic lies over it; else empty.
@@ -65,25 +65,25 @@ class ResourceAnswer:
 
     type: str
     name: str
-    answer: Answer
+    answer: DeliveryStatus
     detail: str
     version: str = ""
     pushed_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExplainQuery:
     """What is to be explained: ``type_url`` and ``name`` narrow it, both may be empty."""
 
     type_url: str = ""
     name: str = ""
 
 
-EVERYTHING_ASKED = Asked()
+EXPLAIN_ALL = ExplainQuery()
 
 
 @dataclass(frozen=True)
-class Situation:
+class NodeContext:
     """A node and all that decides what it gets. ``snapshot`` answers for the API behind a type URL.
 
     ``source`` is the locality whose overlay lies over it; None where none does. ``holdings`` are those of a connected
@@ -123,11 +123,11 @@ class Explanation:
     revision: int | None
     connected: bool
     source: Locality | None = None
-    resources: tuple[ResourceAnswer, ...] = ()
+    resources: tuple[ResourceDelivery, ...] = ()
     total: int = field(default=0)
 
 
-def explain(situation: Situation, asked: Asked = EVERYTHING_ASKED) -> Explanation:
+def explain(situation: NodeContext, asked: ExplainQuery = EXPLAIN_ALL) -> Explanation:
     """All about one node. Costs as much as the node asks for: run it in a thread where that may be much."""
     chosen = next((candidate for candidate in situation.candidates if candidate.matched), None)
     snapshot = situation.snapshot("")
@@ -144,7 +144,7 @@ def explain(situation: Situation, asked: Asked = EVERYTHING_ASKED) -> Explanatio
     )
 
 
-def _answers(situation: Situation, asked: Asked) -> Iterator[ResourceAnswer]:
+def _answers(situation: NodeContext, asked: ExplainQuery) -> Iterator[ResourceDelivery]:
     if not situation.connected:
         yield from _hypothetical(situation, asked)
         return
@@ -161,14 +161,16 @@ def _answers(situation: Situation, asked: Asked) -> Iterator[ResourceAnswer]:
         yield _unasked(situation, asked)
 
 
-def _hypothetical(situation: Situation, asked: Asked) -> Iterator[ResourceAnswer]:
+def _hypothetical(situation: NodeContext, asked: ExplainQuery) -> Iterator[ResourceDelivery]:
     """What the group would answer; nothing is known of what the node would ask for."""
     snapshot = situation.snapshot(asked.type_url)
     if not asked.type_url:
         return
     label = type_label(asked.type_url)
     if snapshot is None:
-        yield ResourceAnswer(label, asked.name, Answer.NO_GROUP, "no group matches the node: it is sent nothing")
+        yield ResourceDelivery(
+            label, asked.name, DeliveryStatus.NO_GROUP, "no group matches the node: it is sent nothing"
+        )
         return
     target = snapshot.get(asked.type_url)
     for name in (asked.name,) if asked.name else tuple(target.resources):
@@ -177,55 +179,63 @@ def _hypothetical(situation: Situation, asked: Asked) -> Iterator[ResourceAnswer
             yield _missing(label, name, target, _CloseNames())
         else:
             detail = f"group {snapshot.group} has it at revision {snapshot.revision}"
-            yield _overlaid(situation, target, ResourceAnswer(label, name, Answer.SERVED, detail, held.version))
+            yield _overlaid(
+                situation, target, ResourceDelivery(label, name, DeliveryStatus.SERVED, detail, held.version)
+            )
 
 
-def _unasked(situation: Situation, asked: Asked) -> ResourceAnswer:
+def _unasked(situation: NodeContext, asked: ExplainQuery) -> ResourceDelivery:
     snapshot = situation.snapshot(asked.type_url)
     label = type_label(asked.type_url)
     target = snapshot.get(asked.type_url) if snapshot is not None else None
     what = f"does not ask for {asked.name!r}" if asked.name else f"does not ask for {label}"
     if target is None:
-        return ResourceAnswer(label, asked.name, Answer.NOT_SUBSCRIBED, f"the node {what}, and no group matches it")
+        return ResourceDelivery(
+            label, asked.name, DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}, and no group matches it"
+        )
     if not asked.name:
-        return ResourceAnswer(label, "", Answer.NOT_SUBSCRIBED, f"the node {what}; the group has {len(target)}")
+        return ResourceDelivery(
+            label, "", DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}; the group has {len(target)}"
+        )
     held = target.resources.get(asked.name)
     if held is not None:
-        return ResourceAnswer(
-            label, asked.name, Answer.NOT_SUBSCRIBED, f"the node {what}; the group has it", held.version
+        return ResourceDelivery(
+            label, asked.name, DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}; the group has it", held.version
         )
     missing = _missing(label, asked.name, target, _CloseNames())
-    return ResourceAnswer(label, asked.name, Answer.NOT_SUBSCRIBED, f"the node {what}; {missing.detail}")
+    return ResourceDelivery(label, asked.name, DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}; {missing.detail}")
 
 
 # One type of a connected node
 
 
-def _of_holding(situation: Situation, holding: Holding, close: _CloseNames) -> Iterator[ResourceAnswer]:
+def _of_holding(situation: NodeContext, holding: Holding, close: _CloseNames) -> Iterator[ResourceDelivery]:
     snapshot = situation.snapshot(holding.type_url)
     label = type_label(holding.type_url)
     if snapshot is None:
         for name in sorted(holding.interest.names) or ["*"]:
-            yield ResourceAnswer(label, name, Answer.NO_GROUP, "no group matches the node: it keeps what it has")
+            yield ResourceDelivery(
+                label, name, DeliveryStatus.NO_GROUP, "no group matches the node: it keeps what it has"
+            )
         return
     target = snapshot.get(holding.type_url)
     refusals = [record for record in situation.refusals if record.type_url == holding.type_url]
     for name in holding.interest.select(target):
         version = target.resources[name].version
         answer, detail = _reached(situation, holding, name, version, refusals)
-        yield _overlaid(situation, target, ResourceAnswer(label, name, answer, detail, version))
+        yield _overlaid(situation, target, ResourceDelivery(label, name, answer, detail, version))
     for name in holding.interest.missing(target):
         if name in target.omitted:
-            yield ResourceAnswer(label, name, Answer.UNEXPRESSED, target.omitted[name])
+            yield ResourceDelivery(label, name, DeliveryStatus.UNEXPRESSED, target.omitted[name])
         elif not _has(holding.sent, name):
             yield _missing(label, name, target, close)
     if holding.sent is not None:
         leaving = (name for name in holding.interest.select(holding.sent) if name not in target.resources)
         for name in leaving:
-            yield ResourceAnswer(label, name, *_leaving(situation, holding, name))
+            yield ResourceDelivery(label, name, *_leaving(situation, holding, name))
 
 
-def _overlaid(situation: Situation, target: ResourceSet, answer: ResourceAnswer) -> ResourceAnswer:
+def _overlaid(situation: NodeContext, target: ResourceSet, answer: ResourceDelivery) -> ResourceDelivery:
     """The answer for what may stand in for a pushed resource: it says so."""
     pushed_version = target.overlaid.get(answer.name, "")
     if not pushed_version:
@@ -235,20 +245,20 @@ def _overlaid(situation: Situation, target: ResourceSet, answer: ResourceAnswer)
 
 
 def _reached(
-    situation: Situation, holding: Holding, name: str, version: str, refusals: Sequence[NackRecord]
-) -> tuple[Answer, str]:
+    situation: NodeContext, holding: Holding, name: str, version: str, refusals: Sequence[NackRecord]
+) -> tuple[DeliveryStatus, str]:
     is_held = _version(holding.acked, name) == version
     refusal = next((each for each in refusals if mentions((name,), each) or (_is_vague(each) and not is_held)), None)
     if refusal is not None:
-        return Answer.REFUSED, f"the node refused version {refusal.version}: {refusal.message}"
+        return DeliveryStatus.REFUSED, f"the node refused version {refusal.version}: {refusal.message}"
     if is_held:
-        return Answer.SENT, "the node has it"
+        return DeliveryStatus.SENT, "the node has it"
     if _version(holding.sent, name) == version:
-        return Answer.PENDING, "it was sent; the node has not answered yet"
+        return DeliveryStatus.PENDING, "it was sent; the node has not answered yet"
     waits = situation.waits.get((holding.type_url, name))
     if waits is not None:
-        return Answer.HELD, _waiting_for(waits)
-    return Answer.PENDING, "it is about to be sent: an answer is on its way or awaited"
+        return DeliveryStatus.HELD, _waiting_for(waits)
+    return DeliveryStatus.PENDING, "it is about to be sent: an answer is on its way or awaited"
 
 
 def _waiting_for(held: Held) -> str:
@@ -259,17 +269,23 @@ def _waiting_for(held: Held) -> str:
     return f"it is held back until the node has clusters {named} ready{why}"
 
 
-def _leaving(situation: Situation, holding: Holding, name: str) -> tuple[Answer, str]:
+def _leaving(situation: NodeContext, holding: Holding, name: str) -> tuple[DeliveryStatus, str]:
     waits = situation.waits.get((holding.type_url, name))
     if waits is not None:
-        return Answer.HELD, f"it was removed, and goes with what takes its place: {_waiting_for(waits)}"
+        return DeliveryStatus.HELD, f"it was removed, and goes with what takes its place: {_waiting_for(waits)}"
     ends = situation.lingering.get(holding.type_url, {})
     if name not in ends:
-        return Answer.PENDING, "it was removed; the node is about to be told"
+        return DeliveryStatus.PENDING, "it was removed; the node is about to be told"
     until = ends[name]
     if until is None:
-        return Answer.LINGERING, "it was removed; its time begins when the node has ACKed all that could refer to it"
-    return Answer.LINGERING, f"it was removed, and stays until {datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return (
+            DeliveryStatus.LINGERING,
+            "it was removed; its time begins when the node has ACKed all that could refer to it",
+        )
+    return (
+        DeliveryStatus.LINGERING,
+        f"it was removed, and stays until {datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ}",
+    )
 
 
 def _is_vague(record: NackRecord) -> bool:
@@ -303,17 +319,19 @@ class _CloseNames:
         return get_close_matches(name, islice(similar, _COMPARED_LIMIT), n=3)
 
 
-def _missing(label: str, name: str, target: ResourceSet, close: _CloseNames) -> ResourceAnswer:
+def _missing(label: str, name: str, target: ResourceSet, close: _CloseNames) -> ResourceDelivery:
     found = close.of(name, target.resources)
     like = f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
-    return ResourceAnswer(label, name, Answer.MISSING, f"the group has no {label} resource of this name{like}")
+    return ResourceDelivery(
+        label, name, DeliveryStatus.MISSING, f"the group has no {label} resource of this name{like}"
+    )
 
 
-def situation_of(cache: SnapshotCache, node: Node) -> Situation:
+def node_context(cache: SnapshotCache, node: Node) -> NodeContext:
     """The situation of a node that names itself so, connected or not."""
     candidates = tuple(cache.membership.candidates(node))
     views = {api: cache.resolve(node, api) for api in ("", V2)}
     snapshots = {api: view.snapshot if view is not None else None for api, view in views.items()}
     plain = views[""]
     source = plain.source if plain is not None else None
-    return Situation(node, candidates, lambda type_url: snapshots[V2 if type_url in V2_TYPES else ""], source)
+    return NodeContext(node, candidates, lambda type_url: snapshots[V2 if type_url in V2_TYPES else ""], source)

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from xds.control.audit import NOBODY, Caller
+from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.filter.errors import EvaluationError, FilterError
 from xds.filter.filter import Filter, compile_filter
@@ -178,7 +178,7 @@ class GroupTable:
         check_etag(etag, self.etag(group), f"group {group!r} settings", group)
 
     async def put(
-        self, group: str, settings: GroupSettings, selector: Filter, etag: str = "", by: Caller = NOBODY
+        self, group: str, settings: GroupSettings, selector: Filter, etag: str = "", by: Caller = UNKNOWN_CALLER
     ) -> bool:
         """Make these the group's settings, as ``check_settings`` found them; False when they were already.
 
@@ -200,7 +200,7 @@ class GroupTable:
             self._wake((group,))
             return True
 
-    async def forget(self, group: str, by: Caller = NOBODY) -> bool:
+    async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> bool:
         """The group is deleted; False when it had no settings. Raises ``StoreError``."""
         async with self.lock:
             if group not in self._settings:

@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import structlog
 
-from xds.control.audit import NOBODY, Caller
+from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.push import ChangeError
-from xds.fleet.events import EventLog, Kind
+from xds.fleet.events import EventKind, EventLog
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, XdsError
 from xds.model.snapshot import Change
 from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, StoreError
@@ -20,7 +20,7 @@ _log = structlog.get_logger(logger_name="xds.control.publisher")
 _TRIGGERS: Mapping[type, str] = {FullSet: "snapshot", Delta: "resource", Rollback: "rollback", Drop: "delete_group"}
 
 
-class Journal:
+class PushJournal:
     """Counts by label: ``commits`` by result, ``triggers`` by what woke the streams, ``rollbacks`` by reason."""
 
     def __init__(self, events: EventLog) -> None:
@@ -55,27 +55,27 @@ class Journal:
             _log.info("rollback", to=change.to, **about)
         self._tell(group, revision, change, meta, new, counts)
 
-    def configured(self, group: str, now: float, by: Caller = NOBODY) -> None:
+    def configured(self, group: str, now: float, by: Caller = UNKNOWN_CALLER) -> None:
         """The settings of a group changed: its nodes may be others now."""
         self.triggers["settings"] += 1
-        self._events.record(Kind.GROUP, "configured", now, group=group, details=by.names())
+        self._events.record(EventKind.GROUP, "configured", now, group=group, details=by.names())
 
     def let_go(self, group: str, node: str, nodes_n: int, counts: Mapping[str, int], by: Caller, now: float) -> None:
         """Somebody ended what lingered for a node, or with ``node`` empty for those of a group; ``counts`` by type."""
         details: dict[str, str | int] = {**by.names(), "nodes": nodes_n, **counts}
-        self._events.record(Kind.ORDER, "released", now, group=group, node=node, details=details)
+        self._events.record(EventKind.ORDER, "released", now, group=group, node=node, details=details)
         about = {"group": group, "node_id": node, "actor": by.actor, "author": by.author}
         _log.info("lingering.released", **about, nodes_n=nodes_n, resources=dict(counts))
 
     def files_refused(self, group: str, source: str, detail: str, findings_n: int, now: float) -> None:
         """Files of a watched directory cannot be applied; ``group`` is empty where the directory cannot be read."""
         details: dict[str, str | int] = {"source": source, "findings": findings_n}
-        self._events.record(Kind.WATCH, "refused", now, group=group, message=detail, details=details)
+        self._events.record(EventKind.WATCH, "refused", now, group=group, message=detail, details=details)
         _log.warning("watch.refused", group=group, source=source, error_message=detail, findings_n=findings_n)
 
     def files_applied(self, group: str, now: float) -> None:
         """What was refused of a watched directory is applied now, or gone."""
-        self._events.record(Kind.WATCH, "applied", now, group=group)
+        self._events.record(EventKind.WATCH, "applied", now, group=group)
 
     def restored(
         self, counts: Mapping[str, int], release: str, watched: Collection[str], by: Caller, now: float
@@ -89,7 +89,7 @@ class Journal:
         if watched:
             details["watched_groups"] = len(watched)
             _log.warning("directory.applied_again", groups=sorted(watched))
-        self._events.record(Kind.STORE, "restored", now, details=details)
+        self._events.record(EventKind.STORE, "restored", now, details=details)
         _log.info("backup.restored", **details)
 
     def unchanged(self) -> None:
@@ -124,15 +124,15 @@ class Journal:
         record, at, text = self._events.record, meta.time_s, meta.message
         author: dict[str, str | int] = {**Caller(meta.actor, meta.author).names()}
         if isinstance(change, Drop):
-            record(Kind.GROUP, "deleted", at, group=group, revision=revision, message=text, details=author)
+            record(EventKind.GROUP, "deleted", at, group=group, revision=revision, message=text, details=author)
             return
         if new:
-            record(Kind.GROUP, "created", at, group=group, revision=revision, details=author)
+            record(EventKind.GROUP, "created", at, group=group, revision=revision, details=author)
         if isinstance(change, Rollback):
             to = author | {"to": change.to, **({"keeps_endpoints": 1} if change.keeps_endpoints else {})}
-            record(Kind.ROLLBACK, "done", at, group=group, revision=revision, message=text, details=to)
+            record(EventKind.ROLLBACK, "done", at, group=group, revision=revision, message=text, details=to)
         details = {**author, **counts}
-        record(Kind.PUSH, "committed", at, group=group, revision=revision, message=text, details=details)
+        record(EventKind.PUSH, "committed", at, group=group, revision=revision, message=text, details=details)
 
 
 def _result(error: XdsError) -> str:

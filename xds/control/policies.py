@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 
 import structlog
 
-from xds.control.audit import NOBODY, Caller
+from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.load.policy import Policy
 from xds.model.errors import NotFoundError, ValidationError, Violation
@@ -97,7 +97,7 @@ class PolicyTable:
         if held is None and len(self._policies) >= POLICIES_LIMIT:
             raise ValidationError([Violation("too_many", f"there cannot be more than {POLICIES_LIMIT} policies")])
 
-    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = NOBODY) -> bool:
+    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
         """Make this the policy of a cluster; False when it was already. Raises as ``check``, ``StoreError``."""
         async with self.lock:
             self.check(key, etag)
@@ -112,7 +112,7 @@ class PolicyTable:
             _log.info("policy.put", group=key[0], cluster=key[1], strategy=str(policy.strategy), **who)
             return True
 
-    async def delete(self, key: Key, etag: str = "", by: Caller = NOBODY) -> None:
+    async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER) -> None:
         """Take a policy away. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``."""
         async with self.lock:
             held = self.get(key)
@@ -124,7 +124,7 @@ class PolicyTable:
             self._policies.pop(key, None)
             _log.info("policy.deleted", group=key[0], cluster=key[1], actor=by.actor, author=by.author)
 
-    async def forget(self, group: str, by: Caller = NOBODY) -> None:
+    async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> None:
         """The group is deleted. Raises ``StoreError``."""
         for key in [key for key in self if key[0] == group]:
             await self.delete(key, by=by)

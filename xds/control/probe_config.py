@@ -50,7 +50,7 @@ _PATH_FIELDS = ("filename", "path")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ProbedResource:
     """One resource as part of a bootstrap: ``part`` is the list it goes to, ``body`` its message there.
 
     ``index`` is its position among the resources; ``paths`` are files that it names. An empty ``body`` says that it
@@ -65,39 +65,39 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProbeContext:
     """What units need of others: secrets by name, configurations of extensions by name."""
 
     secrets: Mapping[str, Json]
     extensions: Mapping[str, Json]
 
 
-def surroundings(resources: Iterable[Resource], without: frozenset[int] = frozenset()) -> Surroundings:
+def probe_context(resources: Iterable[Resource], without: frozenset[int] = frozenset()) -> ProbeContext:
     """The secrets and extension configurations among ``resources``; not those at the positions ``without``."""
     found: dict[str, dict[str, Json]] = {SECRET: {}, EXTENSION_CONFIG: {}}
     for index, resource in enumerate(resources):
         if resource.type_url in found and index not in without:
             found[resource.type_url][resource.name] = _rendered(resource)
-    return Surroundings(found[SECRET], found[EXTENSION_CONFIG])
+    return ProbeContext(found[SECRET], found[EXTENSION_CONFIG])
 
 
-def units(resources: Iterable[Resource], around: Surroundings) -> Iterator[Unit]:
+def probed_resources(resources: Iterable[Resource], around: ProbeContext) -> Iterator[ProbedResource]:
     """Each resource that can be looked at."""
     for index, resource in enumerate(resources):
         place = _PLACES.get(resource.type_url)
         if place is None:
             continue
         if VALUE_KEY in render_resource(resource):
-            yield Unit(resource, index, "", b"", frozenset())
+            yield ProbedResource(resource, index, "", b"", frozenset())
             continue
         made = place(f"{PREFIX}:{alias_of(resource.type_url)}/{resource.name}", resource)
         if made is not None:
             part, type_name, value = made
             _settle(type_name, value, around)
-            yield Unit(resource, index, part, _message(type_name, value), frozenset(_paths(value)))
+            yield ProbedResource(resource, index, part, _message(type_name, value), frozenset(_paths(value)))
 
 
-def bootstrap(members: Iterable[Unit], around: Surroundings) -> bytes:
+def bootstrap(members: Iterable[ProbedResource], around: ProbeContext) -> bytes:
     """The serialized bootstrap of some units."""
     runtime = {"layers": [{"name": "xds-check", "static_layer": {}}]}
     extensions = [{"name": "envoy.bootstrap.internal_listener", "typed_config": {"@type": TYPE_PREFIX + _INTERNAL}}]
@@ -208,7 +208,7 @@ _PLACES: Mapping[str, Callable[[str, Resource], _Place | None]] = {
 # Nothing is left to discovery
 
 
-def _settle(type_name: str, value: Json, around: Surroundings) -> None:
+def _settle(type_name: str, value: Json, around: ProbeContext) -> None:
     """Put what is discovered in its place, or leave it out where it is not there; in place."""
     for full_name, message in typed_values(type_name, value):
         _drop_lost_sockets(message, around.secrets)

@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 
-from xds.control.runtime import off_loop
+from xds.control.threads import run_sized
 from xds.control.translation import variant_sets
 from xds.fleet.fleet import SHOWN_LIMIT, Fleet
-from xds.fleet.state import Convergence, Held, NackRecord, Sync
+from xds.fleet.state import Convergence, HeldResources, NackRecord, Sync
 from xds.model.snapshot import Snapshot
 from xds.protocol.cache import SnapshotCache
 
 PUSHES_KEPT = 64
 
 
-class Verdict(StrEnum):
+class PushVerdict(StrEnum):
     """How a push stands with the nodes that count."""
 
     DONE = "done"
@@ -33,16 +33,16 @@ class Verdict(StrEnum):
     REFUSED = "refused"
 
 
-def verdict(convergence: Convergence, needed_percent: float = 100.0) -> Verdict:
+def verdict_of(convergence: Convergence, needed_percent: float = 100.0) -> PushVerdict:
     """``DONE`` once ``needed_percent`` of the nodes hold the push; ``REFUSED`` once NACKs rule that out."""
     needed = convergence.total * needed_percent / 100
     if convergence.synced >= needed:
-        return Verdict.DONE
-    return Verdict.REFUSED if convergence.total - convergence.nacked < needed else Verdict.PENDING
+        return PushVerdict.DONE
+    return PushVerdict.REFUSED if convergence.total - convergence.nacked < needed else PushVerdict.PENDING
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
+class TrackedPush:
     """One push that may be waited for: the types it changed and the nodes that were connected then."""
 
     group: str
@@ -57,11 +57,11 @@ class PushLog:
     def __init__(self, cache: SnapshotCache, fleet: Fleet) -> None:
         self._cache = cache
         self._fleet = fleet
-        self._pushes: dict[tuple[str, int], Push] = {}
+        self._pushes: dict[tuple[str, int], TrackedPush] = {}
 
     def record(self, group: str, revision: int, type_urls: frozenset[str]) -> None:
         """Remember a push at its commit, before the streams are woken."""
-        push = Push(group, revision, type_urls, self._followers(group))
+        push = TrackedPush(group, revision, type_urls, self._followers(group))
         self._pushes[group, revision] = push
         while len(self._pushes) > PUSHES_KEPT:
             del self._pushes[next(iter(self._pushes))]
@@ -78,7 +78,9 @@ class PushLog:
         targets = {url: snapshot.sets[url] for url in push.type_urls if url in snapshot.sets}
         variants = variant_sets(self._cache, self._fleet, group, push.type_urls)
         # Only this is long, and reads nothing but the fleet: the cache belongs to the loop.
-        found = await off_loop(len(push.nodes), self._fleet.convergence, group, targets, push.nodes, variants)
+        found = await run_sized(
+            self._fleet.convergence, group, targets, push.nodes, variants, resources=len(push.nodes)
+        )
         moving = self._moving(push)
         return replace(found, pending=found.pending + len(moving), pending_nodes=(*found.pending_nodes, *moving))
 
@@ -89,7 +91,7 @@ class PushLog:
             return followers
         return frozenset(node for node in self._fleet.connected() if self._group_of(node) == group)
 
-    def _moving(self, push: Push) -> list[str]:
+    def _moving(self, push: TrackedPush) -> list[str]:
         """Nodes that belong to the group now but whose streams have not been told yet."""
         late = (push.nodes & self._fleet.connected()) - self._fleet.connected(push.group)
         return sorted(node for node in late if self._group_of(node) == push.group)
@@ -104,7 +106,7 @@ NODES_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class RolloutStatus:
     """The connected nodes of a group against its head. ``types`` by alias; the lists are bounded, the counts not.
 
     ``held`` says what is held back from pending nodes, node by node.
@@ -116,17 +118,17 @@ class Rollout:
     types: Mapping[str, Mapping[Sync, int]]
     pending_nodes: tuple[str, ...]
     nacks: tuple[NackRecord, ...]
-    held: tuple[tuple[str, Held], ...] = ()
+    held: tuple[tuple[str, HeldResources], ...] = ()
 
 
-async def rollout(cache: SnapshotCache, fleet: Fleet, snapshot: Snapshot) -> Rollout:
+async def rollout_status(cache: SnapshotCache, fleet: Fleet, snapshot: Snapshot) -> RolloutStatus:
     """Look at all connected nodes; the streams are let in between them."""
     variants = variant_sets(cache, fleet, snapshot.group, frozenset(snapshot.sets))
     states: Counter[Sync] = Counter()
     types: dict[str, Counter[Sync]] = {}
     pending: list[str] = []
     nacks: list[NackRecord] = []
-    held: list[tuple[str, Held]] = []
+    held: list[tuple[str, HeldResources]] = []
     waiting = iter(sorted(fleet.connected(snapshot.group)))
     # Once even without nodes: the types are named.
     while (among := list(islice(waiting, NODES_AT_ONCE))) or not types:
@@ -140,7 +142,7 @@ async def rollout(cache: SnapshotCache, fleet: Fleet, snapshot: Snapshot) -> Rol
         if not among:
             break
         await asyncio.sleep(0)
-    return Rollout(
+    return RolloutStatus(
         snapshot.group,
         snapshot.revision,
         states,

@@ -13,33 +13,33 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from xds.control.audit import NOBODY, Audit, Caller, push_note
-from xds.control.content import BlobIds, Content, Key, changes, succeed
-from xds.control.emptying import Emptying
+from xds.control.audit import UNKNOWN_CALLER, AuditLog, Caller, push_note
+from xds.control.content import BlobIds, GroupContent, Key, build_next_content, changes
 from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, GroupTable, check_settings
-from xds.control.journal import Journal
+from xds.control.journal import PushJournal
 from xds.control.policies import PolicyTable
+from xds.control.published_state import PublishedState
 from xds.control.push import (
     DEFAULT_OPTIONS,
     ChangeError,
-    Draft,
     EmptyingError,
+    PlannedChange,
     PushOptions,
+    PushRequest,
     PushResult,
-    Step,
-    amendment,
+    by_type_label,
     check_group_name,
     check_new_group_name,
-    labelled,
-    outcome,
-    preview,
-    whole,
+    dry_run_result,
+    patch,
+    replace_all,
+    result_of,
 )
-from xds.control.reading import Reading
-from xds.control.review import review_policies, review_size, settle_reviewed
-from xds.control.runtime import Gate, off_loop
+from xds.control.review import EmptyGroupGuard, plan_reviewed, review_policies, review_size
+from xds.control.threads import run_sized
 from xds.control.undo import REFUSED_SHARE
+from xds.control.write_locks import RestoreGate
 from xds.fleet.fleet import Fleet
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
@@ -75,12 +75,12 @@ _log = structlog.get_logger(logger_name="xds.control.publisher")
 class _Built:
     """What a commit led to: the content, how it differs by type URL, and what streams will ask of it."""
 
-    content: Content | None
+    content: GroupContent | None
     difference: Mapping[str, Change] = field(default_factory=dict)
     foreseen: Foresight = NOTHING_FORESEEN
 
 
-class Publisher(Reading):
+class Publisher(PublishedState):
     """Takes pushes, one at a time per group, and publishes what the store has made durable.
 
     An acknowledged push is always published and one that is not acknowledged is fully there or not at all: the work
@@ -97,14 +97,14 @@ class Publisher(Reading):
         refused_share: float = REFUSED_SHARE,
     ) -> None:
         super().__init__(store, cache, fleet, refused_share)
-        self.audit = Audit(store)
-        self.journal = Journal(fleet.events)
+        self.audit = AuditLog(store)
+        self.journal = PushJournal(fleet.events)
         self.settings = GroupTable(store, cache, wake)
         self.policies = PolicyTable(store)
-        self._emptying = Emptying(cache, fleet, self.settings)
+        self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._wake = wake
         self._on_nack = on_nack
-        self.gate = Gate()
+        self.gate = RestoreGate()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._running: set[asyncio.Task[Any]] = set()
         self._behind: dict[str, asyncio.Task[None]] = {}
@@ -154,15 +154,15 @@ class Publisher(Reading):
         ``label`` and ``labels`` (by type URL) become the version_info of the types that change. Raises
         ``ValidationError``, ``ConflictError``, ``EmptyingError``, ``StoreError``.
         """
-        return await self._push(await whole(group, resources, label, labels, self._contents.get(group)), options)
+        return await self._push(await replace_all(group, resources, label, labels, self._contents.get(group)), options)
 
     async def put(self, group: str, resource: Resource, options: PushOptions = DEFAULT_OPTIONS) -> PushResult:
         """Add or replace one resource. Raises as ``push``."""
-        return await self._push(await amendment(group, [resource]), options)
+        return await self._push(await patch(group, [resource]), options)
 
     async def delete(self, group: str, key: Key, options: PushOptions = DEFAULT_OPTIONS) -> PushResult:
         """Take one resource out. Raises ``NotFoundError`` and as ``push``."""
-        return await self._push(await amendment(group, [], [key]), options)
+        return await self._push(await patch(group, [], [key]), options)
 
     async def rollback(
         self, group: str, to: int, options: PushOptions = DEFAULT_OPTIONS, *, keeps_endpoints: bool = False
@@ -171,7 +171,7 @@ class Publisher(Reading):
         that are in both keep their present assignments. Raises ``NotFoundError`` (``GoneError`` for what is no longer
         kept) and as ``push``.
         """
-        return await self._push(Draft(group, Rollback(to, keeps_endpoints)), options)
+        return await self._push(PushRequest(group, Rollback(to, keeps_endpoints)), options)
 
     async def delete_group(self, group: str, options: PushOptions = DEFAULT_OPTIONS) -> PushResult:
         """Delete a group with its settings; its nodes fall to the next group that matches.
@@ -188,7 +188,7 @@ class Publisher(Reading):
         etag: str = "",
         dry_run: bool = False,
         allow_empty: bool = False,
-        by: Caller = NOBODY,
+        by: Caller = UNKNOWN_CALLER,
     ) -> bool:
         """Say which nodes a group takes, and how; False when that was so already. It makes no revision.
 
@@ -208,7 +208,9 @@ class Publisher(Reading):
             self.journal.configured(group, time.time(), by)
         return changed
 
-    async def transaction(self, drafts: Sequence[Draft], options: PushOptions = DEFAULT_OPTIONS) -> list[PushResult]:
+    async def transaction(
+        self, drafts: Sequence[PushRequest], options: PushOptions = DEFAULT_OPTIONS
+    ) -> list[PushResult]:
         """Change several groups, all of them or none; a result for each, in the given order.
 
         They are published together, and their streams woken at once. Raises ``ChangeError`` for the first change that
@@ -222,7 +224,7 @@ class Publisher(Reading):
         return await self._finish(self._transact(drafts, options))
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
-        draft = Draft(group, Drop(docs=((SETTINGS_KIND, group), *self.policies.documents(group))))
+        draft = PushRequest(group, Drop(docs=((SETTINGS_KIND, group), *self.policies.documents(group))))
         if group in self.settings and group not in self._contents and not (options.expect or options.etag):
             pushes = [GroupPush(group, draft.change)]
             if not options.push_id or await self._store.committed(pushes, options.push_id) is None:
@@ -235,7 +237,7 @@ class Publisher(Reading):
 
     # One push
 
-    async def _push(self, draft: Draft, options: PushOptions) -> PushResult:
+    async def _push(self, draft: PushRequest, options: PushOptions) -> PushResult:
         one = replace(draft, expect=options.expect, etag=options.etag)
         try:
             (result,) = await self._finish(self._transact([one], options))
@@ -243,7 +245,7 @@ class Publisher(Reading):
             raise error.cause from None
         return result
 
-    async def _transact(self, drafts: Sequence[Draft], options: PushOptions) -> list[PushResult]:
+    async def _transact(self, drafts: Sequence[PushRequest], options: PushOptions) -> list[PushResult]:
         async with self._held_still(drafts):
             pushes = [GroupPush(draft.group, draft.change) for draft in drafts]
             if options.push_id and (done := await self._store.committed(pushes, options.push_id)) is not None:
@@ -252,15 +254,15 @@ class Publisher(Reading):
                 if draft.group in self._behind:
                     await self._refresh(draft.group)
             if options.dry_run:
-                return [preview(step) for step in await self._steps(drafts, options)]
+                return [dry_run_result(step) for step in await self._steps(drafts, options)]
             try:
                 return await self._apply(await self._steps(drafts, options), options)
             except XdsError as error:
                 self.journal.refused(_blamed(drafts, error), error, options.meta)
 
-    async def _steps(self, drafts: Sequence[Draft], options: PushOptions) -> list[Step]:
+    async def _steps(self, drafts: Sequence[PushRequest], options: PushOptions) -> list[PlannedChange]:
         """What each draft leads to. Raises ``ChangeError``."""
-        steps: list[Step] = []
+        steps: list[PlannedChange] = []
         for index, draft in enumerate(drafts):
             try:
                 steps.append(await self._step(draft, options))
@@ -268,11 +270,11 @@ class Publisher(Reading):
                 raise ChangeError(index, draft.group, error) from error
         return steps
 
-    async def _step(self, draft: Draft, options: PushOptions) -> Step:
+    async def _step(self, draft: PushRequest, options: PushOptions) -> PlannedChange:
         change, held = draft.change, self._contents.get(draft.group)
         target = await self.content_at(draft.group, change.to) if isinstance(change, Rollback) else None
         size = review_size(draft, held) if target is None else len(target)
-        step = await off_loop(size, settle_reviewed, draft, held, target)
+        step = await run_sized(plan_reviewed, draft, held, target, resources=size)
         step = replace(step, warnings=(*step.warnings, *review_policies(step, self.policies.of(draft.group))))
         options.heed(step.warnings)
         if step.held is None and target is None:
@@ -287,7 +289,7 @@ class Publisher(Reading):
         if group not in self._contents and group not in self.settings:
             check_new_group_name(group)
 
-    async def _apply(self, steps: Sequence[Step], options: PushOptions) -> list[PushResult]:
+    async def _apply(self, steps: Sequence[PlannedChange], options: PushOptions) -> list[PushResult]:
         meta = replace(options.meta, time_s=time.time())
         await self.undo.note_refusals(step.group for step in steps)
         commits = await self._commit(steps, options, meta)
@@ -302,7 +304,7 @@ class Publisher(Reading):
             self._wake(changed)
         return results
 
-    async def _commit(self, steps: Sequence[Step], options: PushOptions, meta: Meta) -> list[Commit]:
+    async def _commit(self, steps: Sequence[PlannedChange], options: PushOptions, meta: Meta) -> list[Commit]:
         pushes = [replace(step.asked(), note=push_note(step, options, meta)) for step in steps]
         try:
             return await self._store.commit_all(pushes, push_id=options.push_id or uuid4().hex, meta=meta)
@@ -312,7 +314,7 @@ class Publisher(Reading):
                     self._catch_up(step.group)
             raise
 
-    async def _built(self, commit: Commit, step: Step, meta: Meta) -> _Built:
+    async def _built(self, commit: Commit, step: PlannedChange, meta: Meta) -> _Built:
         """The content of a commit; what the group holds stays the same objects."""
         if not commit.changed:
             return _Built(step.held)
@@ -320,19 +322,19 @@ class Publisher(Reading):
             return _Built(step.held, step.difference)
         manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
         made = (manifest, step.blob_ids, step.known, step.held, step.digests)
-        content, foreseen = await off_loop(step.touched, succeed, *made)
+        content, foreseen = await run_sized(build_next_content, *made, resources=step.touched)
         if self._cache.is_overlaid(commit.group):
             await asyncio.to_thread(self._cache.prepare_overlays, content.snapshot)
         return _Built(content, step.difference, foreseen)
 
-    def _settled(self, commit: Commit, step: Step, built: _Built, meta: Meta) -> PushResult:
+    def _settled(self, commit: Commit, step: PlannedChange, built: _Built, meta: Meta) -> PushResult:
         """Publish what a commit came to."""
         content, difference = built.content, built.difference
         if not commit.changed and content is not None:
             self.journal.unchanged()
             self.pushes.record(commit.group, content.revision, frozenset(content.snapshot.sets))
-            return outcome(content, {}, changed=False)
-        shown, change = labelled(difference), step.draft.change
+            return result_of(content, {}, changed=False)
+        shown, change = by_type_label(difference), step.draft.change
         size = len(step.blob_ids)
         self.journal.committed(commit.group, commit.revision, change, meta, shown, size, new=step.held is None)
         if isinstance(change, Drop) or content is None:
@@ -340,11 +342,13 @@ class Publisher(Reading):
             self._forget(commit.group)
             return PushResult(commit.group, commit.revision, "", {}, shown, moves=step.moves)
         self._publish(content, frozenset(difference), built.foreseen)
-        return outcome(content, difference)
+        return result_of(content, difference)
 
     # Publishing; the caller wakes
 
-    def _publish(self, content: Content, changed_types: frozenset[str], foreseen: Foresight = NOTHING_FORESEEN) -> None:
+    def _publish(
+        self, content: GroupContent, changed_types: frozenset[str], foreseen: Foresight = NOTHING_FORESEEN
+    ) -> None:
         self._contents[content.group] = content
         self._cache.set(content.snapshot, on_nack=self._on_nack, foreseen=foreseen)
         self._fleet.published(content.snapshot)
@@ -359,7 +363,7 @@ class Publisher(Reading):
         self._contents.pop(group, None)
         self._cache.drop(group)
 
-    def _serve(self, contents: Sequence[Content]) -> None:
+    def _serve(self, contents: Sequence[GroupContent]) -> None:
         """Publish a group's head with the revisions before it, oldest first."""
         *earlier, newest = contents
         self._contents[newest.group] = newest
@@ -408,7 +412,7 @@ class Publisher(Reading):
         return self._locks.setdefault(group, asyncio.Lock())
 
     @asynccontextmanager
-    async def _held_still(self, drafts: Iterable[Draft]) -> AsyncIterator[None]:
+    async def _held_still(self, drafts: Iterable[PushRequest]) -> AsyncIterator[None]:
         """No other push to these groups meanwhile. Locked in the order of names: no two pushes wait for each other."""
         async with self.gate.passing(), AsyncExitStack() as stack:
             for group in sorted(draft.group for draft in drafts):
@@ -426,6 +430,6 @@ class Publisher(Reading):
         return await asyncio.shield(self._start(work))
 
 
-def _blamed(drafts: Sequence[Draft], error: XdsError) -> str:
+def _blamed(drafts: Sequence[PushRequest], error: XdsError) -> str:
     """The group for whose sake a push was refused."""
     return error.group if isinstance(error, ChangeError) else ", ".join(draft.group for draft in drafts)

@@ -6,15 +6,25 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from xds.control.content import BlobIds, Blobs, Content, Key, amended, blob_ids, changes, encode, type_label
-from xds.control.labels import digests_of
-from xds.control.runtime import off_loop
-from xds.control.undo import keeping
+from xds.control.content import (
+    BlobIds,
+    Blobs,
+    GroupContent,
+    Key,
+    amended,
+    blob_ids,
+    changes,
+    digests_of,
+    encode_resources,
+    type_label,
+)
+from xds.control.threads import run_sized
+from xds.control.undo import with_kept_endpoints
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.label import hash_of
 from xds.model.resource import Resource
 from xds.model.snapshot import Change
-from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, GroupPush, Known, Meta, Rollback
+from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, GroupPush, KnownContent, Meta, Rollback
 
 GROUP_NAME_LIMIT = 256
 # What paths, labels and command lines take as it is; ids of nodes may hold a slash. Groups from before this rule keep
@@ -95,7 +105,7 @@ DEFAULT_OPTIONS = PushOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PushRequest:
     """What a push asks of one group. ``known`` holds the resources that come with it; the rest as in options."""
 
     group: str
@@ -106,7 +116,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedChange:
     """A draft put to a group that holds still: what it holds, and the content that the draft leads to.
 
     ``known`` holds at least the resources that the group does not hold yet, ``warnings`` what a review found.
@@ -114,8 +124,8 @@ class Step:
     ``moves`` as in `PushResult`.
     """
 
-    draft: Draft
-    held: Content | None
+    draft: PushRequest
+    held: GroupContent | None
     blob_ids: BlobIds
     known: Mapping[Key, Resource]
     expect: int | None
@@ -136,47 +146,49 @@ class Step:
 
     def asked(self) -> GroupPush:
         """What the store is asked for, with what it need not read of the group."""
-        known = Known(self.held.revision, self.held.blob_ids) if self.held is not None else None
+        known = KnownContent(self.held.revision, self.held.blob_ids) if self.held is not None else None
         hashes = {type_url: hash_of(digest) for type_url, digest in self.digests.items()}
         return GroupPush(self.group, self.draft.change, self.expect, known, hashes)
 
 
-async def whole(
+async def replace_all(
     group: str,
     resources: Iterable[Resource],
     label: str = "",
     labels: Mapping[str, str] | None = None,
-    near: Content | None = None,
-) -> Draft:
+    near: GroupContent | None = None,
+) -> PushRequest:
     """Replace the content of a group; ``near`` as in ``encode``. Raises ``ValidationError`` for a bad group name."""
     check_group_name(group)
     members = list(resources)
-    entries, blobs, known = await off_loop(len(members), _encoded, members, near)
-    return Draft(group, FullSet(entries, blobs, label, dict(labels or {})), known)
+    entries, blobs, known = await run_sized(_encoded, members, near, resources=len(members))
+    return PushRequest(group, FullSet(entries, blobs, label, dict(labels or {})), known)
 
 
-async def amendment(group: str, put: Sequence[Resource], delete: Sequence[Key] = ()) -> Draft:
+async def patch(group: str, put: Sequence[Resource], delete: Sequence[Key] = ()) -> PushRequest:
     """Put and delete single resources. Raises as ``whole``."""
     check_group_name(group)
-    entries, blobs, known = await off_loop(len(put), _encoded, list(put))
-    return Draft(group, Delta(entries, tuple(delete), blobs), known)
+    entries, blobs, known = await run_sized(_encoded, list(put), resources=len(put))
+    return PushRequest(group, Delta(entries, tuple(delete), blobs), known)
 
 
-def settle(draft: Draft, held: Content | None, target: Content | None) -> Step:
+def plan_change(draft: PushRequest, held: GroupContent | None, target: GroupContent | None) -> PlannedChange:
     """Put a draft to what its group holds; ``target`` is the content a rollback goes back to.
 
     Raises ``ConflictError``, ``NotFoundError``.
     """
     expect = _expected(draft, held)
     if isinstance(draft.change, Rollback) and target is not None:
-        draft = replace(draft, change=keeping(draft.change, held, target))
+        draft = replace(draft, change=with_kept_endpoints(draft.change, held, target))
     ids, known = _target(draft, held, target)
     difference = changes(held.blob_ids if held is not None else BlobIds(), ids)
     digests = {} if isinstance(draft.change, Drop) else digests_of(difference, held, known)
-    return Step(draft, held, ids, known, expect, difference, digests)
+    return PlannedChange(draft, held, ids, known, expect, difference, digests)
 
 
-def _target(draft: Draft, held: Content | None, target: Content | None) -> tuple[BlobIds, Mapping[Key, Resource]]:
+def _target(
+    draft: PushRequest, held: GroupContent | None, target: GroupContent | None
+) -> tuple[BlobIds, Mapping[Key, Resource]]:
     """The content that a draft leads to, and the resources that may be new in it."""
     match draft.change:
         case FullSet():
@@ -193,7 +205,9 @@ def _target(draft: Draft, held: Content | None, target: Content | None) -> tuple
             return BlobIds(), {}
 
 
-def _brought_back(change: Rollback, held: Content | None, target: Content) -> tuple[BlobIds, Mapping[Key, Resource]]:
+def _brought_back(
+    change: Rollback, held: GroupContent | None, target: GroupContent
+) -> tuple[BlobIds, Mapping[Key, Resource]]:
     """What a rollback leads to; what it keeps stays as ``held`` has it."""
     known = _by_key(target.resources())
     if not change.keep or held is None:
@@ -203,21 +217,23 @@ def _brought_back(change: Rollback, held: Content | None, target: Content) -> tu
     return BlobIds({**target.blob_ids, **kept}), {**known, **own}
 
 
-def outcome(content: Content, difference: Mapping[str, Change], changed: bool = True) -> PushResult:
+def result_of(content: GroupContent, difference: Mapping[str, Change], changed: bool = True) -> PushResult:
     """The result of a push that led to ``content``; ``difference`` by type URL."""
-    return PushResult(content.group, content.revision, content.etag, content.versions(), labelled(difference), changed)
+    return PushResult(
+        content.group, content.revision, content.etag, content.versions(), by_type_label(difference), changed
+    )
 
 
-def preview(step: Step) -> PushResult:
+def dry_run_result(step: PlannedChange) -> PushResult:
     """The result of a dry run."""
     difference = step.difference
     if step.held is None:
-        return PushResult(step.group, 0, "", {}, labelled(difference), warnings=step.warnings)
+        return PushResult(step.group, 0, "", {}, by_type_label(difference), warnings=step.warnings)
     changed = bool(difference) or isinstance(step.draft.change, Drop)
-    return replace(outcome(step.held, difference, changed), warnings=step.warnings, moves=step.moves)
+    return replace(result_of(step.held, difference, changed), warnings=step.warnings, moves=step.moves)
 
 
-def labelled(difference: Mapping[str, Change]) -> dict[str, Change]:
+def by_type_label(difference: Mapping[str, Change]) -> dict[str, Change]:
     """``difference`` by type label."""
     return {type_label(type_url): change for type_url, change in difference.items()}
 
@@ -237,12 +253,12 @@ def check_new_group_name(group: str) -> None:
         raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT], hint=hint)])
 
 
-def _check_exists(group: str, held: Content | None) -> None:
+def _check_exists(group: str, held: GroupContent | None) -> None:
     if held is None:
         raise NotFoundError(f"no such group: {group!r}")
 
 
-def _expected(draft: Draft, held: Content | None) -> int | None:
+def _expected(draft: PushRequest, held: GroupContent | None) -> int | None:
     """The revision the store is to expect. Raises ``ConflictError`` where it is known to differ."""
     group, revision = draft.group, held.revision if held is not None else 0
     if draft.etag and held is None:
@@ -259,10 +275,10 @@ def _expected(draft: Draft, held: Content | None) -> int | None:
 
 
 def _encoded(
-    resources: list[Resource], near: Content | None = None
+    resources: list[Resource], near: GroupContent | None = None
 ) -> tuple[tuple[Entry, ...], Blobs, dict[Key, Resource]]:
     """What the store is given, and the resources by key."""
-    return *encode(resources, near), _by_key(resources)
+    return *encode_resources(resources, near), _by_key(resources)
 
 
 def _by_key(resources: Iterable[Resource]) -> dict[Key, Resource]:

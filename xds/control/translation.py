@@ -63,16 +63,16 @@ def variant_sets(
 
 
 @dataclass(frozen=True, slots=True)
-class Unexpressed:
+class UnexpressedResource:
     """A resource that a node asks for and is not sent, because the API it speaks cannot express it."""
 
     name: str
     problem: str
 
 
-def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[Unexpressed, ...]]:
+def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[UnexpressedResource, ...]]:
     """By type alias what a connected node asks for and its API cannot express (DESIGN 5.1); some where it is much."""
-    found: dict[str, tuple[Unexpressed, ...]] = {}
+    found: dict[str, tuple[UnexpressedResource, ...]] = {}
     for stream in node.streams:
         view = cache.view(node.group, stream.api) if stream.api else None
         if view is None:
@@ -85,7 +85,7 @@ def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[Unexpr
     return found
 
 
-def _wanted(state: TypeState, omitted: Mapping[str, str]) -> Iterator[Unexpressed]:
+def _wanted(state: TypeState, omitted: Mapping[str, str]) -> Iterator[UnexpressedResource]:
     # What is omitted is missing in what was served; both lists are cut off where they are long.
     named = {*state.names, *state.missing}
-    return (Unexpressed(name, problem) for name, problem in omitted.items() if state.wildcard or name in named)
+    return (UnexpressedResource(name, problem) for name, problem in omitted.items() if state.wildcard or name in named)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from xds.control.content import Content, Key
+from xds.control.content import GroupContent, Key
 from xds.control.policy_review import assignment_name
-from xds.control.progress import rollout
+from xds.control.progress import rollout_status
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Sync
 from xds.model.errors import NotFoundError
@@ -33,7 +33,7 @@ _log = structlog.get_logger(logger_name="xds.control.undo")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class UndoCandidate:
     """A revision that could be gone back to; ``reason`` says why it is not chosen, empty for one that can be."""
 
     line: RevisionInfo
@@ -53,10 +53,10 @@ class UndoPlan:
     etag: str
     takes_back: RevisionInfo
     to: RevisionInfo | None
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[UndoCandidate, ...]
 
 
-class Undo:
+class UndoPlanner:
     """Plans, from a store's history and from what nodes refuse. ``held`` is what a group holds now.
 
     A revision that more than ``refused_share`` of its nodes refused is not gone back to.
@@ -67,7 +67,7 @@ class Undo:
         store: Store,
         cache: SnapshotCache,
         fleet: Fleet,
-        held: Callable[[str], Content | None],
+        held: Callable[[str], GroupContent | None],
         refused_share: float,
     ) -> None:
         self._store = store
@@ -77,7 +77,7 @@ class Undo:
         self._share = refused_share
         self._noted: dict[str, tuple[int, int]] = {}  # revision and refusals by group, as they were stored last
 
-    async def plan(self, held: Content) -> UndoPlan:
+    async def plan(self, held: GroupContent) -> UndoPlan:
         """What ``undo`` would do with a group that holds this.
 
         Raises ``NotFoundError`` where there is nothing before, ``StoreError``.
@@ -85,14 +85,14 @@ class Undo:
         group = held.group
         await self.note_refusals([group])
         takes_back, chosen = None, None
-        candidates: list[Candidate] = []
+        candidates: list[UndoCandidate] = []
         follows = held.revision + 1
         async for line in self._configured(group, follows):
             if line.kind == DELETE and not line.undone_by:
                 break
             if takes_back is not None:
                 reason = self._reason(line)
-                candidates.append(Candidate(line if reason else await self._latest(group, line, follows), reason))
+                candidates.append(UndoCandidate(line if reason else await self._latest(group, line, follows), reason))
                 if not reason:
                     chosen = chosen or candidates[-1].line
             elif not line.undone_by and not line.content_of:
@@ -111,7 +111,7 @@ class Undo:
             held = self._held(group)
             if held is None:
                 continue
-            states = (await rollout(self._cache, self._fleet, held.snapshot)).states
+            states = (await rollout_status(self._cache, self._fleet, held.snapshot)).states
             refused, before = states.get(Sync.NACKED, 0), self._noted.get(group, (0, 0))
             if refused > (before[1] if before[0] == held.revision else 0):
                 nodes = refused + states.get(Sync.SYNCED, 0) + states.get(Sync.PENDING, 0)
@@ -144,7 +144,7 @@ class Undo:
                 return each
         return line
 
-    async def _nothing(self, held: Content, first: RevisionInfo | None) -> str:
+    async def _nothing(self, held: GroupContent, first: RevisionInfo | None) -> str:
         """Why nothing can be taken back."""
         newest = await self._store.history(held.group, limit=1)
         if first is not None and newest and newest[0].endpoints_only:
@@ -163,7 +163,7 @@ class Undo:
             before = lines[-1].revision
 
 
-def keeping(change: Rollback, held: Content | None, target: Content) -> Rollback:
+def with_kept_endpoints(change: Rollback, held: GroupContent | None, target: GroupContent) -> Rollback:
     """A rollback that leaves the assignments of the present to clusters that are there before and after it.
 
     An assignment that is not there now comes back: a cluster without one never gets warm.
@@ -176,7 +176,7 @@ def keeping(change: Rollback, held: Content | None, target: Content) -> Rollback
     return replace(change, keep=tuple(keep))
 
 
-def _clusters(content: Content) -> Iterator[tuple[Key, Resource]]:
+def _clusters(content: GroupContent) -> Iterator[tuple[Key, Resource]]:
     for key in content.blob_ids:
         if key[0] == CLUSTER and (resource := content.get(key)) is not None:
             yield key, resource

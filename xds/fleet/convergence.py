@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 from xds.fleet.partial_sets import stands_for
 from xds.fleet.records import (
-    NodeTrack,
-    StreamTrack,
-    TypeTrack,
+    NodeRecord,
+    StreamRecord,
+    TypeRecord,
     by_alias,
     worst,
 )
@@ -37,7 +37,7 @@ class NodeProgress:
         self.nacks: list[int] = []
         self.last_ack = 0.0
 
-    def add(self, track: TypeTrack, target: ResourceSet) -> None:
+    def add(self, track: TypeRecord, target: ResourceSet) -> None:
         """Take one type of one stream into account."""
         state = progress(track, target)
         if state is Sync.NACKED:
@@ -52,7 +52,7 @@ class NodeProgress:
 
 
 def node_progress(
-    node: NodeTrack, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
+    node: NodeRecord, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
 ) -> NodeProgress:
     """Where a connected node stands with ``targets``, the pushed sets by type URL.
 
@@ -68,7 +68,7 @@ def node_progress(
 
 
 def type_progress(
-    node: NodeTrack, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
+    node: NodeRecord, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
 ) -> dict[str, Sync]:
     """Where a connected node stands with each pushed type, by alias; the worst of its streams."""
     found = {alias_of(type_url): NodeProgress() for type_url in targets}
@@ -80,7 +80,7 @@ def type_progress(
     return {alias: each.state for alias, each in found.items()}
 
 
-def progress(track: TypeTrack, target: ResourceSet) -> Sync:
+def progress(track: TypeRecord, target: ResourceSet) -> Sync:
     """Where one type on one stream stands with the set that was pushed."""
     if track.state is Sync.NOT_SUBSCRIBED:
         return Sync.NOT_SUBSCRIBED
@@ -124,8 +124,8 @@ class Census:
 
 
 def take_census(
-    nodes: Collection[NodeTrack],
-    streams: Collection[StreamTrack],
+    nodes: Collection[NodeRecord],
+    streams: Collection[StreamRecord],
     now: float,
     *,
     stale_after_s: float = STALE_AFTER_S,
@@ -143,7 +143,7 @@ def take_census(
     return found
 
 
-def _count_node(found: Census, node: NodeTrack, stale_before: float, detailed: int) -> None:
+def _count_node(found: Census, node: NodeRecord, stale_before: float, detailed: int) -> None:
     found.nodes[node.group] += 1
     clients = list(node.clients.values())
     found.lingering[node.group] += any(facts.lingering for facts in clients)
@@ -161,9 +161,9 @@ def _count_node(found: Census, node: NodeTrack, stale_before: float, detailed: i
             found.synced[node.node.id, node.group, alias] = lead.state is Sync.SYNCED
 
 
-def _tracks(node: NodeTrack) -> list[TypeTrack]:
+def _tracks(node: NodeRecord) -> list[TypeRecord]:
     return [track for stream in list(node.streams.values()) for track in list(stream.types.values())]
 
 
-def _pending_since(tracks: list[TypeTrack]) -> list[float]:
+def _pending_since(tracks: list[TypeRecord]) -> list[float]:
     return [track.since for track in tracks if track.state is Sync.PENDING] or [float("inf")]

@@ -1,7 +1,7 @@
 """What happened, for those who look on: a bounded log with growing numbers, without a clock, tasks or queues.
 
 A reader is a number: that of the last event it has seen. Who reads too slowly, or comes back too late, finds that
-what it missed is forgotten (``Page.lagged``) and goes on with what is there. So a reader costs the writers nothing.
+what it missed is forgotten (``EventPage.lagged``) and goes on with what is there. So a reader costs the writers nothing.
 
 Rare events (pushes, NACKs) and frequent ones (streams, ACKs, assignments) are kept apart: a fleet that reconnects does
 not push the history of changes out. ACKs are recorded only while somebody reads them.
@@ -19,7 +19,7 @@ from enum import StrEnum
 from heapq import merge
 from types import MappingProxyType
 
-from xds.fleet.records import StreamTrack
+from xds.fleet.records import StreamRecord
 from xds.fleet.state import NackRecord
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
@@ -30,7 +30,7 @@ FREQUENT_LIMIT = 10_000
 MESSAGE_LIMIT = 1_000
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What an event is about; ``action`` says what happened to it."""
 
     PUSH = "push"
@@ -47,9 +47,9 @@ class Kind(StrEnum):
     STORE = "store"
 
 
-FREQUENT = frozenset({Kind.NODE, Kind.STREAM, Kind.ACK, Kind.ASSIGNMENT, Kind.AUTH})
-ON_DEMAND = frozenset({Kind.ACK})
-DEFAULT_KINDS = frozenset(Kind) - ON_DEMAND
+FREQUENT = frozenset({EventKind.NODE, EventKind.STREAM, EventKind.ACK, EventKind.ASSIGNMENT, EventKind.AUTH})
+ON_DEMAND = frozenset({EventKind.ACK})
+DEFAULT_KINDS = frozenset(EventKind) - ON_DEMAND
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class FleetEvent:
 
     id: int
     time: float
-    kind: Kind
+    kind: EventKind
     action: str
     group: str = ""
     node: str = ""
@@ -75,7 +75,7 @@ class FleetEvent:
 class EventFilter:
     """Which events a reader wants; an empty group or node means all."""
 
-    kinds: frozenset[Kind] = DEFAULT_KINDS
+    kinds: frozenset[EventKind] = DEFAULT_KINDS
     group: str = ""
     node: str = ""
 
@@ -84,7 +84,7 @@ class EventFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class EventPage:
     """Events after a number, oldest first. Go on with ``cursor``; ``lagged``: some before these are forgotten."""
 
     events: tuple[FleetEvent, ...]
@@ -132,7 +132,7 @@ class EventLog:
 
     def record(
         self,
-        kind: Kind,
+        kind: EventKind,
         action: str,
         now: float,
         *,
@@ -158,9 +158,9 @@ class EventLog:
     # Reading
 
     @contextmanager
-    def watching(self, kinds: Collection[Kind]) -> Iterator[None]:
+    def watching(self, kinds: Collection[EventKind]) -> Iterator[None]:
         """While a reader is there, what it reads is recorded."""
-        ack = int(Kind.ACK in kinds)
+        ack = int(EventKind.ACK in kinds)
         self._ack_readers += ack
         self.acks_wanted = self._ack_readers > 0
         try:
@@ -169,7 +169,7 @@ class EventLog:
             self._ack_readers -= ack
             self.acks_wanted = self._ack_readers > 0
 
-    def after(self, cursor: int, wanted: EventFilter, limit: int) -> Page:
+    def after(self, cursor: int, wanted: EventFilter, limit: int) -> EventPage:
         """At most ``limit`` events that pass ``wanted``. A cursor of another process counts as forgotten."""
         rings = [
             ring
@@ -183,8 +183,8 @@ class EventLog:
             if wanted(event):
                 found.append(event)
                 if len(found) == limit:
-                    return Page(tuple(found), event.id, lagged)
-        return Page(tuple(found), self.newest, lagged)
+                    return EventPage(tuple(found), event.id, lagged)
+        return EventPage(tuple(found), self.newest, lagged)
 
     def call_on_next(self, callback: Callable[[], None]) -> None:
         """Call once, at the next event or at the end."""
@@ -208,11 +208,11 @@ LINGER_CUT = "more pushes than order.linger_max removed content: the oldest goes
 WAIT_ENDED = "not ready in time: what waited for it goes out"
 
 
-def tell_stream(log: EventLog, action: str, stream: StreamTrack, now: float) -> None:
+def record_stream(log: EventLog, action: str, stream: StreamRecord, now: float) -> None:
     """A stream of a known node came or went."""
     who = {"principal": stream.principal} if stream.principal else {}
     log.record(
-        Kind.STREAM,
+        EventKind.STREAM,
         action,
         now,
         group=stream.group,
@@ -221,31 +221,31 @@ def tell_stream(log: EventLog, action: str, stream: StreamTrack, now: float) -> 
     )
 
 
-def tell_node(log: EventLog, action: str, stream: StreamTrack, now: float) -> None:
+def record_node(log: EventLog, action: str, stream: StreamRecord, now: float) -> None:
     """The first stream of a node came, or its last one went."""
-    log.record(Kind.NODE, action, now, group=stream.group, node=node_id(stream))
+    log.record(EventKind.NODE, action, now, group=stream.group, node=node_id(stream))
 
 
-def tell_moved(log: EventLog, stream: StreamTrack, group: str, now: float) -> None:
+def record_moved(log: EventLog, stream: StreamRecord, group: str, now: float) -> None:
     """A node follows another group, or none. Told once per node: its streams move one after the other."""
     node = stream.node
     if node is None or (group == node.group and not node.adrift):
         return
     if group:
-        log.record(Kind.NODE, "moved", now, group=group, node=node.node.id, details={"previous": node.group})
+        log.record(EventKind.NODE, "moved", now, group=group, node=node.node.id, details={"previous": node.group})
     elif not node.adrift:
-        log.record(Kind.NODE, "orphaned", now, group=node.group, node=node.node.id, message=ORPHANED)
+        log.record(EventKind.NODE, "orphaned", now, group=node.group, node=node.node.id, message=ORPHANED)
     node.adrift = not group
 
 
-def tell_acked(log: EventLog, stream: StreamTrack, taken: ResourceSet, revision: int | None, now: float) -> None:
+def record_acked(log: EventLog, stream: StreamRecord, taken: ResourceSet, revision: int | None, now: float) -> None:
     """A type was taken; and, once per revision, that the node is in step with all of it."""
     node = stream.node
     if node is None:
         return
     name, alias = node.node.id, alias_of(taken.type.type_url)
     log.record(
-        Kind.ACK,
+        EventKind.ACK,
         "acked",
         now,
         group=stream.group,
@@ -256,16 +256,16 @@ def tell_acked(log: EventLog, stream: StreamTrack, taken: ResourceSet, revision:
     )
     if revision is not None and revision != node.told_revision and node.settled():
         node.told_revision = revision
-        log.record(Kind.ACK, "synced", now, group=stream.group, node=name, revision=revision)
+        log.record(EventKind.ACK, "synced", now, group=stream.group, node=name, revision=revision)
 
 
-def tell_nack(log: EventLog, action: str, record: NackRecord, now: float) -> None:
+def record_nack(log: EventLog, action: str, record: NackRecord, now: float) -> None:
     """A NACK record was made, the names that are refused are known, or it is resolved."""
     details: dict[str, str | int] = {"nack": record.id, "version": record.version}
     if record.guilty:
         details["guilty"] = ", ".join(record.guilty[:GUILTY_TOLD])
     log.record(
-        Kind.NACK,
+        EventKind.NACK,
         action,
         now,
         group=record.group,
@@ -276,18 +276,20 @@ def tell_nack(log: EventLog, action: str, record: NackRecord, now: float) -> Non
     )
 
 
-def tell_wait_ended(log: EventLog, stream: StreamTrack, type_url: str, now: float) -> None:
+def record_wait_ended(log: EventLog, stream: StreamRecord, type_url: str, now: float) -> None:
     """Content goes out that waited for a type, clusters mostly (DESIGN 3.2)."""
     alias = alias_of(type_url)
-    log.record(Kind.ORDER, "wait_ended", now, group=stream.group, node=node_id(stream), type=alias, message=WAIT_ENDED)
+    log.record(
+        EventKind.ORDER, "wait_ended", now, group=stream.group, node=node_id(stream), type=alias, message=WAIT_ENDED
+    )
 
 
-def tell_linger_cut(log: EventLog, stream: StreamTrack, removal: Removal, now: float) -> None:
+def record_linger_cut(log: EventLog, stream: StreamRecord, removal: Removal, now: float) -> None:
     """What a push removed goes early from nodes of a group; ``node`` is the first of them."""
     count = sum(map(len, removal.names.values()))
     details: dict[str, str | int] = {"resources": count, "types": ", ".join(sorted(map(alias_of, removal.names)))}
     log.record(
-        Kind.ORDER,
+        EventKind.ORDER,
         "linger_cut",
         now,
         group=stream.group,
@@ -298,5 +300,5 @@ def tell_linger_cut(log: EventLog, stream: StreamTrack, removal: Removal, now: f
     )
 
 
-def node_id(stream: StreamTrack) -> str:
+def node_id(stream: StreamRecord) -> str:
     return stream.node.node.id if stream.node is not None else ""

@@ -14,20 +14,20 @@ from typing import Any
 from xds.fleet.convergence import STALE_AFTER_S, Census, node_progress, take_census, type_progress
 from xds.fleet.events import (
     EventLog,
-    tell_acked,
-    tell_linger_cut,
-    tell_moved,
-    tell_nack,
-    tell_node,
-    tell_stream,
-    tell_wait_ended,
+    record_acked,
+    record_linger_cut,
+    record_moved,
+    record_nack,
+    record_node,
+    record_stream,
+    record_wait_ended,
 )
 from xds.fleet.nacks import RECORDS_LIMIT, NackLog
-from xds.fleet.order import NO_CLIENTS, Clients, held_back
-from xds.fleet.partial_sets import Partly, stands_for
-from xds.fleet.records import Holding, NodeTrack, StreamTrack, TypeTrack, holding, holdings
-from xds.fleet.refusal import Refusal, Told
-from xds.fleet.state import Convergence, Held, NackRecord, NackState, NodeState, StreamState, Sync
+from xds.fleet.order_state import NO_CLIENTS, Clients, held_back
+from xds.fleet.partial_sets import PartialSets, stands_for
+from xds.fleet.records import Holding, NodeRecord, StreamRecord, TypeRecord, holding, holdings
+from xds.fleet.refused_content import AckedNames, RefusedContent
+from xds.fleet.state import Convergence, HeldResources, NackRecord, NackState, NodeState, StreamState, Sync
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type, type_url_of
 from xds.model.snapshot import ResourceSet, Snapshot
@@ -70,11 +70,11 @@ class Fleet:
         self.changes = 0
         self.events = events if events is not None else EventLog()
         self.nack_log = NackLog(nacks_limit, first_id=first_nack_id)
-        self._streams: dict[int, StreamTrack] = {}
-        self._nodes: dict[str, NodeTrack] = {}
+        self._streams: dict[int, StreamRecord] = {}
+        self._nodes: dict[str, NodeRecord] = {}
         self._disconnected: dict[str, float] = {}  # node id -> when it left, oldest first
         self._cut_told: dict[str, int] = {}  # group -> the newest revision whose removals were told to go early
-        self._partly = Partly()
+        self._partly = PartialSets()
         self._clock_offset_s = 0.0  # of the engine's clock
         self._revisions: dict[int, int] = {}  # ResourceSet.id -> newest revision that holds it
         self._kept_s = disconnected_kept_s
@@ -86,10 +86,12 @@ class Fleet:
         self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "", principal: str = ""
     ) -> None:
         """A stream came; it belongs to no node until its first request. ``api``, ``principal``: as in `StreamState`."""
-        self._streams[stream_id] = StreamTrack(stream_id, peer, service, variant, now, api, principal)
+        self._streams[stream_id] = StreamRecord(stream_id, peer, service, variant, now, api, principal)
         self._forget_disconnected(now)
 
-    def fold(self, stream_id: int, events: Iterable[Event], now: float, engine_now_s: float | None = None) -> None:
+    def apply_events(
+        self, stream_id: int, events: Iterable[Event], now: float, engine_now_s: float | None = None
+    ) -> None:
         """Take in what the engine reported for one stream, in its order.
 
         ``engine_now_s`` is what the engine's clock says now; None where it counts epoch seconds as well.
@@ -116,9 +118,9 @@ class Fleet:
         node.leave(stream, self._revisions)
         node.last_seen = now
         self.changes += 1
-        tell_stream(self.events, "closed", stream, now)
+        record_stream(self.events, "closed", stream, now)
         if not node.streams:
-            tell_node(self.events, "disconnected", stream, now)
+            record_node(self.events, "disconnected", stream, now)
             self._disconnected[node.node.id] = now
             self._forget_disconnected(now)
         return is_untold
@@ -131,7 +133,7 @@ class Fleet:
         while len(self._revisions) > REVISIONS_LIMIT:
             del self._revisions[next(iter(self._revisions))]
 
-    def restore(self, refusals: Sequence[Refusal], now: float) -> None:
+    def restore(self, refusals: Sequence[RefusedContent], now: float) -> None:
         """What nodes refused when an earlier process ended; one that does not come back is forgotten in time."""
         self.nack_log.restore(refusals)
         self._disconnected.update((refusal.record.node, now) for refusal in refusals)
@@ -222,7 +224,7 @@ class Fleet:
         last_ack = 0.0
         pending: list[str] = []
         nacks: list[NackRecord] = []
-        held: list[tuple[str, Held]] = []
+        held: list[tuple[str, HeldResources]] = []
         for track in self._connected_among(group, among):
             found = node_progress(track, targets, variants)
             counts[found.state] += 1
@@ -283,7 +285,7 @@ class Fleet:
         nodes, streams = list(self._nodes.values()), list(self._streams.values())
         return take_census(nodes, streams, now, stale_after_s=stale_after_s, detailed=detailed)
 
-    def _connected_among(self, group: str, among: Collection[str] | None) -> Iterator[NodeTrack]:
+    def _connected_among(self, group: str, among: Collection[str] | None) -> Iterator[NodeRecord]:
         tracks = list(self._nodes.values()) if among is None else filter(None, map(self._nodes.get, among))
         return (track for track in tracks if track.streams and track.group == group)
 
@@ -296,14 +298,14 @@ class Fleet:
             del gone[node_id]
             self._nodes.pop(node_id, None)
             for refusal in self.nack_log.open_of_node(node_id):
-                tell_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
+                record_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
 
     # The fold, event by event
 
-    def _identified(self, stream: StreamTrack, event: Identified, now: float) -> None:
+    def _identified(self, stream: StreamRecord, event: Identified, now: float) -> None:
         node = self._nodes.get(event.node.id)
         if node is None:
-            node = self._nodes[event.node.id] = NodeTrack(event.node, now)
+            node = self._nodes[event.node.id] = NodeRecord(event.node, now)
         came = not node.streams
         self._disconnected.pop(event.node.id, None)
         node.node = event.node
@@ -314,19 +316,19 @@ class Fleet:
         stream.node = node
         stream.group = event.group
         if came:
-            tell_node(self.events, "connected", stream, now)
-        tell_stream(self.events, "opened", stream, now)
+            record_node(self.events, "connected", stream, now)
+        record_stream(self.events, "opened", stream, now)
 
-    def _view_changed(self, stream: StreamTrack, event: ViewChanged, now: float) -> None:
+    def _view_changed(self, stream: StreamRecord, event: ViewChanged, now: float) -> None:
         self.changes += 1
         stream.orphaned = not event.group
-        tell_moved(self.events, stream, event.group, now)
+        record_moved(self.events, stream, event.group, now)
         if event.group:
             stream.group = event.group
             if stream.node is not None:
                 stream.node.group = event.group
 
-    def _sent(self, stream: StreamTrack, event: Send, now: float) -> None:
+    def _sent(self, stream: StreamRecord, event: Send, now: float) -> None:
         if event.response.heartbeat:
             return
         track = stream.types.get(event.type_url) or stream.track(event.type_url, now)
@@ -335,7 +337,7 @@ class Fleet:
             track.state = Sync.PENDING
             track.since = now
 
-    def _acked(self, stream: StreamTrack, event: Acked, now: float) -> None:
+    def _acked(self, stream: StreamRecord, event: Acked, now: float) -> None:
         if event.response.heartbeat:
             return
         self.changes += 1
@@ -346,9 +348,9 @@ class Fleet:
         self._settle(track, now)
         if self.events.acks_wanted:
             taken = event.response.resource_set
-            tell_acked(self.events, stream, taken, self._revisions.get(stands_for(taken).origin_id), now)
+            record_acked(self.events, stream, taken, self._revisions.get(stands_for(taken).origin_id), now)
 
-    def _in_step(self, stream: StreamTrack, event: InStep, now: float) -> None:
+    def _in_step(self, stream: StreamRecord, event: InStep, now: float) -> None:
         self.changes += 1
         track = stream.track(event.type_url, now)
         track.sent = track.acked = event.resource_set
@@ -356,7 +358,7 @@ class Fleet:
             self._mend(stream, track, event.resource_set, None, now)
         self._settle(track, now)
 
-    def _nacked(self, stream: StreamTrack, event: Nacked, now: float) -> None:
+    def _nacked(self, stream: StreamRecord, event: Nacked, now: float) -> None:
         if stream.node is None:
             return
         self.changes += 1
@@ -368,9 +370,9 @@ class Fleet:
             # Of CDS and LDS clients take what is good, and say so in their NACK.
             track.acked = self._partly.taken(event.response.resource_set, track.acked, event.guilty)
         if is_news:
-            tell_nack(self.events, "opened" if refusal.record.count == 1 else "narrowed", refusal.record, now)
+            record_nack(self.events, "opened" if refusal.record.count == 1 else "narrowed", refusal.record, now)
 
-    def _subscribed(self, stream: StreamTrack, event: Subscribed, now: float) -> None:
+    def _subscribed(self, stream: StreamRecord, event: Subscribed, now: float) -> None:
         track = stream.track(event.type_url, now)
         track.subscribe(event, now)
         if not track.refusals:
@@ -382,7 +384,7 @@ class Fleet:
         if not track.refusals and track.state is Sync.NACKED:
             track.enter(Sync.SYNCED if track.acked is not None else Sync.PENDING, now)
 
-    def _settle(self, track: TypeTrack, now: float) -> None:
+    def _settle(self, track: TypeRecord, now: float) -> None:
         """In step, but for what is still refused (an answer about other names does not mend that)."""
         if track.refusals:
             track.refusals = tuple(refusal for refusal in track.refusals if self.nack_log.is_open(refusal))
@@ -393,7 +395,7 @@ class Fleet:
             track.state = Sync.SYNCED
             track.since = now
 
-    def _mend(self, stream: StreamTrack, track: TypeTrack, held: ResourceSet, told: Told, now: float) -> None:
+    def _mend(self, stream: StreamRecord, track: TypeRecord, held: ResourceSet, told: AckedNames, now: float) -> None:
         """Resolve what a client that holds this no longer refuses, and remember what it does."""
         if stream.node is None:
             return
@@ -411,40 +413,40 @@ class Fleet:
             elif refusal.is_wanted(wants) and refusal.is_mended(held, told, wants):
                 self._drop(stream, track, refusal, now)
 
-    def _drop(self, stream: StreamTrack, track: TypeTrack, refusal: Refusal, now: float) -> None:
+    def _drop(self, stream: StreamRecord, track: TypeRecord, refusal: RefusedContent, now: float) -> None:
         """The stream does not stand by a refusal any more: where no other one does, it is resolved."""
         track.refusals = tuple(each for each in track.refusals if each is not refusal)
         if stream.node is not None and not _refused_elsewhere(stream.node, track.type_url, refusal):
-            tell_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
+            record_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
 
-    def _linger_changed(self, stream: StreamTrack, event: LingerChanged, now: float) -> None:
+    def _linger_changed(self, stream: StreamRecord, event: LingerChanged, now: float) -> None:
         if stream.node is not None:
             stream.node.tell(stream, lambda facts: facts.linger(event.lingering, self._clock_offset_s))
 
-    def _linger_cut(self, stream: StreamTrack, event: LingerCut, now: float) -> None:
-        """Told once for all nodes of the group, which are cut at the same push."""
+    def _linger_cut(self, stream: StreamRecord, event: LingerCut, now: float) -> None:
+        """AckedNames once for all nodes of the group, which are cut at the same push."""
         told = self._cut_told.get(stream.group, 0)
         for removal in event.removals:
             if removal.revision > told:
                 self._cut_told[stream.group] = removal.revision
-                tell_linger_cut(self.events, stream, removal, now)
+                record_linger_cut(self.events, stream, removal, now)
 
-    def _hold_changed(self, stream: StreamTrack, event: HoldChanged, now: float) -> None:
+    def _hold_changed(self, stream: StreamRecord, event: HoldChanged, now: float) -> None:
         self.changes += 1
         if stream.node is not None:
             stream.node.tell(stream, lambda facts: facts.hold(event.held))
 
-    def _wait_ended(self, stream: StreamTrack, event: WaitEnded, now: float) -> None:
-        tell_wait_ended(self.events, stream, event.type_url, now)
+    def _wait_ended(self, stream: StreamRecord, event: WaitEnded, now: float) -> None:
+        record_wait_ended(self.events, stream, event.type_url, now)
 
 
-def _refused_elsewhere(node: NodeTrack, type_url: str, refusal: Refusal) -> bool:
+def _refused_elsewhere(node: NodeRecord, type_url: str, refusal: RefusedContent) -> bool:
     """True while another stream of the same node id (many clients may share one) stands by its refusal."""
     tracks = (stream.types.get(type_url) for stream in node.streams.values())
     return any(track is not None and refusal in track.refusals for track in tracks)
 
 
-_FOLDS: Mapping[type, Callable[[Fleet, StreamTrack, Any, float], None]] = {
+_FOLDS: Mapping[type, Callable[[Fleet, StreamRecord, Any, float], None]] = {
     Identified: Fleet._identified,
     ViewChanged: Fleet._view_changed,
     Send: Fleet._sent,

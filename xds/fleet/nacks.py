@@ -12,23 +12,23 @@ from itertools import accumulate, count, islice, takewhile
 from types import MappingProxyType
 from typing import NamedTuple
 
-from xds.fleet.refusal import MESSAGE_LIMIT, Refusal
-from xds.fleet.refusal import NAMES_LIMIT as NAMES_SHOWN
+from xds.fleet.refused_content import MESSAGE_LIMIT, RefusedContent
+from xds.fleet.refused_content import NAMES_LIMIT as NAMES_SHOWN
 from xds.fleet.state import NackRecord, NackState
 from xds.model.resource_type import alias_of
 from xds.protocol.events import Nacked
 
 RECORDS_LIMIT = 10_000
 TEXT_LIMIT = 64 * 1024 * 1024
-_NONE: Mapping[str, tuple[Refusal, ...]] = MappingProxyType({})
+_NONE: Mapping[str, tuple[RefusedContent, ...]] = MappingProxyType({})
 
-__all__ = ["MESSAGE_LIMIT", "Changes", "NackLog", "mentions"]
+__all__ = ["MESSAGE_LIMIT", "NackChanges", "NackLog", "mentions"]
 
 
-class Changes(NamedTuple):
+class NackChanges(NamedTuple):
     """Open records that are new or have changed, and the ids of those that are resolved or forgotten."""
 
-    stand: list[Refusal]
+    stand: list[RefusedContent]
     gone: list[int]
 
 
@@ -42,9 +42,9 @@ class NackLog:
     def __init__(self, records_limit: int = RECORDS_LIMIT, text_limit: int = TEXT_LIMIT, first_id: int = 1) -> None:
         self._first_id = first_id
         self._ids = count(first_id)
-        self._open: dict[int, Refusal] = {}
+        self._open: dict[int, RefusedContent] = {}
         self._resolved: dict[int, NackRecord] = {}
-        self._by_node: dict[str, dict[str, tuple[Refusal, ...]]] = {}  # node -> type URL -> the open ones
+        self._by_node: dict[str, dict[str, tuple[RefusedContent, ...]]] = {}  # node -> type URL -> the open ones
         self._sizes: dict[int, int] = {}
         self._text = 0
         self._records_limit = records_limit
@@ -73,10 +73,10 @@ class NackLog:
         refusal = self._open.get(record_id)
         return refusal.record if refusal is not None else self._resolved.get(record_id)
 
-    def is_open(self, refusal: Refusal) -> bool:
+    def is_open(self, refusal: RefusedContent) -> bool:
         return refusal.record.id in self._open
 
-    def refuse(self, node: str, group: str, event: Nacked, now: float) -> tuple[Refusal, bool]:
+    def refuse(self, node: str, group: str, event: Nacked, now: float) -> tuple[RefusedContent, bool]:
         """Record a NACK; one of the same content, or of a part of it, counts on the open record.
 
         True as well when there is news to tell: a new record, or names that are known now to be refused.
@@ -86,20 +86,20 @@ class NackLog:
             is_news = known.repeat(event, now)
             self.weigh(known)
             return known, is_news
-        refusal = Refusal(next(self._ids), node, group, event, now)
+        refusal = RefusedContent(next(self._ids), node, group, event, now)
         self._add(refusal)
         self._evict(keep=refusal.record.id)
         return refusal, True
 
-    def open_of(self, node: str, type_url: str) -> tuple[Refusal, ...]:
+    def open_of(self, node: str, type_url: str) -> tuple[RefusedContent, ...]:
         """The open records of a node and type."""
         return self._by_node.get(node, _NONE).get(type_url, ())
 
-    def open_of_node(self, node: str) -> list[Refusal]:
+    def open_of_node(self, node: str) -> list[RefusedContent]:
         """The open records of a node."""
         return [refusal for refusals in self._by_node.get(node, _NONE).values() for refusal in refusals]
 
-    def resolve(self, refusal: Refusal, now: float) -> NackRecord:
+    def resolve(self, refusal: RefusedContent, now: float) -> NackRecord:
         """The refused content is no longer what the node lacks."""
         record = refusal.record
         if self._open.pop(record.id, None) is not None:
@@ -108,7 +108,7 @@ class NackLog:
             self._resolved[record.id] = record
         return record
 
-    def weigh(self, refusal: Refusal) -> None:
+    def weigh(self, refusal: RefusedContent) -> None:
         """The text of an open record may be another than before."""
         identifier, size = refusal.record.id, refusal.size
         self._changed.add(identifier)
@@ -117,7 +117,7 @@ class NackLog:
 
     # Across restarts
 
-    def restore(self, refusals: Sequence[Refusal]) -> None:
+    def restore(self, refusals: Sequence[RefusedContent]) -> None:
         """These stood when an earlier process ended; before anything else is recorded."""
         for refusal in refusals:
             self._add(refusal)
@@ -127,7 +127,7 @@ class NackLog:
         self._ids = count(max(kept + 1, self._first_id))
         self._evict(keep=0)
 
-    def take_changes(self, limit: int) -> Changes:
+    def take_changes(self, limit: int) -> NackChanges:
         """What an earlier take did not have yet, at most so many: what stands, and what does so no more."""
         taken = set(islice(self._changed, limit))
         self._changed -= taken
@@ -135,9 +135,9 @@ class NackLog:
         gone = [id for id in taken if id not in self._open]
         self._kept.update(refusal.record.id for refusal in stand)
         self._kept.difference_update(gone)
-        return Changes(stand, gone)
+        return NackChanges(stand, gone)
 
-    def give_back(self, changes: Changes) -> None:
+    def give_back(self, changes: NackChanges) -> None:
         """They could not be kept: the next take has them again."""
         self._kept.update(changes.gone)
         ids = (*changes.gone, *(refusal.record.id for refusal in changes.stand))
@@ -155,14 +155,14 @@ class NackLog:
                 self._unlink(self._open.pop(oldest))
             self._text -= self._sizes.pop(oldest)
 
-    def _add(self, refusal: Refusal) -> None:
+    def _add(self, refusal: RefusedContent) -> None:
         record = refusal.record
         self._open[record.id] = refusal
         types = self._by_node.setdefault(record.node, {})
         types[record.type_url] = (*types.get(record.type_url, ()), refusal)
         self.weigh(refusal)
 
-    def _unlink(self, refusal: Refusal) -> None:
+    def _unlink(self, refusal: RefusedContent) -> None:
         record = refusal.record
         if record.id in self._kept:
             self._changed.add(record.id)
@@ -187,7 +187,7 @@ MESSAGE_KEPT = 4096
 NAMES_TEXT_KEPT = 64 * 1024  # characters
 
 
-def encoded(refusal: Refusal) -> bytes:
+def encoded(refusal: RefusedContent) -> bytes:
     """What `decoded` needs besides the record's id, node and type."""
     record, versions = refusal.record, _bounded(refusal.refused_versions)
     document = {
@@ -206,7 +206,7 @@ def encoded(refusal: Refusal) -> bytes:
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def decoded(id: int, node: str, type_url: str, body: bytes) -> Refusal:
+def decoded(id: int, node: str, type_url: str, body: bytes) -> RefusedContent:
     """The refusal as it stood. Raises ``ValueError`` for what `encoded` did not make."""
     try:
         found = json.loads(body)
@@ -231,7 +231,7 @@ def decoded(id: int, node: str, type_url: str, body: bytes) -> Refusal:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no open NACK: {error!r}") from error
-    return Refusal.restored(record, versions, guilty)
+    return RefusedContent.restored(record, versions, guilty)
 
 
 def _bounded(versions: Mapping[str, str]) -> dict[str, str]:

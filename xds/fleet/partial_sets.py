@@ -14,7 +14,7 @@ def pushed_of(held: ResourceSet) -> ResourceSet:
     return held
 
 
-class Partly:
+class PartialSets:
     """Sets of which clients took all but what they refuse; made once for all clients in the same situation."""
 
     def __init__(self) -> None:

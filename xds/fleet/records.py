@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
-from xds.fleet.order import (
+from xds.fleet.order_state import (
     LINGERS_SHOWN,
-    ClientFacts,
     ClientKey,
+    ClientOrderState,
     counted,
     held_aliases,
     held_back,
     lingers,
 )
 from xds.fleet.partial_sets import stands_for
-from xds.fleet.refusal import Refusal
+from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import NodeState, StreamState, Sync, TypeState
 from xds.model.name import is_glob
 from xds.model.node import Node
@@ -33,7 +33,7 @@ _WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_
 _BADNESS = {state: -place for place, state in enumerate(_WORST_FIRST)}
 
 
-class TypeTrack:
+class TypeRecord:
     """One type on one stream. ``refusals`` are the open NACK records that it stands by, the newest last."""
 
     __slots__ = (
@@ -55,7 +55,7 @@ class TypeTrack:
         self.since = now
         self.sent: ResourceSet | None = None
         self.acked: ResourceSet | None = None
-        self.refusals: tuple[Refusal, ...] = ()
+        self.refusals: tuple[RefusedContent, ...] = ()
         self.wildcard = False
         self.names: frozenset[str] = NO_NAMES
         self._missing: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class TypeTrack:
         return self.sent.id if self.sent is not None else 0
 
 
-class StreamTrack:
+class StreamRecord:
     """One stream. ``node`` is None until it named itself."""
 
     __slots__ = ("api", "group", "id", "node", "opened", "orphaned", "peer", "principal", "service", "types", "variant")
@@ -101,21 +101,21 @@ class StreamTrack:
         self.variant = variant
         self.opened = now
         self.api = api
-        self.node: NodeTrack | None = None
+        self.node: NodeRecord | None = None
         self.group = ""
         self.orphaned = False
-        self.types: dict[str, TypeTrack] = {}
+        self.types: dict[str, TypeRecord] = {}
 
     @property
     def client_key(self) -> ClientKey:
         """What the streams of one client have in common, among those of a node."""
         return (self.peer, self.api)
 
-    def track(self, type_url: str, now: float) -> TypeTrack:
+    def track(self, type_url: str, now: float) -> TypeRecord:
         """The type's track, made at its first mention."""
         found = self.types.get(type_url)
         if found is None:
-            found = self.types[type_url] = TypeTrack(type_url, now)
+            found = self.types[type_url] = TypeRecord(type_url, now)
         return found
 
     def state(self, revisions: Mapping[int, int]) -> StreamState:
@@ -125,7 +125,7 @@ class StreamTrack:
         return StreamState(*known, tuple(types), self.api, self.principal)
 
 
-class NodeTrack:
+class NodeRecord:
     """One node id.
 
     ``clients`` is what was told of its clients: what lingers for them, and what is held back. ``left`` keeps the last
@@ -140,13 +140,13 @@ class NodeTrack:
         self.group = ""
         self.first_seen = now
         self.last_seen = now
-        self.streams: dict[int, StreamTrack] = {}
+        self.streams: dict[int, StreamRecord] = {}
         self.left: dict[str, TypeState] = {}
-        self.clients: dict[ClientKey, ClientFacts] = {}
+        self.clients: dict[ClientKey, ClientOrderState] = {}
         self.adrift = False
         self.told_revision = 0
 
-    def leave(self, stream: StreamTrack, revisions: Mapping[int, int]) -> None:
+    def leave(self, stream: StreamRecord, revisions: Mapping[int, int]) -> None:
         """A stream went. What stays of it is of a bounded size: no names, sets or metadata that only it held."""
         del self.streams[stream.id]
         self.clients.pop(stream.client_key, None)  # its client's other streams tell it again
@@ -155,7 +155,7 @@ class NodeTrack:
         if not self.streams:
             self.node = replace(self.node, metadata={})
 
-    def tracks(self) -> dict[str, list[TypeTrack]]:
+    def tracks(self) -> dict[str, list[TypeRecord]]:
         """Type alias to its tracks on all streams."""
         return by_alias(track for stream in self.streams.values() for track in stream.types.values())
 
@@ -166,9 +166,9 @@ class NodeTrack:
             return False
         return all(track.state in (Sync.SYNCED, Sync.NOT_SUBSCRIBED) for track in tracks)
 
-    def tell(self, stream: StreamTrack, tell: Callable[[ClientFacts], None]) -> None:
+    def tell(self, stream: StreamRecord, tell: Callable[[ClientOrderState], None]) -> None:
         """Take in what was told of the client that a stream belongs to."""
-        facts = self.clients.setdefault(stream.client_key, ClientFacts())
+        facts = self.clients.setdefault(stream.client_key, ClientOrderState())
         tell(facts)
         if not facts:
             del self.clients[stream.client_key]
@@ -208,20 +208,20 @@ def _unless_held(state: TypeState, held: frozenset[str]) -> TypeState:
     return replace(state, state=Sync.PENDING) if state.state is Sync.SYNCED and state.type in held else state
 
 
-def by_alias(tracks: Iterable[TypeTrack]) -> dict[str, list[TypeTrack]]:
+def by_alias(tracks: Iterable[TypeRecord]) -> dict[str, list[TypeRecord]]:
     """Tracks by type alias: to people a type is the same whichever API a client asks for it in."""
-    found: dict[str, list[TypeTrack]] = {}
+    found: dict[str, list[TypeRecord]] = {}
     for track in tracks:
         found.setdefault(alias_of(track.type_url), []).append(track)
     return found
 
 
-def worst(tracks: Iterable[TypeTrack]) -> TypeTrack:
+def worst(tracks: Iterable[TypeRecord]) -> TypeRecord:
     """The track that decides: nacked before pending before synced, then the one that changed last."""
     return max(tracks, key=lambda track: (_BADNESS[track.state], track.since))
 
 
-def type_state(tracks: list[TypeTrack], revisions: Mapping[int, int], orphaned: bool) -> TypeState:
+def type_state(tracks: list[TypeRecord], revisions: Mapping[int, int], orphaned: bool) -> TypeState:
     """One type of a node, merged from its streams."""
     lead = worst(tracks)
     is_nacked = lead.state is Sync.NACKED and bool(lead.refusals)
@@ -260,12 +260,12 @@ class Holding:
         return alias_of(self.type_url)
 
 
-def holding(track: TypeTrack) -> Holding:
+def holding(track: TypeRecord) -> Holding:
     """The type's holding, from its track."""
     globs = tuple(sorted(name for name in track.names if is_glob(name)))
     return Holding(track.type_url, Interest(track.wildcard, track.names, globs), track.state, track.acked, track.sent)
 
 
-def holdings(tracks: Iterable[TypeTrack]) -> Iterator[Holding]:
+def holdings(tracks: Iterable[TypeRecord]) -> Iterator[Holding]:
     """Holdings in the order of their types."""
     return map(holding, sorted(tracks, key=lambda track: (alias_of(track.type_url), track.type_url)))

@@ -62,7 +62,7 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
-class Linger:
+class LingeringResources:
     """What the push of ``revision`` removed of a type and the node keeps for a while (DESIGN 3.2, Removals).
 
     It goes at ``until``; None while something that could refer to it is not ACKed. ``names`` are some of ``count``.
@@ -76,7 +76,7 @@ class Linger:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldResources:
     """Content that waits for clusters to be warm: ``resources``, each a type and a name, are some of ``count``.
 
     With ``any_cluster`` nobody can read which clusters it leads to: it waits for all that are new.
@@ -106,9 +106,9 @@ class NodeState:
     last_seen: float
     streams: tuple[StreamState, ...] = ()
     types: tuple[TypeState, ...] = ()
-    lingering: tuple[Linger, ...] = ()
+    lingering: tuple[LingeringResources, ...] = ()
     lingering_total: int = 0
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldResources, ...] = ()
 
     @property
     def connected(self) -> bool:
@@ -169,7 +169,7 @@ class Convergence:
     last_ack: float = 0.0
     pending_nodes: tuple[str, ...] = field(default=())
     nacks: tuple[NackRecord, ...] = field(default=())
-    held: tuple[tuple[str, Held], ...] = field(default=())
+    held: tuple[tuple[str, HeldResources], ...] = field(default=())
 
     @property
     def total(self) -> int:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from xds.control.access import NOBODY, Access, Identity
+from xds.control.access import ANONYMOUS, Access, Identity
 from xds.control.certificate import Certificate, read_pem
-from xds.control.runtime import Phase
+from xds.control.lifecycle import Phase
 from xds.control.tokens import HEADER, READ, XDS
 from xds.server.metrics import Metrics
 
@@ -83,7 +83,7 @@ class Gate:
         turned = self._judge(found, scopes)
         if turned is not None:
             await self._turn_away(context, turned)
-        return found or NOBODY
+        return found or ANONYMOUS
 
     def _judge(self, identity: Identity | None, scopes: tuple[str, ...]) -> Turned | None:
         if identity is None:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Protocol
 
 from xds.control.load_view import ReportStream
-from xds.fleet.events import EventLog, Kind
+from xds.fleet.events import EventKind, EventLog
 from xds.load.book import LoadBook
 from xds.load.figures import Taken
 from xds.model.node import Node
@@ -127,7 +127,7 @@ class LoadStreams:
 
     def tell(self, action: str, node_id: str, group: str, details: Mapping[str, str | int], now: float) -> None:
         """People who follow events: a stream came or went."""
-        self._events.record(Kind.STREAM, action, now, group=group, node=node_id, details=details)
+        self._events.record(EventKind.STREAM, action, now, group=group, node=node_id, details=details)
 
     @asynccontextmanager
     async def turn(self, takes_s: float) -> AsyncIterator[None]:

@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic, time
 
 from xds.control.access import Access, Identity
-from xds.fleet.events import EventLog, Kind
+from xds.fleet.events import EventKind, EventLog
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Node
 from xds.server.logs import get_logger, shorten
@@ -68,4 +68,6 @@ class NodeDoor:
         who = {"principal": shorten(identity.principal), "service": service, "peer": peer}
         action = "refused" if refused else "audited"
         _log.warning(f"node.{action}", node_id=shorten(node.id), group=shorten(group), error_message=reason, **who)
-        self._events.record(Kind.AUTH, action, time(), group=group, node=node.id, message=reason, details=dict(who))
+        self._events.record(
+            EventKind.AUTH, action, time(), group=group, node=node.id, message=reason, details=dict(who)
+        )

@@ -111,7 +111,7 @@ class StreamObserver:
             note = _NOTES.get(type(event))
             if note is not None:
                 note(self, event, now)
-        self._fleet.fold(self.id, events, time(), now)
+        self._fleet.apply_events(self.id, events, time(), now)
 
     def _sent(self, event: Send, now: float) -> None:
         self._sent_at[event.type_url] = now

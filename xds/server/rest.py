@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from xds.codec.node import as_object, decode_node, field_of, text_of
 from xds.codec.render import render_resource
-from xds.control.access import NOBODY
+from xds.control.access import ANONYMOUS
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.name import canonical_name
 from xds.model.node import Node
@@ -85,7 +85,7 @@ class RestDiscovery:
         return poll
 
     def _authorize(self, request: Request) -> Authorize:
-        identity = getattr(request.state, "identity", NOBODY)
+        identity = getattr(request.state, "identity", ANONYMOUS)
         peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
         return self._door.of(identity, "REST", peer)
 

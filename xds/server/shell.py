@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from xds.control.access import NOBODY, Identity
+from xds.control.access import ANONYMOUS, Identity
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.server.admission import Place
@@ -73,7 +73,7 @@ class Shell(ABC):
         place: Place,
         turns: Turns,
         take: Callable[[bytes], bool] | None = None,
-        identity: Identity = NOBODY,
+        identity: Identity = ANONYMOUS,
     ) -> None:
         self.identity = identity
         self._context = context

@@ -9,15 +9,15 @@ from prometheus_client.registry import Collector as MetricCollector
 
 from xds.control.audit import APART, TOGETHER
 from xds.control.backups import Backups
-from xds.control.retention import Collector
+from xds.control.collector import Collector
 from xds.server.metrics import PREFIX
-from xds.store.retention import Condition, Stats
+from xds.store.retention import StoreCondition, StoreStats
 
 
 class StoreMetrics(MetricCollector):
     """Shows what the chore knows; nothing is read from the store when the text is asked for."""
 
-    def __init__(self, collector: Collector, condition: Callable[[], Condition]) -> None:
+    def __init__(self, collector: Collector, condition: Callable[[], StoreCondition]) -> None:
         self._collector = collector
         self._condition = condition
 
@@ -68,7 +68,7 @@ class BackupMetrics(MetricCollector):
             yield family
 
 
-def _sizes(found: Stats) -> Iterator[Metric]:
+def _sizes(found: StoreStats) -> Iterator[Metric]:
     yield _gauge("store_bytes", "Space the store takes on disk", found.bytes)
     yield _gauge("store_free_bytes", "Space within it that the next pushes can use", found.free_bytes)
     yield _gauge("store_revisions", "Revisions whose content is kept", found.revisions)

@@ -19,7 +19,7 @@ VALUE_LIMIT = 16 * 1024  # characters of an old or a new value
 ENTRY_BYTES = 200  # what an entry takes besides its texts
 
 
-class Lane(IntEnum):
+class AuditLane(IntEnum):
     """Which bound an entry is under."""
 
     CHANGE = 0
@@ -27,11 +27,11 @@ class Lane(IntEnum):
     REFUSED = 2
 
 
-LIMITS = {Lane.ENDPOINTS: ENDPOINTS_KEPT, Lane.REFUSED: REFUSED_KEPT}
+LIMITS = {AuditLane.ENDPOINTS: ENDPOINTS_KEPT, AuditLane.REFUSED: REFUSED_KEPT}
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class AuditNote:
     """One write as the audit list keeps it.
 
     ``actor`` is who was authenticated, ``author`` what the client says besides, ``peer`` its address. ``subject`` says
@@ -52,7 +52,7 @@ class Note:
     request_id: str = ""
     time_s: float = 0.0
     revision: int = 0
-    lane: Lane = Lane.CHANGE
+    lane: AuditLane = AuditLane.CHANGE
     key: str = ""
     count: int = 1
     first_s: float | None = None  # None: ``time_s``
@@ -70,7 +70,7 @@ class AuditEntry:
 
     id: int
     position: int
-    note: Note
+    note: AuditNote
     count: int
     first_s: float
 
@@ -83,7 +83,7 @@ class AuditFilter:
     actor: str = ""
     action: str = ""
     since_s: float = 0.0
-    lanes: frozenset[Lane] = frozenset(Lane)
+    lanes: frozenset[AuditLane] = frozenset(AuditLane)
 
     def __call__(self, entry: AuditEntry) -> bool:
         note = entry.note
@@ -118,7 +118,7 @@ def cursor_of(epoch: str, position: int) -> str:
     return f"{epoch}-{position}"
 
 
-def place_of(cursor: str, epoch: str, trimmed: int, newest: int) -> tuple[int, bool]:
+def position_of_cursor(cursor: str, epoch: str, trimmed: int, newest: int) -> tuple[int, bool]:
     """The position behind which a reader goes on, and whether it missed something.
 
     ``trimmed`` is the highest position that was let go. Raises ``ValueError`` for what is no cursor.
@@ -134,7 +134,7 @@ def place_of(cursor: str, epoch: str, trimmed: int, newest: int) -> tuple[int, b
     return position, position < trimmed
 
 
-def entry_of_note(note: Note, position: int, held: AuditEntry | None) -> AuditEntry:
+def entry_of_note(note: AuditNote, position: int, held: AuditEntry | None) -> AuditEntry:
     """What a note makes at a position that nobody had: an entry of its own, or ``held``, grown."""
     first_s = note.time_s if note.first_s is None else note.first_s
     told = replace(note, count=1, first_s=None)

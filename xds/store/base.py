@@ -22,8 +22,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from xds.model.errors import NotFoundError, XdsError
-from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
-from xds.store.retention import Collected, Condition, Retention, Stats
+from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
+from xds.store.retention import Collected, Retention, StoreCondition, StoreStats
 
 if TYPE_CHECKING:
     from xds.store.records import Record
@@ -122,7 +122,7 @@ GroupChange = FullSet | Delta | Rollback | Drop
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownContent:
     """What a group holds at a revision: all its blob ids, by type URL and name, in pushed order."""
 
     revision: int
@@ -142,9 +142,9 @@ class GroupPush:
     group: str
     change: GroupChange
     expect: int | None = None
-    known: Known | None = field(default=None, compare=False, repr=False)
+    known: KnownContent | None = field(default=None, compare=False, repr=False)
     hashes: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    note: Note | None = field(default=None, compare=False, repr=False)
+    note: AuditNote | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class RevisionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Doc:
+class Document:
     """A small document: settings of a group, tokens and the like. ``revision`` counts its changes from 1."""
 
     kind: str
@@ -235,7 +235,7 @@ class OpenNack:
 class Reset:
     """First item of a watch whose cursor cannot be resumed: the state is what ``groups`` (the live ones) say.
 
-    Documents are not in it: read them with ``docs``; a ``DocChanged`` that follows may repeat what was read.
+    Documents are not in it: read them with ``docs``; a ``DocumentChanged`` that follows may repeat what was read.
     """
 
     groups: tuple[Head, ...]
@@ -243,7 +243,7 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class GroupCommitted:
     """One commit, whole. ``cursor`` strictly increases; hand it to ``watch`` to go on behind it."""
 
     head: Head
@@ -251,7 +251,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class DocChanged:
+class DocumentChanged:
     """One document was put (``body``) or deleted (None)."""
 
     kind: str
@@ -260,7 +260,7 @@ class DocChanged:
     cursor: int
 
 
-ChangeItem = Changed | DocChanged
+ChangeItem = GroupCommitted | DocumentChanged
 WatchItem = Reset | ChangeItem
 
 
@@ -377,7 +377,7 @@ class Store(Protocol):
         """
 
     async def put_doc(
-        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: Note | None = None
+        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: AuditNote | None = None
     ) -> int:
         """Write (None: delete) a document; returns its new revision. ``expect`` as in ``commit``.
 
@@ -385,7 +385,7 @@ class Store(Protocol):
         ``NotFoundError`` for deleting what is not there.
         """
 
-    async def note(self, notes: Sequence[Note]) -> None:
+    async def note(self, notes: Sequence[AuditNote]) -> None:
         """Write to the audit list what changes nothing in the store: durably, all of it or nothing."""
 
     async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
@@ -394,7 +394,7 @@ class Store(Protocol):
         Raises ``ValueError`` for what is no cursor.
         """
 
-    async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
+    async def docs(self, kind: str, prefix: str = "") -> list[Document]:
         """Documents of a kind whose id starts with ``prefix``, by id."""
 
     async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
@@ -411,7 +411,7 @@ class Store(Protocol):
         is found by the next call.
         """
 
-    async def stats(self) -> Stats:
+    async def stats(self) -> StoreStats:
         """How large the store is."""
 
     def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
@@ -422,7 +422,7 @@ class Store(Protocol):
         """
 
     async def restore(
-        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: Note | None = None
+        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: AuditNote | None = None
     ) -> None:
         """Put records, in the order of a dump, in place of all that is there, durably, all or nothing.
 
@@ -432,5 +432,5 @@ class Store(Protocol):
         not fit together, and what ``records`` raises.
         """
 
-    def condition(self) -> Condition:
+    def condition(self) -> StoreCondition:
         """What is wrong with it; may be asked from any thread, and costs next to nothing."""

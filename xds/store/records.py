@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from xds.store.audit import LIMITS, AuditEntry, Lane, Note
+from xds.store.audit import LIMITS, AuditEntry, AuditLane, AuditNote
 from xds.store.base import BLOB_ID_BYTES
 
 _INTEGER_LIMIT = 1 << 62
@@ -28,7 +28,7 @@ class WrongRecordError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class RecordField:
     """What a field holds: how it is written as JSON, and read, which raises ``ValueError``."""
 
     noun: str
@@ -85,23 +85,23 @@ def _json(value: Any) -> str:
     return text
 
 
-TEXT = Field("a text", _same, _of(str))
-INTEGER = Field("a whole number", _same, _integer)
-NUMBER = Field("a number", _same, _number)
-FLAG = Field("true or false", _same, _of(bool))
-BLOB_ID = Field("the id of a blob", _same, _blob)
-OCTETS = Field("bytes in base64", lambda value: b64encode(value).decode(), _octets)
-LANE = Field("a lane of the audit list", int, lambda value: Lane(_integer(value)))
-JSON = Field("JSON as a text, or an empty one", _same, _json)
-TEXTS = Field("texts by name", dict, _texts)
+TEXT = RecordField("a text", _same, _of(str))
+INTEGER = RecordField("a whole number", _same, _integer)
+NUMBER = RecordField("a number", _same, _number)
+FLAG = RecordField("true or false", _same, _of(bool))
+BLOB_ID = RecordField("the id of a blob", _same, _blob)
+OCTETS = RecordField("bytes in base64", lambda value: b64encode(value).decode(), _octets)
+LANE = RecordField("a lane of the audit list", int, lambda value: AuditLane(_integer(value)))
+JSON = RecordField("JSON as a text, or an empty one", _same, _json)
+TEXTS = RecordField("texts by name", dict, _texts)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RecordKind:
     """One kind of record: what it is called, and its fields by name."""
 
     name: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, RecordField]
 
     def document(self, values: tuple[Any, ...]) -> dict[str, Any]:
         """A record as a JSON object."""
@@ -121,7 +121,7 @@ class Record(NamedTuple):
     values: tuple[Any, ...]
 
 
-def _read(name: str, field: Field, value: object) -> Any:
+def _read(name: str, field: RecordField, value: object) -> Any:
     try:
         return field.read(value)
     except (ValueError, NotBase64Error, RecursionError):
@@ -129,9 +129,9 @@ def _read(name: str, field: Field, value: object) -> Any:
 
 
 # ``floor`` is the lowest revision whose content is there.
-GROUPS = Kind("groups", {"name": TEXT, "revision": INTEGER, "live": FLAG, "floor": INTEGER})
+GROUPS = RecordKind("groups", {"name": TEXT, "revision": INTEGER, "live": FLAG, "floor": INTEGER})
 # ``content`` is False where it is not there although it lies above the floor.
-REVISIONS = Kind(
+REVISIONS = RecordKind(
     "revisions",
     {
         "group": TEXT,
@@ -153,9 +153,9 @@ REVISIONS = Kind(
     },
 )
 # Deleted documents are there as well: their revisions count on.
-DOCUMENTS = Kind("documents", {"kind": TEXT, "id": TEXT, "live": FLAG, "body": OCTETS, "revision": INTEGER})
+DOCUMENTS = RecordKind("documents", {"kind": TEXT, "id": TEXT, "live": FLAG, "body": OCTETS, "revision": INTEGER})
 # An entry of the audit list (`audit_records`). They need not be in their order.
-AUDIT = Kind(
+AUDIT = RecordKind(
     "audit",
     {
         "id": INTEGER,
@@ -180,7 +180,7 @@ AUDIT = Kind(
     },
 )
 # A resource of a group from revision ``born`` until before ``died``; 0: it is there still.
-ENTRIES = Kind(
+ENTRIES = RecordKind(
     "entries",
     {
         "group": TEXT,
@@ -192,9 +192,9 @@ ENTRIES = Kind(
         "died": INTEGER,
     },
 )
-BLOBS = Kind("blobs", {"id": BLOB_ID, "data": OCTETS})
+BLOBS = RecordKind("blobs", {"id": BLOB_ID, "data": OCTETS})
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (GROUPS, REVISIONS, DOCUMENTS, AUDIT, ENTRIES, BLOBS)}
+KINDS: Mapping[str, RecordKind] = {kind.name: kind for kind in (GROUPS, REVISIONS, DOCUMENTS, AUDIT, ENTRIES, BLOBS)}
 
 
 _OF_ENTRY = ("id", "position", "count", "first_s")
@@ -210,10 +210,10 @@ def entry_of(values: Sequence[Any]) -> AuditEntry:
     """The entry of a record's values."""
     told = dict(zip(AUDIT.fields, values, strict=True))
     own = {name: told.pop(name) for name in _OF_ENTRY}
-    return AuditEntry(note=Note(**told), **own)
+    return AuditEntry(note=AuditNote(**told), **own)
 
 
-def joined(own: Sequence[AuditEntry], given: Iterable[AuditEntry]) -> list[AuditEntry] | None:
+def merge_audit_lists(own: Sequence[AuditEntry], given: Iterable[AuditEntry]) -> list[AuditEntry] | None:
     """The list of a server together with that of a backup, the oldest first; None where it has all of that already.
 
     A restore must hide nothing that was done to the server before. Entries have the numbers that they had in the

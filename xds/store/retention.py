@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 
-from xds.store.audit import Lane
+from xds.store.audit import AuditLane
 
 DAY_S = 24 * 3600.0
 
@@ -63,7 +63,7 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class StoreStats:
     """The size of a store. ``bytes`` is what it takes on disk (in memory: its blobs), ``free_bytes`` what of that is
     unused. ``revisions`` counts those with content, ``audit`` the entries of the audit list by lane; ``audit_bytes`` is
     what those of changes take, which is what ``Retention.audit_bytes`` bounds.
@@ -73,12 +73,12 @@ class Stats:
     free_bytes: int
     revisions: int
     blobs: int
-    audit: Mapping[Lane, int]
+    audit: Mapping[AuditLane, int]
     audit_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class StoreCondition:
     """What is wrong with a store, in words; each is empty where nothing is.
 
     ``lost``: its files are not those that were opened, nothing is written. ``read_only``: it could only be read when it
@@ -91,7 +91,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class RevisionCounts:
     """Of the revisions of a group that are no pushes of endpoints alone: the lowest of the last
     ``Retention.revisions``, of the last ``revisions_limit``, and of those that are young within these; None where
     there are not so many.
@@ -102,7 +102,7 @@ class Counted:
     young: int | None
 
 
-def content_floor(newest: int, live: bool, floor: int, counted: Counted, pinned: Collection[int]) -> int:
+def content_floor(newest: int, live: bool, floor: int, counted: RevisionCounts, pinned: Collection[int]) -> int:
     """The lowest revision of a group whose content is to be kept; above ``newest`` when none is.
 
     ``floor`` is the lowest that has it now.

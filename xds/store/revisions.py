@@ -1,6 +1,6 @@
 """From one revision of a group to the next: the arithmetic that all engines share. Pure.
 
-An engine looks up what it holds, asks for the ``Edit``, and when that changes something writes the next revision with
+An engine looks up what it holds, asks for the ``ContentEdit``, and when that changes something writes the next revision with
 ``next_versions``. An edit names only what differs, so that one resource of 50,000 costs one resource.
 """
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from xds.model.errors import ConflictError, NotFoundError
 from xds.model.resource_type import ENDPOINT_TYPES
-from xds.store.audit import Lane, Note
+from xds.store.audit import AuditLane, AuditNote
 from xds.store.base import (
     DELETE,
     PUSH,
@@ -45,7 +45,7 @@ DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class ContentEdit:
     """What turns the content of a group into the next.
 
     ``put`` holds what is new or has another blob, by key, to blob id. ``order`` is the whole new order; None keeps
@@ -64,19 +64,19 @@ class Edit:
         return {type_url for type_url, _ in (*self.put, *self.removed)}
 
 
-def replace(entries: Sequence[Entry], held: Mapping[Key, str]) -> Edit:
+def replace(entries: Sequence[Entry], held: Mapping[Key, str]) -> ContentEdit:
     """The edit that leaves exactly ``entries``. ``held``: all that the group holds, key to blob id, in pushed order."""
     wanted = _by_key(entries)
     put = {key: blob for key, blob in wanted.items() if held.get(key) != blob}
     if list(wanted) == list(held):  # most often
-        return Edit(put)
+        return ContentEdit(put)
     in_place = [key for key in held if key in wanted]
     in_place += [key for key in wanted if key not in held]
     removed = tuple(key for key in held if key not in wanted)
-    return Edit(put, removed, tuple(wanted) if in_place != list(wanted) else None)
+    return ContentEdit(put, removed, tuple(wanted) if in_place != list(wanted) else None)
 
 
-def amend(delta: Delta, held: Mapping[Key, str]) -> Edit:
+def amend(delta: Delta, held: Mapping[Key, str]) -> ContentEdit:
     """The edit a delta makes. ``held`` needs to hold only the keys that ``delta`` names, where the group has them."""
     wanted = _by_key(delta.put)
     removed = tuple(dict.fromkeys(delta.delete))
@@ -85,17 +85,17 @@ def amend(delta: Delta, held: Mapping[Key, str]) -> Edit:
             raise ValueError(f"both put and deleted: {_title(key)}")
         if key not in held:
             raise NotFoundError(f"no such resource: {_title(key)}")
-    return Edit({key: blob for key, blob in wanted.items() if held.get(key) != blob}, removed)
+    return ContentEdit({key: blob for key, blob in wanted.items() if held.get(key) != blob}, removed)
 
 
-def brought_back(entries: Iterable[Entry], keep: Iterable[Key], held: Mapping[Key, str]) -> list[Entry]:
+def rolled_back_entries(entries: Iterable[Entry], keep: Iterable[Key], held: Mapping[Key, str]) -> list[Entry]:
     """What a rollback leaves: ``entries``, where of ``keep`` the group's own stay."""
     kept = {key: held[key] for key in keep if key in held}
     found = [Entry(url, name, kept.pop((url, name), blob)) for url, name, blob in entries]
     return [*found, *(Entry(*key, blob) for key, blob in kept.items())]
 
 
-class Back(NamedTuple):
+class RollbackStep(NamedTuple):
     """A revision that went back ``to`` another."""
 
     revision: int
@@ -103,7 +103,7 @@ class Back(NamedTuple):
     keeps_endpoints: bool
 
 
-def undone_by(revision: int, endpoints_only: bool, backs: Sequence[Back], newest: int) -> int:
+def undone_by(revision: int, endpoints_only: bool, backs: Sequence[RollbackStep], newest: int) -> int:
     """The rollback for which a revision is not in effect at ``newest``; 0 where it is.
 
     ``backs`` in the order of their revisions. What a group is served came about by the pushes behind the last rollback,
@@ -132,12 +132,12 @@ def kind_of(change: GroupChange, head: Head, meta: Meta) -> str:
             return meta.kind or PUSH
 
 
-def is_endpoints_only(edit: Edit, head: Head) -> bool:
+def is_endpoints_only(edit: ContentEdit, head: Head) -> bool:
     """Whether the next revision of a group that is there changes endpoints alone."""
     return head.live and bool(edit) and edit.types() <= ENDPOINT_TYPES
 
 
-def line(push: GroupPush, before: Head, head: Head, edit: Edit, info: RevisionInfo) -> RevisionInfo:
+def revision_line(push: GroupPush, before: Head, head: Head, edit: ContentEdit, info: RevisionInfo) -> RevisionInfo:
     """The line of the history for the revision ``head`` that a push makes; ``info`` has what is the engine's."""
     change = push.change
     return with_fields(
@@ -153,16 +153,16 @@ def line(push: GroupPush, before: Head, head: Head, edit: Edit, info: RevisionIn
     )
 
 
-def noted(note: Note | None, line: RevisionInfo) -> list[Note]:
+def audit_notes(note: AuditNote | None, revision_line: RevisionInfo) -> list[AuditNote]:
     """What the audit list is told of a revision."""
     if note is None:
         return []
-    told = with_fields(note, revision=line.revision)
-    if not line.endpoints_only:
+    told = with_fields(note, revision=revision_line.revision)
+    if not revision_line.endpoints_only:
         return [told]
     host = note.peer.rpartition(":")[0]
     key = json.dumps([note.action, note.actor, note.author, host, note.group, note.message])
-    return [with_fields(told, lane=Lane.ENDPOINTS, key=key)]
+    return [with_fields(told, lane=AuditLane.ENDPOINTS, key=key)]
 
 
 def delta_keys(delta: Delta) -> list[Key]:
@@ -252,7 +252,7 @@ def _sized(part: str) -> str:
     return f"{len(part)}:{part}"
 
 
-def given_blobs(edit: Edit, change: GroupChange) -> dict[str, bytes]:
+def given_blobs(edit: ContentEdit, change: GroupChange) -> dict[str, bytes]:
     """Those blobs of the edit that came with the change, each checked against its id. Raises ``CorruptError``."""
     offered = change.blobs if isinstance(change, FullSet | Delta) else {}
     given = {blob: offered[blob] for blob in edit.put.values() if blob in offered}

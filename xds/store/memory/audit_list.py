@@ -10,14 +10,14 @@ from xds.store.audit import (
     MERGED_S,
     AuditEntry,
     AuditFilter,
+    AuditLane,
+    AuditNote,
     AuditPage,
-    Lane,
-    Note,
     entry_of_note,
     page,
-    place_of,
+    position_of_cursor,
 )
-from xds.store.records import joined
+from xds.store.records import merge_audit_lists
 from xds.store.retention import Retention
 
 
@@ -30,7 +30,7 @@ class AuditList:
         self._newest = 0
         self._trimmed = 0
 
-    def write(self, notes: Sequence[Note]) -> None:
+    def write(self, notes: Sequence[AuditNote]) -> None:
         """Put notes at the end of the list; those of a key that is there let its entry grow."""
         for note in notes:
             held = self._held(note) if note.key else None
@@ -44,7 +44,7 @@ class AuditList:
 
     def read(self, cursor: str, limit: int, wanted: AuditFilter) -> AuditPage:
         """``Store.audit``."""
-        after, lagged = place_of(cursor, self._epoch, self._trimmed, self._newest)
+        after, lagged = position_of_cursor(cursor, self._epoch, self._trimmed, self._newest)
         found = [entry for position, entry in self._entries.items() if position > after]
         return page(found, limit, self._epoch, self._newest, lagged, wanted)
 
@@ -52,15 +52,15 @@ class AuditList:
         """All of them."""
         return list(self._entries.values())
 
-    def sizes(self) -> tuple[dict[Lane, int], int]:
+    def sizes(self) -> tuple[dict[AuditLane, int], int]:
         """How many entries each lane has, and what those of changes take."""
         notes = [entry.note for entry in self._entries.values()]
-        counts = {lane: sum(note.lane is lane for note in notes) for lane in Lane}
-        return counts, sum(note.size for note in notes if note.lane is Lane.CHANGE)
+        counts = {lane: sum(note.lane is lane for note in notes) for lane in AuditLane}
+        return counts, sum(note.size for note in notes if note.lane is AuditLane.CHANGE)
 
     def join(self, given: Sequence[AuditEntry]) -> None:
         """Take up the list of a backup (`audit_records.joined`)."""
-        whole = joined(self.entries(), given)
+        whole = merge_audit_lists(self.entries(), given)
         if whole is not None:
             self._epoch, self._trimmed, self._newest = uuid4().hex[:8], 0, whole[-1].position
             self._entries = {entry.position: entry for entry in whole}
@@ -69,12 +69,12 @@ class AuditList:
         """Let go of entries that are too old, and of the oldest changes where they take too much room."""
         self._drop([entry for entry in self._entries.values() if entry.note.time_s < now_s - policy.audit_s])
         size = 0
-        for entry in reversed([each for each in self._entries.values() if each.note.lane is Lane.CHANGE]):
+        for entry in reversed([each for each in self._entries.values() if each.note.lane is AuditLane.CHANGE]):
             size += entry.note.size
             if size > policy.audit_bytes:
                 self._drop([entry])
 
-    def _held(self, note: Note) -> AuditEntry | None:
+    def _held(self, note: AuditNote) -> AuditEntry | None:
         """The entry that a note lets grow."""
         for entry in reversed(self._entries.values()):
             if entry.note.key == note.key and entry.first_s > note.time_s - MERGED_S:
@@ -84,5 +84,5 @@ class AuditList:
     def _drop(self, entries: Sequence[AuditEntry]) -> None:
         for entry in entries:
             del self._entries[entry.position]
-            if entry.note.lane is Lane.CHANGE:
+            if entry.note.lane is AuditLane.CHANGE:
                 self._trimmed = max(self._trimmed, entry.position)

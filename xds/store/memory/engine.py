@@ -11,24 +11,24 @@ from typing import Any
 
 from xds.model.errors import ConflictError, NotFoundError
 from xds.store import revisions
-from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
+from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
 from xds.store.base import (
     EVENTS_KEPT,
     NO_META,
     PUSH_IDS_KEPT_S,
     READER_BUFFER,
     SKIPPED,
-    Changed,
     ChangeItem,
     Commit,
     CorruptError,
     Delta,
-    Doc,
-    DocChanged,
+    Document,
+    DocumentChanged,
     Drop,
     Entry,
     FullSet,
     GroupChange,
+    GroupCommitted,
     GroupPush,
     Head,
     Manifest,
@@ -42,10 +42,10 @@ from xds.store.base import (
 )
 from xds.store.feed import Feed, resumable
 from xds.store.memory.audit_list import AuditList
-from xds.store.memory.groups import Group, recorded, restored
+from xds.store.memory.groups import MemoryGroup, group_of_records, records_of_group
 from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record, entry_of, record_of
-from xds.store.retention import Collected, Condition, Counted, Retention, Stats, content_floor
-from xds.store.revisions import Back, Edit
+from xds.store.retention import Collected, Retention, RevisionCounts, StoreCondition, StoreStats, content_floor
+from xds.store.revisions import ContentEdit, RollbackStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class MemoryStore:
 
     def __init__(self, *, reader_buffer: int = READER_BUFFER, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, MemoryGroup] = {}
         self._pushes: dict[tuple[str, str], _Push] = {}  # (group, push id), the oldest first
         self._blobs: dict[str, bytes] = {}
         self._docs: dict[tuple[str, str], tuple[int, bytes | None]] = {}
@@ -170,7 +170,7 @@ class MemoryStore:
         return self._feed.follow(cursor, self._catch_up)
 
     async def put_doc(
-        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: Note | None = None
+        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: AuditNote | None = None
     ) -> int:
         self._check_open()
         revision, held = self._docs.get((kind, id), (0, None))
@@ -181,18 +181,18 @@ class MemoryStore:
             return revision
         self._docs[kind, id] = (revision + 1, body)
         self._audit.write([note] if note is not None else [])
-        self._publish(DocChanged(kind, id, body, self._cursor + 1))
+        self._publish(DocumentChanged(kind, id, body, self._cursor + 1))
         return revision + 1
 
-    async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
+    async def docs(self, kind: str, prefix: str = "") -> list[Document]:
         self._check_open()
         return [
-            Doc(kind, id, body, revision)
+            Document(kind, id, body, revision)
             for (of_kind, id), (revision, body) in sorted(self._docs.items())
             if of_kind == kind and id.startswith(prefix) and body is not None
         ]
 
-    async def note(self, notes: Sequence[Note]) -> None:
+    async def note(self, notes: Sequence[AuditNote]) -> None:
         self._check_open()
         self._audit.write(notes)
 
@@ -218,15 +218,15 @@ class MemoryStore:
             total += _trim(state, policy, now_s)
         return total + self._sweep()
 
-    async def stats(self) -> Stats:
+    async def stats(self) -> StoreStats:
         self._check_open()
         size = sum(map(len, self._blobs.values()))
         revisions = sum(len(state.manifests) for state in self._groups.values())
-        return Stats(size, 0, revisions, len(self._blobs), *self._audit.sizes())
+        return StoreStats(size, 0, revisions, len(self._blobs), *self._audit.sizes())
 
     async def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
         self._check_open()
-        groups = [recorded(state, history) for _, state in sorted(self._groups.items())]
+        groups = [records_of_group(state, history) for _, state in sorted(self._groups.items())]
         documents = [
             Record(DOCUMENTS.name, (kind, id, body is not None, body or b"", revision))
             for (kind, id), (revision, body) in sorted(self._docs.items())
@@ -242,7 +242,7 @@ class MemoryStore:
         yield [Record(BLOBS.name, each) for each in blobs.items()]
 
     async def restore(
-        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: Note | None = None
+        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: AuditNote | None = None
     ) -> None:
         self._check_open()
         if (self._groups or self._docs) and not replace:
@@ -257,18 +257,18 @@ class MemoryStore:
         blobs = dict(found[BLOBS.name])
         for blob, data in blobs.items():
             revisions.check_blob(blob, data)
-        self._groups = {name: restored(name, found, blobs) for name, *_ in found[GROUPS.name]}
+        self._groups = {name: group_of_records(name, found, blobs) for name, *_ in found[GROUPS.name]}
         self._blobs = blobs
         self._docs = {(k, id): (at, body if live else None) for k, id, live, body, at in found[DOCUMENTS.name]}
         self._audit.join([entry_of(values) for values in found[AUDIT.name]])
         self._audit.write([note] if note is not None else [])
         self._pushes.clear()
         self._events.clear()
-        self._publish(DocChanged(SKIPPED, "", None, self._cursor + 2))
+        self._publish(DocumentChanged(SKIPPED, "", None, self._cursor + 2))
         self._feed.interrupt()
 
-    def condition(self) -> Condition:
-        return Condition()
+    def condition(self) -> StoreCondition:
+        return StoreCondition()
 
     def _sweep(self) -> Collected:
         manifests = (manifest for state in self._groups.values() for manifest in state.manifests.values())
@@ -283,9 +283,9 @@ class MemoryStore:
             old += 1
         return old
 
-    def _stage(self, push: GroupPush, given: dict[str, bytes]) -> tuple[Group, Edit]:
+    def _stage(self, push: GroupPush, given: dict[str, bytes]) -> tuple[MemoryGroup, ContentEdit]:
         """Check one group's part of a push without changing anything; its blobs are added to ``given``."""
-        state = self._groups.get(push.group) or Group(Head(push.group, 0, live=False))
+        state = self._groups.get(push.group) or MemoryGroup(Head(push.group, 0, live=False))
         at = revisions.position(state.head)
         revisions.check_expect(f"group {push.group!r}", at, push.expect, push.group)
         edit = _edit(state, push.change)
@@ -295,7 +295,7 @@ class MemoryStore:
                 raise CorruptError(f"blob {blob} is neither given nor held")
         return state, edit
 
-    def _apply(self, state: Group, push: GroupPush, edit: Edit, meta: Meta) -> Commit:
+    def _apply(self, state: MemoryGroup, push: GroupPush, edit: ContentEdit, meta: Meta) -> Commit:
         previous, change = state.current(), push.change
         if previous is not None and not edit and not isinstance(change, Drop):
             return Commit(state.head.group, state.head.revision, changed=False, versions=previous.versions)
@@ -306,10 +306,10 @@ class MemoryStore:
         if made is not None:
             state.manifests[head.revision] = made
         info = RevisionInfo(head.group, head.revision, meta, versions, resources)
-        line = state.history[head.revision] = revisions.line(push, state.head, head, edit, info)
-        self._audit.write(revisions.noted(push.note, line))
+        line = state.history[head.revision] = revisions.revision_line(push, state.head, head, edit, info)
+        self._audit.write(revisions.audit_notes(push.note, line))
         state.head = head
-        self._publish(Changed(head, self._cursor + 1))
+        self._publish(GroupCommitted(head, self._cursor + 1))
         return Commit(head.group, head.revision, versions=versions)
 
     def _publish(self, item: ChangeItem) -> None:
@@ -332,7 +332,7 @@ class MemoryStore:
             raise UnavailableError("the store is not open")
 
 
-def _edit(state: Group, change: GroupChange) -> Edit:
+def _edit(state: MemoryGroup, change: GroupChange) -> ContentEdit:
     held = state.blob_ids
     match change:
         case FullSet():
@@ -341,7 +341,7 @@ def _edit(state: Group, change: GroupChange) -> Edit:
             return revisions.amend(change, held)
         case Rollback():
             return revisions.replace(
-                revisions.brought_back(_manifest(state, change.to).entries, change.keep, held), held
+                revisions.rolled_back_entries(_manifest(state, change.to).entries, change.keep, held), held
             )
         case Drop():
             if state.current() is None:
@@ -349,7 +349,7 @@ def _edit(state: Group, change: GroupChange) -> Edit:
             return revisions.replace((), held)
 
 
-def _turn_over(state: Group, edit: Edit) -> None:
+def _turn_over(state: MemoryGroup, edit: ContentEdit) -> None:
     """Make the head's content what the edit leaves of it."""
     state.blob_ids.update(edit.put)
     state.content.update({key: Entry(*key, blob) for key, blob in edit.put.items()})
@@ -361,14 +361,14 @@ def _turn_over(state: Group, edit: Edit) -> None:
 
 
 def _next(
-    head: Head, previous: Manifest | None, entries: tuple[Entry, ...], edit: Edit, push: GroupPush, meta: Meta
+    head: Head, previous: Manifest | None, entries: tuple[Entry, ...], edit: ContentEdit, push: GroupPush, meta: Meta
 ) -> Manifest:
     versions = previous.versions if previous is not None else {}
     made = revisions.next_versions(versions, edit.types(), push, head.revision)
     return Manifest(head.group, head.revision, entries, made, replace(meta, kind=""))
 
 
-def _manifest(state: Group, revision: int | None) -> Manifest:
+def _manifest(state: MemoryGroup, revision: int | None) -> Manifest:
     wanted = state.head.revision if revision is None else revision
     line = state.history.get(wanted)
     if line is None or not line.live:
@@ -377,25 +377,25 @@ def _manifest(state: Group, revision: int | None) -> Manifest:
     return state.manifests[wanted]
 
 
-def _line(state: Group, revision: int, backs: Sequence[Back]) -> RevisionInfo:
+def _line(state: MemoryGroup, revision: int, backs: Sequence[RollbackStep]) -> RevisionInfo:
     line = state.history[revision]
     undone = revisions.undone_by(revision, line.endpoints_only, backs, state.head.revision)
     return replace(line, content=revision in state.manifests, undone_by=undone)
 
 
-def _backs(state: Group) -> list[Back]:
+def _backs(state: MemoryGroup) -> list[RollbackStep]:
     """The rollbacks of a group, in their order."""
     lines = (line for _, line in sorted(state.history.items()) if line.content_of)
-    return [Back(line.revision, line.content_of, line.keeps_endpoints) for line in lines]
+    return [RollbackStep(line.revision, line.content_of, line.keeps_endpoints) for line in lines]
 
 
-def _nth(state: Group, number: int, endpoints_only: bool = False) -> int | None:
+def _nth(state: MemoryGroup, number: int, endpoints_only: bool = False) -> int | None:
     """The last but ``number`` - 1 of the revisions that did or did not change endpoints alone."""
     found = sorted((at for at, line in state.history.items() if line.endpoints_only == endpoints_only), reverse=True)
     return found[number - 1] if len(found) >= number else None
 
 
-def _trim(state: Group, policy: Retention, now_s: float) -> Collected:
+def _trim(state: MemoryGroup, policy: Retention, now_s: float) -> Collected:
     head, floor, pinned = state.head, state.floor, policy.pinned.get(state.head.group, ())
     limit = _nth(state, policy.revisions_limit)
     young = (
@@ -403,7 +403,7 @@ def _trim(state: Group, policy: Retention, now_s: float) -> Collected:
         for at, line in state.history.items()
         if at >= max(floor, limit or 1) and line.meta.time_s >= now_s - policy.age_s and not line.endpoints_only
     )
-    counted = Counted(_nth(state, policy.revisions), limit, min(young, default=None))
+    counted = RevisionCounts(_nth(state, policy.revisions), limit, min(young, default=None))
     state.floor = content_floor(head.revision, head.live, floor, counted, pinned)
     thinned = sum(
         1 for at, line in state.history.items() if floor <= at < state.floor and not line.content and line.live
@@ -414,7 +414,7 @@ def _trim(state: Group, policy: Retention, now_s: float) -> Collected:
     return Collected(revisions=state.floor - floor - thinned + thin, lines=_trim_history(state, policy, now_s))
 
 
-def _thin(state: Group, policy: Retention) -> int:
+def _thin(state: MemoryGroup, policy: Retention) -> int:
     """Let go of contents that changed endpoints alone; how many."""
     last, pinned = (
         _nth(state, policy.endpoint_revisions, endpoints_only=True) or 0,
@@ -434,7 +434,7 @@ def _thin(state: Group, policy: Retention) -> int:
     return len(gone)
 
 
-def _trim_history(state: Group, policy: Retention, now_s: float) -> int:
+def _trim_history(state: MemoryGroup, policy: Retention, now_s: float) -> int:
     least = {
         True: _nth(state, policy.endpoint_lines, endpoints_only=True) or 0,
         False: _nth(state, policy.history_limit) or 0,

@@ -17,7 +17,7 @@ from xds.store.revisions import Key
 
 
 @dataclass(slots=True)
-class Group:
+class MemoryGroup:
     """``manifests`` and ``history`` by revision; a deletion has only the latter, and so has what was collected.
 
     ``floor`` is the lowest revision whose content is kept. ``content`` and ``blob_ids`` are the head's, in the order of
@@ -39,7 +39,7 @@ _Row = tuple[str, int, int]  # blob id, rank, born
 _META = ("author", "message", "time_s", "actor")
 
 
-class Recorded(NamedTuple):
+class GroupRecords(NamedTuple):
     """The records of a group."""
 
     head: Record
@@ -47,7 +47,7 @@ class Recorded(NamedTuple):
     entries: list[Record]
 
 
-def recorded(state: Group, history: bool) -> Recorded:
+def records_of_group(state: MemoryGroup, history: bool) -> GroupRecords:
     """A group as records; without ``history`` its head alone."""
     head = state.head
     name, newest = head.group, head.revision
@@ -56,10 +56,10 @@ def recorded(state: Group, history: bool) -> Recorded:
     lines = [_line(line) for at, line in sorted(state.history.items()) if history or at == newest]
     deletions = {at for at, line in state.history.items() if not line.live}
     entries = entry_records(name, newest, manifests, deletions)
-    return Recorded(Record(GROUPS.name, (name, newest, head.live, floor)), lines, entries)
+    return GroupRecords(Record(GROUPS.name, (name, newest, head.live, floor)), lines, entries)
 
 
-def restored(group: str, found: Mapping[str, list[tuple[Any, ...]]], blobs: Mapping[str, bytes]) -> Group:
+def group_of_records(group: str, found: Mapping[str, list[tuple[Any, ...]]], blobs: Mapping[str, bytes]) -> MemoryGroup:
     """A group of records. Raises ``CorruptError`` where they do not fit together."""
     ((_, newest, live, floor),) = (values for values in found[GROUPS.name] if values[0] == group)
     rows = [values for values in found[ENTRIES.name] if values[0] == group]
@@ -81,7 +81,7 @@ def restored(group: str, found: Mapping[str, list[tuple[Any, ...]]], blobs: Mapp
     entries = manifests[newest].entries if live else ()
     content = {(entry.type_url, entry.name): entry for entry in entries}
     ids = {key: entry.blob_id for key, entry in content.items()}
-    return Group(Head(group, newest, live), manifests, history, floor, content, ids)
+    return MemoryGroup(Head(group, newest, live), manifests, history, floor, content, ids)
 
 
 def entry_records(

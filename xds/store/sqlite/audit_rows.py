@@ -12,14 +12,14 @@ from xds.store.audit import (
     MERGED_S,
     AuditEntry,
     AuditFilter,
+    AuditLane,
+    AuditNote,
     AuditPage,
-    Lane,
-    Note,
     entry_of_note,
     page,
-    place_of,
+    position_of_cursor,
 )
-from xds.store.records import joined
+from xds.store.records import merge_audit_lists
 from xds.store.retention import Retention
 
 Connection = sqlite3.Connection
@@ -29,9 +29,9 @@ COLUMNS = "position, id, lane, key, grp, actor, action, count, first_s, time_s, 
 _BODY = ("author", "peer", "subject", "message", "old", "new", "reason", "request_id", "revision")
 
 
-def write(connection: Connection, notes: Sequence[Note]) -> None:
+def write(connection: Connection, notes: Sequence[AuditNote]) -> None:
     """Put notes at the end of the list; those of a key that is there let its entry grow."""
-    grown: set[Lane] = set()
+    grown: set[AuditLane] = set()
     for note in notes:
         held = _held(connection, note) if note.key else None
         if held is not None:
@@ -47,7 +47,7 @@ def read(connection: Connection, cursor: str, limit: int, wanted: AuditFilter) -
     """``Store.audit``."""
     known = dict(connection.execute("SELECT k, v FROM meta WHERE k IN ('audit_epoch', 'audit_trimmed')"))
     end = newest(connection)
-    after, lagged = place_of(cursor, known["audit_epoch"], int(known["audit_trimmed"]), end)
+    after, lagged = position_of_cursor(cursor, known["audit_epoch"], int(known["audit_trimmed"]), end)
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE position > :after AND :group IN ('', grp) AND :actor IN ('', actor)"  # noqa: S608
         " AND :action IN ('', action) AND time_s >= :since"
@@ -80,11 +80,11 @@ def newest(connection: Connection) -> int:
     return int(row[0]) if row is not None else 0
 
 
-def sizes(connection: Connection) -> tuple[dict[Lane, int], int]:
+def sizes(connection: Connection) -> tuple[dict[AuditLane, int], int]:
     """How many entries each lane has, and what those of changes take."""
     rows = list(connection.execute("SELECT lane, count(*), sum(size) FROM audit GROUP BY lane"))
-    found = {Lane(lane): (int(count), int(size)) for lane, count, size in rows}
-    return {lane: found.get(lane, (0, 0))[0] for lane in Lane}, found.get(Lane.CHANGE, (0, 0))[1]
+    found = {AuditLane(lane): (int(count), int(size)) for lane, count, size in rows}
+    return {lane: found.get(lane, (0, 0))[0] for lane in AuditLane}, found.get(AuditLane.CHANGE, (0, 0))[1]
 
 
 def settled(connection: Connection, behind: int, end: int) -> list[AuditEntry]:
@@ -98,7 +98,7 @@ def settled(connection: Connection, behind: int, end: int) -> list[AuditEntry]:
 
 def join(connection: Connection, given: Sequence[AuditEntry]) -> None:
     """Take up the list of a backup (`audit_records.joined`)."""
-    made = joined(whole(connection), given)
+    made = merge_audit_lists(whole(connection), given)
     if made is None:
         return
     connection.execute("DELETE FROM audit")
@@ -115,13 +115,15 @@ def trim(connection: Connection, policy: Retention, now_s: float) -> int:
     How many; to be called until there are none.
     """
     dropped = _drop(connection, "time_s < ?", (now_s - policy.audit_s,))
-    (size,) = connection.execute("SELECT ifnull(sum(size), 0) FROM audit WHERE lane = ?", (Lane.CHANGE,)).fetchone()
+    (size,) = connection.execute(
+        "SELECT ifnull(sum(size), 0) FROM audit WHERE lane = ?", (AuditLane.CHANGE,)
+    ).fetchone()
     if size > policy.audit_bytes:
         running = (
             "position IN (SELECT position FROM (SELECT position, sum(size) OVER (ORDER BY position DESC) AS total"
             " FROM audit WHERE lane = ?) WHERE total > ?)"
         )
-        dropped += _drop(connection, running, (Lane.CHANGE, policy.audit_bytes))
+        dropped += _drop(connection, running, (AuditLane.CHANGE, policy.audit_bytes))
     return dropped
 
 
@@ -147,7 +149,7 @@ def _put(connection: Connection, entry: AuditEntry) -> None:
     )
 
 
-def _held(connection: Connection, note: Note) -> AuditEntry | None:
+def _held(connection: Connection, note: AuditNote) -> AuditEntry | None:
     """The entry that a note lets grow."""
     row = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE key = ? AND first_s > ? ORDER BY position DESC LIMIT 1",  # noqa: S608
@@ -156,7 +158,7 @@ def _held(connection: Connection, note: Note) -> AuditEntry | None:
     return entry(row) if row is not None else None
 
 
-def _bound(connection: Connection, lane: Lane) -> None:
+def _bound(connection: Connection, lane: AuditLane) -> None:
     """Keep the newest entries of a lane that is bounded by number."""
     _drop(
         connection,
@@ -172,7 +174,7 @@ def _drop(connection: Connection, condition: str, values: tuple[float, ...]) -> 
         values,
     ).fetchall()
     connection.executemany("DELETE FROM audit WHERE position = ?", [(position,) for position, _ in found])
-    last = max((position for position, lane in found if lane == Lane.CHANGE), default=0)
+    last = max((position for position, lane in found if lane == AuditLane.CHANGE), default=0)
     connection.execute("UPDATE meta SET v = ? WHERE k = 'audit_trimmed' AND CAST(v AS INTEGER) < ?", (str(last), last))
     return len(found)
 
@@ -180,6 +182,6 @@ def _drop(connection: Connection, condition: str, values: tuple[float, ...]) -> 
 def entry(row: tuple[object, ...]) -> AuditEntry:
     """The entry of a row of `COLUMNS`."""
     position, identifier, lane, key, group, actor, action, count, first_s, time_s, body = row
-    note = Note(action=str(action), actor=str(actor), group=str(group), key=str(key), **json.loads(str(body)))
-    note = replace(note, lane=Lane(int(str(lane))), time_s=float(str(time_s)))
+    note = AuditNote(action=str(action), actor=str(actor), group=str(group), key=str(key), **json.loads(str(body)))
+    note = replace(note, lane=AuditLane(int(str(lane))), time_s=float(str(time_s)))
     return AuditEntry(int(str(identifier)), int(str(position)), note, int(str(count)), float(str(first_s)))

@@ -15,7 +15,7 @@ import sqlite3
 from typing import NamedTuple
 
 from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
-from xds.store.retention import Collected, Counted, Retention, Stats, content_floor
+from xds.store.retention import Collected, Retention, RevisionCounts, StoreStats, content_floor
 from xds.store.sqlite import audit_rows
 from xds.store.sqlite.schema import PAGE_BYTES
 
@@ -37,7 +37,7 @@ _TRIGGERS = {  # a row that is written over is updated, not inserted
 }
 
 
-class Place(NamedTuple):
+class StrikePosition(NamedTuple):
     """How far the striking has come: the last key seen of a table."""
 
     table: str = "entry"
@@ -59,7 +59,7 @@ def raise_floor(connection: Connection, name: str, policy: Retention, now_s: flo
         "SELECT min(revision) FROM revision WHERE grp = ? AND revision >= ? AND time_s >= ? AND NOT endpoints_only",
         (group, max(floor, limit or 1), now_s - policy.age_s),
     ).fetchone()
-    counted = Counted(_nth(connection, group, policy.revisions), limit, young)
+    counted = RevisionCounts(_nth(connection, group, policy.revisions), limit, young)
     raised = content_floor(newest, bool(live), floor, counted, policy.pinned.get(name, ()))
     if raised > floor:
         connection.execute("UPDATE grp SET floor = ? WHERE id = ?", (raised, group))
@@ -169,14 +169,14 @@ def trim_push_ids(connection: Connection, now_s: float) -> Collected:
     return Collected(push_ids=dropped)
 
 
-def begin_striking(connection: Connection) -> Place | None:
+def begin_striking(connection: Connection) -> StrikePosition | None:
     """Watch what pushes name from now on; None when no blob is doomed."""
     for trigger in _TRIGGERS.values():
         connection.execute(trigger)
-    return Place() if connection.execute("SELECT 1 FROM doomed LIMIT 1").fetchone() is not None else None
+    return StrikePosition() if connection.execute("SELECT 1 FROM doomed LIMIT 1").fetchone() is not None else None
 
 
-def strike(connection: Connection, place: Place) -> Place | None:
+def strike(connection: Connection, place: StrikePosition) -> StrikePosition | None:
     """Strike off what the rows behind ``place`` name; the next place, None at the end."""
     _check_watched(connection)
     columns = ", ".join(_TABLES[place.table])
@@ -188,8 +188,8 @@ def strike(connection: Connection, place: Place) -> Place | None:
         (*place.key, ROWS_PER_SCAN),
     )
     if last is not None:
-        return Place(place.table, last)
-    return Place("past", (-1, -1, -1, "")) if place.table == "entry" else None
+        return StrikePosition(place.table, last)
+    return StrikePosition("past", (-1, -1, -1, "")) if place.table == "entry" else None
 
 
 def sweep(connection: Connection) -> Collected:
@@ -231,7 +231,7 @@ def shrink(connection: Connection) -> int:
     return int(surplus)
 
 
-def stats(connection: Connection) -> Stats:
+def stats(connection: Connection) -> StoreStats:
     """``Store.stats`` without the write-ahead log."""
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
@@ -241,7 +241,7 @@ def stats(connection: Connection) -> Stats:
         " AND revision.revision >= floor"
     ).fetchone()
     audit, audit_bytes = audit_rows.sizes(connection)
-    return Stats(pages * PAGE_BYTES, free * PAGE_BYTES, revisions, blobs, audit, audit_bytes)
+    return StoreStats(pages * PAGE_BYTES, free * PAGE_BYTES, revisions, blobs, audit, audit_bytes)
 
 
 def _check_watched(connection: Connection) -> None:

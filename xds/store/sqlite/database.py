@@ -19,9 +19,8 @@ from typing import TypeVar
 import structlog
 
 from xds.store.base import CorruptError, OutOfSpaceError, StoreError, UnavailableError
-from xds.store.files import connect_copy, prepare_file, sync_directory
 from xds.store.sqlite import schema
-from xds.store.sqlite.write_ahead_log import log_path, trim
+from xds.store.sqlite.files import connect_copy, log_path, prepare_file, sync_directory, trim
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
@@ -109,7 +108,7 @@ class Database:
             raise
         return result
 
-    def settle(self) -> None:
+    def checkpoint(self) -> None:
         """Bring what was committed from the write-ahead log into the file, where enough has gathered.
 
         Nothing depends on it; done between two jobs, no push waits for it.

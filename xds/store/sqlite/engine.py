@@ -17,14 +17,13 @@ from typing import TypeVar
 
 import structlog
 
-from xds.store.acknowledged import Acknowledged
-from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
+from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
 from xds.store.base import (
     NO_META,
     READER_BUFFER,
     ChangeItem,
     Commit,
-    Doc,
+    Document,
     GroupChange,
     GroupPush,
     Head,
@@ -37,10 +36,16 @@ from xds.store.base import (
 )
 from xds.store.feed import Feed
 from xds.store.records import AUDIT, ENTRIES, Record
-from xds.store.retention import Collected, Condition, Retention, Stats
-from xds.store.sqlite import audit_rows, collection, ledger, nack_rows, record_rows
+from xds.store.retention import Collected, Retention, StoreCondition, StoreStats
+from xds.store.sqlite import (
+    audit_rows,
+    collection,
+    ledger,
+    record_rows,
+)
+from xds.store.sqlite.acknowledged import AcknowledgedFile
 from xds.store.sqlite.database import Database, Job
-from xds.store.sqlite.worker import Worker, post
+from xds.store.sqlite.writer_thread import Worker, post
 
 T = TypeVar("T")
 
@@ -65,7 +70,7 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = Database(path, max_bytes, self._reopened)
-        self._acknowledged = Acknowledged(path)
+        self._acknowledged = AcknowledgedFile(path)
         self._clock = clock
         self._feed = Feed(reader_buffer)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -99,7 +104,7 @@ class SqliteStore:
         return commit
 
     async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
-        push = ledger.Push(pushes, push_id, meta, self._clock())
+        push = ledger.CommitCall(pushes, push_id, meta, self._clock())
         return await self._write(lambda connection: ledger.commit_all(connection, push))
 
     async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
@@ -134,25 +139,25 @@ class SqliteStore:
         return self._feed.follow(cursor, self._catch_up)
 
     async def put_doc(
-        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: Note | None = None
+        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: AuditNote | None = None
     ) -> int:
         return await self._write(lambda connection: ledger.put_doc(connection, kind, id, body, expect, note))
 
-    async def note(self, notes: Sequence[Note]) -> None:
+    async def note(self, notes: Sequence[AuditNote]) -> None:
         await self._step(lambda connection: audit_rows.write(connection, notes))
 
     async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
         return await self._read(lambda connection: audit_rows.read(connection, cursor, limit, wanted))
 
-    async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
+    async def docs(self, kind: str, prefix: str = "") -> list[Document]:
         return await self._read(lambda connection: ledger.docs(connection, kind, prefix))
 
     async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
         rows, ids = list(put), list(gone)
-        await self._step(lambda connection: nack_rows.write(connection, rows, ids))
+        await self._step(lambda connection: ledger.put_nacks(connection, rows, ids))
 
     async def nacks(self) -> list[OpenNack]:
-        return await self._read(nack_rows.read)
+        return await self._read(ledger.nacks)
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         async with self._collecting:
@@ -167,7 +172,7 @@ class SqliteStore:
                 pass
             return total
 
-    async def stats(self) -> Stats:
+    async def stats(self) -> StoreStats:
         found = await self._read(collection.stats)
         return replace(found, bytes=found.bytes + self._database.log_bytes())
 
@@ -192,13 +197,13 @@ class SqliteStore:
                 yield await self._read(lambda connection: record_rows.bodies(connection, wanted))
 
     async def restore(
-        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: Note | None = None
+        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: AuditNote | None = None
     ) -> None:
         async with self._collecting:
             await self._write(lambda connection: record_rows.take(connection, records(), replace, note))
             await self._running().submit(self._restored)
 
-    def condition(self) -> Condition:
+    def condition(self) -> StoreCondition:
         noted = self._acknowledged.noted
         behind = (
             f"commits {noted.first} to {noted.last} were acknowledged and are not in the store:"
@@ -206,16 +211,16 @@ class SqliteStore:
             if noted.first
             else ""
         )
-        return Condition(self._database.lost(), self._database.read_only(), behind)
+        return StoreCondition(self._database.lost(), self._database.read_only(), behind)
 
-    async def _lines(self, moment: record_rows.Moment, history: bool) -> AsyncIterator[Sequence[Record]]:
+    async def _lines(self, moment: record_rows.DumpPoint, history: bool) -> AsyncIterator[Sequence[Record]]:
         for cut in moment.groups:
             behind = 0
             while batch := await self._read(partial(record_rows.lines, cut=cut, behind=behind, history=history)):
                 yield batch
                 behind = batch[-1].values[1]
 
-    async def _entries(self, moment: record_rows.Moment, history: bool) -> AsyncIterator[Sequence[Record]]:
+    async def _entries(self, moment: record_rows.DumpPoint, history: bool) -> AsyncIterator[Sequence[Record]]:
         for cut in moment.groups:
             yield await self._read(partial(record_rows.present, cut=cut))
             behind = record_rows.FIRST
@@ -242,7 +247,7 @@ class SqliteStore:
 
     def _rest(self) -> None:
         """Between two jobs, and when there is none."""
-        self._database.settle()
+        self._database.checkpoint()
         self._acknowledged.flush()
 
     def _close(self) -> None:

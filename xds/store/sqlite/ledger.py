@@ -1,10 +1,13 @@
-"""What the store says to SQLite: a function per question, within the caller's transaction."""
+"""What the store says to SQLite: a function per question, within the caller's transaction.
+
+What the store says to SQLite of open NACKs: rows without revisions, written in batches.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
@@ -12,33 +15,34 @@ from typing import Any, NamedTuple
 
 from xds.model.errors import NotFoundError
 from xds.store import revisions
-from xds.store.audit import Note
+from xds.store.audit import AuditNote
 from xds.store.base import (
     EVENTS_KEPT,
     PUSH_IDS_KEPT_S,
     SKIPPED,
-    Changed,
     ChangeItem,
     Commit,
     CorruptError,
     Delta,
-    Doc,
-    DocChanged,
+    Document,
+    DocumentChanged,
     Drop,
     FullSet,
     GroupChange,
+    GroupCommitted,
     GroupPush,
     Head,
     Manifest,
     Meta,
+    OpenNack,
     Reset,
     RevisionInfo,
     Rollback,
     WatchItem,
 )
 from xds.store.feed import resumable
-from xds.store.revisions import Back, Edit, Key
-from xds.store.sqlite import audit_rows, entries
+from xds.store.revisions import ContentEdit, Key, RollbackStep
+from xds.store.sqlite import audit_rows, content_rows
 
 Connection = sqlite3.Connection
 
@@ -48,7 +52,7 @@ _PRUNED_PER_PUSH = 2  # more than the one added, so that a backlog of old push i
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupRow:
     """A row of ``grp`` with that of its head in ``revision``."""
 
     id: int
@@ -60,7 +64,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
+class CommitCall:
     """One call of ``Store.commit_all``. ``now_s`` is the store's clock, in seconds since the epoch."""
 
     pushes: Sequence[GroupPush]
@@ -69,7 +73,7 @@ class Push:
     now_s: float
 
 
-class Event(NamedTuple):
+class EventRow(NamedTuple):
     """A row of ``event`` without its cursor. ``kind`` is empty for a commit to a group."""
 
     kind: str
@@ -80,11 +84,11 @@ class Event(NamedTuple):
 
     def item(self, cursor: int) -> ChangeItem:
         if self.kind:
-            return DocChanged(self.kind, self.name, self.body, cursor)
-        return Changed(Head(self.name, self.revision, bool(self.live)), cursor)
+            return DocumentChanged(self.kind, self.name, self.body, cursor)
+        return GroupCommitted(Head(self.name, self.revision, bool(self.live)), cursor)
 
 
-def commit_all(connection: Connection, push: Push) -> tuple[list[Commit], list[ChangeItem]]:
+def commit_all(connection: Connection, push: CommitCall) -> tuple[list[Commit], list[ChangeItem]]:
     """``Store.commit_all``, and what to tell the watches of it."""
     revisions.check_groups(push.pushes)
     digest = revisions.push_digest(push.pushes)
@@ -114,7 +118,7 @@ def commit_status(connection: Connection, group: str, push_id: str) -> Commit | 
     return found[0] if found is not None else None
 
 
-def find_group(connection: Connection, name: str) -> Group | None:
+def find_group(connection: Connection, name: str) -> GroupRow | None:
     """A group that is or was; None for one that never was."""
     row = connection.execute(
         "SELECT grp.id, grp.revision, grp.live, last_rank, floor, versions, resources FROM grp"
@@ -124,7 +128,7 @@ def find_group(connection: Connection, name: str) -> Group | None:
     if row is None:
         return None
     group, revision, live, last_rank, floor, versions, resources = row
-    return Group(group, Head(name, revision, bool(live)), last_rank, floor, versions_of(versions), resources)
+    return GroupRow(group, Head(name, revision, bool(live)), last_rank, floor, versions_of(versions), resources)
 
 
 def groups(connection: Connection) -> list[Head]:
@@ -143,7 +147,7 @@ def manifest(connection: Connection, name: str, revision: int | None) -> Manifes
     if found is None or found.revision != wanted or not found.live:
         raise NotFoundError(f"group {name!r} has no content at revision {wanted}")
     revisions.check_kept(name, wanted, found.content)
-    content = tuple(entries.entries_at(connection, group.id, wanted))
+    content = tuple(content_rows.entries_at(connection, group.id, wanted))
     if len(content) != found.resources:
         raise CorruptError(f"group {name!r} at revision {wanted}: {len(content)} of {found.resources} resources left")
     return Manifest(name, wanted, content, found.versions, found.meta)
@@ -190,7 +194,7 @@ def tally(connection: Connection, name: str, revision: int, nodes: int, refused:
 
 
 def put_doc(
-    connection: Connection, kind: str, name: str, body: bytes | None, expect: int | None, note: Note | None = None
+    connection: Connection, kind: str, name: str, body: bytes | None, expect: int | None, note: AuditNote | None = None
 ) -> tuple[int, list[ChangeItem]]:
     """``Store.put_doc``, and what to tell the watches of it."""
     row = connection.execute("SELECT revision, body FROM doc WHERE kind = ? AND name = ?", (kind, name)).fetchone()
@@ -206,12 +210,12 @@ def put_doc(
         (kind, name, body, revision + 1),
     )
     audit_rows.write(connection, [note] if note is not None else [])
-    return revision + 1, [_add_event(connection, Event(kind, name, revision + 1, body is not None, body))]
+    return revision + 1, [_add_event(connection, EventRow(kind, name, revision + 1, body is not None, body))]
 
 
-def docs(connection: Connection, kind: str, prefix: str) -> list[Doc]:
+def docs(connection: Connection, kind: str, prefix: str) -> list[Document]:
     """``Store.docs``."""
-    found: list[Doc] = []
+    found: list[Document] = []
     rows = connection.execute(
         "SELECT name, body, revision FROM doc WHERE kind = ? AND name >= ? ORDER BY name", (kind, prefix)
     )
@@ -219,7 +223,7 @@ def docs(connection: Connection, kind: str, prefix: str) -> list[Doc]:
         if not name.startswith(prefix):
             break
         if body is not None:
-            found.append(Doc(kind, name, body, revision))
+            found.append(Document(kind, name, body, revision))
     return found
 
 
@@ -231,7 +235,7 @@ def catch_up(connection: Connection, cursor: int | None) -> list[WatchItem]:
     rows = connection.execute(
         "SELECT cursor, kind, name, revision, live, body FROM event WHERE cursor > ? ORDER BY cursor", (cursor,)
     )
-    return [Event(*row).item(at) for at, *row in rows]
+    return [EventRow(*row).item(at) for at, *row in rows]
 
 
 def versions_of(text: str) -> dict[str, str]:
@@ -259,10 +263,10 @@ def skip_cursors(connection: Connection, to: int) -> None:
     connection.execute("DELETE FROM event")
     connection.execute("DELETE FROM sqlite_sequence WHERE name = 'event'")
     connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('event', ?)", (to + 1,))
-    _add_event(connection, Event(SKIPPED, "", 0, False))
+    _add_event(connection, EventRow(SKIPPED, "", 0, False))
 
 
-def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[Group, Commit, ChangeItem | None]:
+def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[GroupRow, Commit, ChangeItem | None]:
     """One group's part of a push."""
     known = find_group(connection, push.group)
     head = known.head if known is not None else None
@@ -283,17 +287,17 @@ def _drop_docs(connection: Connection, change: GroupChange) -> list[ChangeItem]:
     return events
 
 
-def _held(connection: Connection, group: Group, push: GroupPush) -> Mapping[Key, str]:
+def _held(connection: Connection, group: GroupRow, push: GroupPush) -> Mapping[Key, str]:
     """Blob ids of what the group holds: of all of it, in pushed order, or for a delta at least of what it names."""
     known, at = push.known, revisions.position(group.head)
     if known is not None and (known.revision, len(known.blob_ids)) == (at, group.resources):
         return known.blob_ids
     if isinstance(push.change, Delta):
-        return entries.held_of(connection, group.id, revisions.delta_keys(push.change))
-    return entries.held(connection, group.id)
+        return content_rows.held_of(connection, group.id, revisions.delta_keys(push.change))
+    return content_rows.held(connection, group.id)
 
 
-def _edit(connection: Connection, group: Group, change: GroupChange, held: Mapping[Key, str]) -> Edit:
+def _edit(connection: Connection, group: GroupRow, change: GroupChange, held: Mapping[Key, str]) -> ContentEdit:
     match change:
         case FullSet():
             return revisions.replace(change.entries, held)
@@ -301,7 +305,7 @@ def _edit(connection: Connection, group: Group, change: GroupChange, held: Mappi
             return revisions.amend(change, held)
         case Rollback():
             target = manifest(connection, group.head.group, change.to).entries
-            return revisions.replace(revisions.brought_back(target, change.keep, held), held)
+            return revisions.replace(revisions.rolled_back_entries(target, change.keep, held), held)
         case Drop():
             if not group.head.live:
                 raise NotFoundError(f"no such group: {group.head.group!r}")
@@ -309,28 +313,28 @@ def _edit(connection: Connection, group: Group, change: GroupChange, held: Mappi
 
 
 def _advance(
-    connection: Connection, group: Group, push: GroupPush, meta: Meta, *, edit: Edit, held: Mapping[Key, str]
+    connection: Connection, group: GroupRow, push: GroupPush, meta: Meta, *, edit: ContentEdit, held: Mapping[Key, str]
 ) -> tuple[Commit, ChangeItem]:
     """Write the next revision of a group."""
     head = Head(push.group, group.head.revision + 1, live=not isinstance(push.change, Drop))
     _keep_blobs(connection, edit, revisions.given_blobs(edit, push.change))
-    last_rank = entries.write(connection, group.id, head.revision, edit=edit, held=held, last_rank=group.last_rank)
+    last_rank = content_rows.write(connection, group.id, head.revision, edit=edit, held=held, last_rank=group.last_rank)
     connection.execute(
         "UPDATE grp SET revision = ?, live = ?, last_rank = ? WHERE id = ?",
         (head.revision, head.live, last_rank, group.id),
     )
     versions = revisions.next_versions(group.versions, edit.types(), push, head.revision) if head.live else {}
     resources = group.resources + sum(key not in held for key in edit.put) - len(edit.removed)
-    line = revisions.line(
+    line = revisions.revision_line(
         push, group.head, head, edit, RevisionInfo(head.group, head.revision, meta, versions, resources)
     )
     _add_revision(connection, group, line)
-    audit_rows.write(connection, revisions.noted(push.note, line))
-    event = _add_event(connection, Event("", push.group, head.revision, head.live))
+    audit_rows.write(connection, revisions.audit_notes(push.note, line))
+    event = _add_event(connection, EventRow("", push.group, head.revision, head.live))
     return Commit(push.group, head.revision, versions=versions), event
 
 
-def _keep_blobs(connection: Connection, edit: Edit, given: Mapping[str, bytes]) -> None:
+def _keep_blobs(connection: Connection, edit: ContentEdit, given: Mapping[str, bytes]) -> None:
     connection.executemany(
         "INSERT OR IGNORE INTO blob (h, codec, data) VALUES (?, ?, ?)",
         ((bytes.fromhex(blob), RAW, data) for blob, data in given.items()),
@@ -340,13 +344,13 @@ def _keep_blobs(connection: Connection, edit: Edit, given: Mapping[str, bytes]) 
             raise CorruptError(f"blob {blob} is neither given nor held")
 
 
-def _add_group(connection: Connection, name: str) -> Group:
+def _add_group(connection: Connection, name: str) -> GroupRow:
     row = connection.execute("INSERT INTO grp (name, revision, live, last_rank) VALUES (?, 0, 0, 0)", (name,)).lastrowid
     assert row is not None
-    return Group(row, Head(name, 0, live=False), 0, 1, {}, 0)
+    return GroupRow(row, Head(name, 0, live=False), 0, 1, {}, 0)
 
 
-def _add_revision(connection: Connection, group: Group, info: RevisionInfo) -> None:
+def _add_revision(connection: Connection, group: GroupRow, info: RevisionInfo) -> None:
     meta = info.meta
     connection.execute(
         "INSERT INTO revision (grp, revision, live, resources, versions, author, message, time_s, actor,"
@@ -370,7 +374,7 @@ def _add_revision(connection: Connection, group: Group, info: RevisionInfo) -> N
 
 
 def _history(
-    connection: Connection, group: Group, before: int, limit: int, endpoints: bool = True
+    connection: Connection, group: GroupRow, before: int, limit: int, endpoints: bool = True
 ) -> list[RevisionInfo]:
     """Lines without what later revisions made of them."""
     end = group.head.revision + 1
@@ -388,7 +392,7 @@ def _history(
     return [_line(group, *row) for row in rows]
 
 
-def _line(group: Group, at: int, author: str, message: str, time_s: float, actor: str, *told: Any) -> RevisionInfo:
+def _line(group: GroupRow, at: int, author: str, message: str, time_s: float, actor: str, *told: Any) -> RevisionInfo:
     versions, resources, live, content, kind, content_of, keeps_endpoints, endpoints_only, nodes, refused = told
     return RevisionInfo(
         group.head.group,
@@ -407,13 +411,13 @@ def _line(group: Group, at: int, author: str, message: str, time_s: float, actor
     )
 
 
-def _backs(connection: Connection, group: int) -> list[Back]:
+def _backs(connection: Connection, group: int) -> list[RollbackStep]:
     """The rollbacks of a group, in their order."""
     rows = connection.execute(
         "SELECT revision, content_of, keeps_endpoints FROM revision WHERE grp = ? AND content_of > 0 ORDER BY revision",
         (group,),
     )
-    return [Back(revision, to, bool(keeps)) for revision, to, keeps in rows]
+    return [RollbackStep(revision, to, bool(keeps)) for revision, to, keeps in rows]
 
 
 def _replayed(connection: Connection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:
@@ -433,7 +437,7 @@ def _find_push(connection: Connection, group: str, push_id: str) -> tuple[Commit
     return (Commit(group, row[0], bool(row[1])), row[2]) if row is not None else None
 
 
-def _keep_push(connection: Connection, group: Group, push: Push, digest: bytes, result: Commit) -> None:
+def _keep_push(connection: Connection, group: GroupRow, push: CommitCall, digest: bytes, result: Commit) -> None:
     connection.execute(
         "INSERT INTO push (grp, push_id, revision, changed, time_s, digest) VALUES (?, ?, ?, ?, ?, ?)",
         (group.id, push.push_id, result.revision, result.changed, push.now_s, digest),
@@ -447,10 +451,24 @@ def _prune_pushes(connection: Connection, now_s: float, limit: int) -> None:
     )
 
 
-def _add_event(connection: Connection, event: Event) -> ChangeItem:
+def _add_event(connection: Connection, event: EventRow) -> ChangeItem:
     cursor = connection.execute(
         "INSERT INTO event (kind, name, revision, live, body) VALUES (?, ?, ?, ?, ?)", event
     ).lastrowid
     assert cursor is not None
     connection.execute("DELETE FROM event WHERE cursor <= ?", (cursor - EVENTS_KEPT,))
     return event.item(cursor)
+
+
+_WRITE = "INSERT OR REPLACE INTO nack (id, node, type, body) VALUES (?, ?, ?, ?)"
+
+
+def put_nacks(connection: sqlite3.Connection, put: Sequence[OpenNack], gone: Collection[int]) -> None:
+    """Write some and forget others, in the caller's transaction."""
+    connection.executemany("DELETE FROM nack WHERE id = ?", [(id,) for id in gone])
+    connection.executemany(_WRITE, [(nack.id, nack.node, nack.type_url, nack.body) for nack in put])
+
+
+def nacks(connection: sqlite3.Connection) -> list[OpenNack]:
+    """All of them, by id."""
+    return [OpenNack(*row) for row in connection.execute("SELECT id, node, type, body FROM nack ORDER BY id")]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from xds.model.errors import ConflictError
 from xds.store import revisions
-from xds.store.audit import AuditEntry, Note
+from xds.store.audit import AuditEntry, AuditNote
 from xds.store.base import CorruptError
 from xds.store.records import (
     AUDIT,
@@ -27,8 +27,8 @@ from xds.store.records import (
     GROUPS,
     REVISIONS,
     TEXTS,
-    Field,
     Record,
+    RecordField,
     entry_of,
     record_of,
 )
@@ -43,15 +43,15 @@ BYTES_PER_STEP = 4 << 20
 AUDIT_BYTES = 256 << 20  # of an archive's audit list the newest are taken
 
 _LINE, _LINE_FIELDS = ", ".join(LINE_COLUMNS), tuple(REVISIONS.fields.values())[1:]
-_READ: Mapping[Field, Callable[[Any], Any]] = {FLAG: bool, TEXTS: ledger.versions_of}
-_WRITTEN: Mapping[Field, Callable[[Any], Any]] = {TEXTS: json.dumps}
+_READ: Mapping[RecordField, Callable[[Any], Any]] = {FLAG: bool, TEXTS: ledger.versions_of}
+_WRITTEN: Mapping[RecordField, Callable[[Any], Any]] = {TEXTS: json.dumps}
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-class Cut(NamedTuple):
+class GroupCut(NamedTuple):
     """Where a group stood. ``floor``: the lowest revision that is to be given."""
 
     id: int
@@ -62,10 +62,10 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DumpPoint:
     """What `begin` found: all groups, the documents whole, and of the audit list its end and what still may grow."""
 
-    groups: tuple[Cut, ...]
+    groups: tuple[GroupCut, ...]
     documents: tuple[Record, ...]
     audit_end: int
     counted: tuple[Record, ...]
@@ -75,11 +75,12 @@ class Moment:
         return [Record(GROUPS.name, (cut.name, cut.revision, cut.live, cut.floor)) for cut in self.groups]
 
 
-def begin(connection: Connection, history: bool) -> Moment:
+def begin(connection: Connection, history: bool) -> DumpPoint:
     """Fix the moment; without ``history`` a group's head is all there is of it."""
     rows = connection.execute("SELECT id, name, revision, live, floor FROM grp ORDER BY name").fetchall()
     groups = (
-        Cut(id, name, revision, bool(live), floor if history else revision) for id, name, revision, live, floor in rows
+        GroupCut(id, name, revision, bool(live), floor if history else revision)
+        for id, name, revision, live, floor in rows
     )
     found = connection.execute("SELECT kind, name, body, revision FROM doc ORDER BY kind, name")
     documents = (
@@ -87,7 +88,7 @@ def begin(connection: Connection, history: bool) -> Moment:
         for kind, name, body, revision in found
     )
     counted = (record_of(entry) for entry in (audit_rows.counted(connection) if history else ()))
-    return Moment(tuple(groups), tuple(documents), audit_rows.newest(connection) if history else 0, tuple(counted))
+    return DumpPoint(tuple(groups), tuple(documents), audit_rows.newest(connection) if history else 0, tuple(counted))
 
 
 def audited(connection: Connection, behind: int, end: int) -> list[Record]:
@@ -95,7 +96,7 @@ def audited(connection: Connection, behind: int, end: int) -> list[Record]:
     return [record_of(entry) for entry in audit_rows.settled(connection, behind, end)]
 
 
-def lines(connection: Connection, cut: Cut, behind: int, history: bool) -> list[Record]:
+def lines(connection: Connection, cut: GroupCut, behind: int, history: bool) -> list[Record]:
     """The next lines of a group's history, oldest first; none at the end."""
     rows = connection.execute(
         f"SELECT {_LINE} FROM revision WHERE grp = ? AND revision > ? AND revision <= ? ORDER BY revision LIMIT ?",  # noqa: S608
@@ -109,7 +110,7 @@ def line_values(row: Values) -> Values:
     return tuple(_READ.get(field, _same)(value) for field, value in zip(_LINE_FIELDS, row, strict=True))
 
 
-def present(connection: Connection, cut: Cut) -> list[Record]:
+def present(connection: Connection, cut: GroupCut) -> list[Record]:
     """What a group held."""
     rows = connection.execute(
         "SELECT url, name, h, rank, born FROM ("
@@ -125,7 +126,7 @@ PastKey = tuple[int, int, str]
 FIRST: PastKey = (0, 0, "")
 
 
-def past(connection: Connection, cut: Cut, behind: PastKey) -> tuple[list[Record], PastKey]:
+def past(connection: Connection, cut: GroupCut, behind: PastKey) -> tuple[list[Record], PastKey]:
     """What a group had held, the next rows, and the place behind them; none at the end."""
     rows = connection.execute(
         "SELECT url, name, h, rank, born, died, type FROM past JOIN type ON id = type"
@@ -180,7 +181,7 @@ class _Ids:
 
 
 def take(
-    connection: Connection, records: Iterator[Record], replace: bool, note: Note | None = None
+    connection: Connection, records: Iterator[Record], replace: bool, note: AuditNote | None = None
 ) -> tuple[None, tuple[()]]:
     """Put records in place of all that is there, in the caller's transaction; the audit list is added to.
 

@@ -16,9 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xds.store.acknowledged import SUFFIX, read
 from xds.store.base import DELETE, PUSH, RESTORE, CorruptError, UnavailableError, blob_id
-from xds.store.files import connect_copy
 from xds.store.records import (
     AUDIT,
     BLOBS,
@@ -32,6 +30,8 @@ from xds.store.records import (
     record_of,
 )
 from xds.store.sqlite import audit_rows, ledger, record_rows
+from xds.store.sqlite.acknowledged import SUFFIX, read
+from xds.store.sqlite.files import connect_copy
 from xds.store.sqlite.schema import SCHEMA_VERSION
 
 Connection = sqlite3.Connection
@@ -56,7 +56,7 @@ class _Group(NamedTuple):
 
 
 @dataclass(slots=True)
-class Salvaged:
+class SalvageResult:
     """``findings`` say what is not sound, ``groups`` what becomes of each group; ``records`` make a store."""
 
     findings: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Salvaged:
     records: list[Record] = field(default_factory=list)
 
 
-def examine(path: Path, fits: Fits) -> Salvaged:
+def examine(path: Path, fits: Fits) -> SalvageResult:
     """Look at a database that no server holds. ``fits`` says whether a body is that of a type URL and name.
 
     Raises ``UnavailableError`` where one does, or there is none; ``CorruptError`` where nothing can be read of it.
@@ -120,8 +120,8 @@ def _connect(path: Path) -> Connection:
     return connection
 
 
-def _examined(connection: Connection, path: Path, fits: Fits) -> Salvaged:
-    found = Salvaged()
+def _examined(connection: Connection, path: Path, fits: Fits) -> SalvageResult:
+    found = SalvageResult()
     found.findings += _of_pages(connection)
     found.findings += _of_schema(connection)
     tables = _Tables(connection, found.findings, fits)

@@ -14,7 +14,7 @@ import structlog
 
 from xds.fleet.fleet import Fleet
 from xds.fleet.nacks import decoded, encoded
-from xds.fleet.refusal import Refusal
+from xds.fleet.refused_content import RefusedContent
 from xds.store.base import OpenNack, Store, StoreError
 
 WRITE_EVERY_S = 1.0
@@ -25,10 +25,10 @@ RETRY_AT_MOST_S = 30.0
 # What nodes refused before the restart: node id -> type URL -> name -> version.
 Refused = MutableMapping[str, Mapping[str, Mapping[str, str]]]
 
-_log = structlog.get_logger(logger_name="xds.control.kept_nacks")
+_log = structlog.get_logger(logger_name="xds.control.nack_persistence")
 
 
-class KeptNacks:
+class NackPersistence:
     """Keeps the fleet's open NACKs in the store; ``refused`` is where the engine looks up what it is not to send."""
 
     def __init__(self, store: Store, fleet: Fleet, refused: Refused) -> None:
@@ -36,7 +36,7 @@ class KeptNacks:
         self._fleet = fleet
         self._refused = refused
         self._node_of: dict[int, str] = {}  # of the records that are in ``refused``
-        self._restored: dict[str, dict[int, Refusal]] = {}  # by node and id
+        self._restored: dict[str, dict[int, RefusedContent]] = {}  # by node and id
         self._unreadable: list[int] = []
         self._is_failing = False
         self._task: asyncio.Task[None] | None = None
@@ -118,7 +118,7 @@ class KeptNacks:
                 self._refused[node] = _by_type(left.values())
 
 
-def _by_type(refusals: Iterable[Refusal]) -> dict[str, dict[str, str]]:
+def _by_type(refusals: Iterable[RefusedContent]) -> dict[str, dict[str, str]]:
     """What is refused for certain, by type URL."""
     found: dict[str, dict[str, str]] = {}
     for refusal in refusals:
@@ -127,6 +127,6 @@ def _by_type(refusals: Iterable[Refusal]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _row(refusal: Refusal) -> OpenNack:
+def _row(refusal: RefusedContent) -> OpenNack:
     record = refusal.record
     return OpenNack(record.id, record.node, record.type_url, encoded(refusal))

@@ -24,7 +24,7 @@ _LINE = re.compile(rb"(\d{20} \d{20} \d{20}) ([0-9a-f]{8})\n")
 _log = structlog.get_logger(logger_name="xds.store")
 
 
-class Noted(NamedTuple):
+class AcknowledgedCursor(NamedTuple):
     """``newest`` is the cursor of the newest commit; ``first`` to ``last`` were found missing, 0 for none."""
 
     newest: int = 0
@@ -32,13 +32,13 @@ class Noted(NamedTuple):
     last: int = 0
 
 
-class Acknowledged:
+class AcknowledgedFile:
     """The note of one store. Belongs to the store's thread."""
 
     def __init__(self, database: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = database.with_name(database.name + SUFFIX)
-        self.noted = Noted()
-        self._written = Noted()
+        self.noted = AcknowledgedCursor()
+        self._written = AcknowledgedCursor()
         self._clock = clock
         self._due_s = 0.0
 
@@ -51,7 +51,7 @@ class Acknowledged:
         if self.noted.newest <= newest:
             self.noted = self.noted._replace(newest=newest)
             return False
-        self.noted = Noted(self.noted.newest, self.noted.first or newest + 1, self.noted.newest)
+        self.noted = AcknowledgedCursor(self.noted.newest, self.noted.first or newest + 1, self.noted.newest)
         return True
 
     def note(self, newest: int) -> None:
@@ -60,7 +60,7 @@ class Acknowledged:
 
     def begin_anew(self) -> None:
         """What was missing matters no more."""
-        self.noted = Noted(self.noted.newest)
+        self.noted = AcknowledgedCursor(self.noted.newest)
 
     def flush(self, at_once: bool = False) -> None:
         """Write what is noted where it is due; what fails is tried again."""
@@ -75,18 +75,18 @@ class Acknowledged:
             self._written = self.noted
 
 
-def read(path: Path) -> Noted:
+def read(path: Path) -> AcknowledgedCursor:
     """What a file says; nothing where it is not there, or is damaged."""
     try:
         found = _LINE.fullmatch(path.read_bytes())
     except OSError:
-        return Noted()
+        return AcknowledgedCursor()
     if found is None or crc32(found[1]) != int(found[2], 16):
-        return Noted()
-    return Noted(*map(int, found[1].split()))
+        return AcknowledgedCursor()
+    return AcknowledgedCursor(*map(int, found[1].split()))
 
 
-def _write(path: Path, noted: Noted) -> None:
+def _write(path: Path, noted: AcknowledgedCursor) -> None:
     line = b" ".join(b"%020d" % number for number in noted)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -23,7 +23,9 @@ NAMES_LIMIT = 100
 KEPT_NAMES_LIMIT = 1000  # what of them outlasts a restart
 
 Wants = Callable[[str], bool]
-Told = Collection[str] | None  # the names in the response that was taken; None: the client holds all that it asks for
+AckedNames = (
+    Collection[str] | None
+)  # the names in the response that was taken; None: the client holds all that it asks for
 
 
 def everything(name: str) -> bool:
@@ -31,7 +33,7 @@ def everything(name: str) -> bool:
     return True
 
 
-class Refusal:
+class RefusedContent:
     """A refusal that stands.
 
     ``guilty`` are the names known to be refused, of ``suspects`` some are. What is meant is their content in
@@ -132,7 +134,7 @@ class Refusal:
 
     # What mends it
 
-    def clear(self, held: ResourceSet, told: Told) -> None:
+    def clear(self, held: ResourceSet, told: AckedNames) -> None:
         """The client took this: suspects that it has as they were offered are none."""
         accepted = {name for name in self.suspects if self._is_taken(name, held, told)}
         if accepted:
@@ -142,7 +144,7 @@ class Refusal:
             if self.names:
                 self._show()
 
-    def is_mended(self, held: ResourceSet, told: Told, wants: Wants = everything) -> bool:
+    def is_mended(self, held: ResourceSet, told: AckedNames, wants: Wants = everything) -> bool:
         """Does a client that holds this lack nothing of what was refused? ``wants``: what of that it asks for."""
         pushed = pushed_of(held)
         return all(self._mended(name, held, pushed, told) for name in self._meant(wants))
@@ -161,14 +163,14 @@ class Refusal:
     def _meant(self, wants: Wants) -> Iterator[str]:
         return filter(wants, chain(self.guilty, self.suspects))
 
-    def _mended(self, name: str, held: ResourceSet, pushed: ResourceSet, told: Told) -> bool:
+    def _mended(self, name: str, held: ResourceSet, pushed: ResourceSet, told: AckedNames) -> bool:
         """Did the client take it after all, or its other content? Or is it not pushed any more?"""
         wanted, has = _version(pushed, name), _version(held, name)
         if wanted and wanted == _version(self.refused, name):
             return self._is_taken(name, held, told)
         return not wanted or has == wanted
 
-    def _is_taken(self, name: str, held: ResourceSet, told: Told) -> bool:
+    def _is_taken(self, name: str, held: ResourceSet, told: AckedNames) -> bool:
         return _version(held, name) == _version(self.refused, name) and (told is None or name in told)
 
     def concerns(self, target: ResourceSet) -> bool:

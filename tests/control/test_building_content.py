@@ -7,7 +7,7 @@ from typing import Any
 from tests.control.conftest import Plane
 from xds.codec.record import dump_record
 from xds.codec.resources import decode_resource
-from xds.control.content import encode
+from xds.control.content import encode_resources
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, LISTENER
 from xds.model.snapshot import Change
@@ -22,8 +22,8 @@ async def test_what_is_held_is_stored_as_if_it_were_new(plane: Plane) -> None:
     kept, changed = cluster("kept"), cluster("changed")
     await plane.publisher.push("g", [kept, changed])
     pushed = [kept, cluster("changed", alt_stat_name="x"), cluster("added")]
-    entries, blobs = encode(pushed, plane.publisher.content("g"))
-    assert (entries, dict(blobs)) == (encode(pushed)[0], dict(encode(pushed)[1]))
+    entries, blobs = encode_resources(pushed, plane.publisher.content("g"))
+    assert (entries, dict(blobs)) == (encode_resources(pushed)[0], dict(encode_resources(pushed)[1]))
     assert [blobs[entry.blob_id] for entry in entries] == [dump_record(one) for one in pushed]
     assert len(blobs) == 3
     assert "no blob" not in blobs
@@ -32,7 +32,7 @@ async def test_what_is_held_is_stored_as_if_it_were_new(plane: Plane) -> None:
 async def test_what_only_looks_held_is_told_by_its_own_content(plane: Plane) -> None:
     await plane.publisher.push("g", [cluster("c")])
     other = cluster("c", alt_stat_name="x")
-    ((entry,), blobs) = encode([other], plane.publisher.content("g"))
+    ((entry,), blobs) = encode_resources([other], plane.publisher.content("g"))
     assert blobs[entry.blob_id] == dump_record(other)
 
 
@@ -53,7 +53,7 @@ async def test_blobs_that_the_store_lost_meanwhile_are_given_again(plane: Plane)
     """What a push was built upon may be gone from the store before its turn comes."""
     kept = cluster("kept")
     await plane.publisher.push("g", [kept])
-    entries, blobs = encode([kept], plane.publisher.content("g"))
+    entries, blobs = encode_resources([kept], plane.publisher.content("g"))
     fresh = Plane().store
     await fresh.open()
     await fresh.commit_all([GroupPush("g", FullSet(entries, blobs))], push_id="p")

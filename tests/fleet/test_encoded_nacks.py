@@ -13,7 +13,7 @@ from xds.fleet.nacks import (
     decoded,
     encoded,
 )
-from xds.fleet.refusal import Refusal
+from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import NackRecord, NackState
 from xds.model.resource_type import type_url_of
 
@@ -112,7 +112,7 @@ def test_what_is_kept_is_bounded(fleet: Fleet) -> None:
     assert len(only(restarted_of(stand)).message) == MESSAGE_KEPT
 
 
-def restarted_of(refusal: Refusal) -> Fleet:
+def restarted_of(refusal: RefusedContent) -> Fleet:
     after = Fleet()
     after.restore([decoded(1, "n1", type_url_of("clusters"), encoded(refusal))], 0.0)
     return after

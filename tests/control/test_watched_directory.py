@@ -16,10 +16,10 @@ from tests.control.conftest import Plane
 from tests.control.connected import Client
 from tests.support.process import DEADLINE_S
 from tests.support.resources import static_cluster
-from xds.control.directory import WatchedDirectory, scan
-from xds.fleet.events import EventFilter, Kind
+from xds.control.watched_directory import WatchedDirectory, scan
+from xds.fleet.events import EventFilter, EventKind
 from xds.model.node import Node
-from xds.store.audit import AuditFilter, Lane
+from xds.store.audit import AuditFilter, AuditLane
 
 Logs = Sequence[MutableMapping[str, Any]]
 
@@ -155,14 +155,14 @@ async def test_what_cannot_be_applied_is_known_until_it_can_be(watched: Watched)
     assert next(iter(refused)).since_s == since_s
     watched.put("bad.yaml", "b")
     await watched.wait(lambda: not len(refused))
-    page = watched.plane.fleet.events.after(0, EventFilter(frozenset({Kind.WATCH})), 10)
+    page = watched.plane.fleet.events.after(0, EventFilter(frozenset({EventKind.WATCH})), 10)
     assert [(event.action, event.group) for event in page.events] == [
         ("refused", "bad"),
         ("refused", "bad"),
         ("applied", "bad"),
     ]
     assert page.events[0].details["source"] == found.source
-    refusals = AuditFilter(lanes=frozenset({Lane.REFUSED}))
+    refusals = AuditFilter(lanes=frozenset({AuditLane.REFUSED}))
     notes = [each.note for each in (await watched.plane.publisher.audit.read("", 10, refusals)).entries]
     assert {(note.actor, note.author, note.group) for note in notes} == {("server", "watch", "bad")}
     assert {note.reason for note in notes} == {"missing_type", "syntax"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 
-from xds.fleet.state import Held, Linger
+from xds.fleet.state import HeldResources, LingeringResources
 from xds.model.resource_type import alias_of
 from xds.protocol import events
 from xds.protocol.linger import NOTHING_LINGERS, Lingering
@@ -20,7 +20,7 @@ LINGERS_SHOWN = 100
 ClientKey = tuple[str, str]  # peer address, API
 
 
-class ClientFacts:
+class ClientOrderState:
     """What was told last of one client. ``offset_s`` leads from the engine's clock to epoch seconds."""
 
     __slots__ = ("held", "lingering", "offset_s")
@@ -43,11 +43,11 @@ class ClientFacts:
         return bool(self.lingering or self.held)
 
 
-Clients = Mapping[ClientKey, ClientFacts]
+Clients = Mapping[ClientKey, ClientOrderState]
 NO_CLIENTS: Clients = {}
 
 
-def lingers(clients: Clients) -> tuple[Linger, ...]:
+def lingers(clients: Clients) -> tuple[LingeringResources, ...]:
     """What lingers, push by push and type by type, the oldest first. Clients of one node id are put together."""
     names: dict[tuple[int, str], frozenset[str]] = {}
     ends: dict[tuple[int, str], float | None] = {}
@@ -59,7 +59,7 @@ def lingers(clients: Clients) -> tuple[Linger, ...]:
                 names[key] = names[key] | removed if key in names else removed
                 ends[key] = _later(ends[key], until) if key in ends else until
     return tuple(
-        Linger(alias, revision, len(found), ends[revision, alias], tuple(nsmallest(NAMES_SHOWN, found)))
+        LingeringResources(alias, revision, len(found), ends[revision, alias], tuple(nsmallest(NAMES_SHOWN, found)))
         for (revision, alias), found in sorted(names.items())
     )
 
@@ -76,7 +76,7 @@ def lingering_until(clients: Clients) -> dict[str, dict[str, float | None]]:
     return found
 
 
-def held_back(clients: Clients) -> tuple[Held, ...]:
+def held_back(clients: Clients) -> tuple[HeldResources, ...]:
     """What is held back, put together by what it waits for."""
     found: dict[tuple[tuple[str, ...], bool], set[tuple[str, str]]] = {}
     for facts in list(clients.values()):
@@ -84,7 +84,7 @@ def held_back(clients: Clients) -> tuple[Held, ...]:
             resources = found.setdefault((held.waits_for, held.is_unreadable), set())
             resources.update((alias_of(type_url), name) for type_url, names in held.names for name in names)
     return tuple(
-        Held(tuple(nsmallest(NAMES_SHOWN, resources)), len(resources), waits_for[:NAMES_SHOWN], any_cluster)
+        HeldResources(tuple(nsmallest(NAMES_SHOWN, resources)), len(resources), waits_for[:NAMES_SHOWN], any_cluster)
         for (waits_for, any_cluster), resources in found.items()
     )
 
@@ -107,7 +107,7 @@ def waits_of(clients: Clients) -> dict[tuple[str, str], events.Held]:
     }
 
 
-def lingering_names(clients: Iterable[ClientFacts]) -> dict[str, set[str]]:
+def lingering_names(clients: Iterable[ClientOrderState]) -> dict[str, set[str]]:
     """All names that linger, by type."""
     found: dict[str, set[str]] = {}
     for facts in clients:
@@ -116,7 +116,7 @@ def lingering_names(clients: Iterable[ClientFacts]) -> dict[str, set[str]]:
     return found
 
 
-def counted(found: Iterable[Linger]) -> int:
+def counted(found: Iterable[LingeringResources]) -> int:
     """How many resources linger."""
     return sum(each.count for each in found)
 

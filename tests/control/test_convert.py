@@ -17,7 +17,7 @@ from tests.support.envoy import envoy_binary, validate
 from xds.codec.crosscheck import check_references
 from xds.codec.resources import decode_document
 from xds.control.bootstrap import BootstrapOptions
-from xds.control.convert import Conversion, convert
+from xds.control.convert import ConvertedBootstrap, convert
 from xds.control.envoy_check import check_with_envoy
 from xds.model.errors import MalformedError, ValidationError
 
@@ -44,16 +44,16 @@ def untyped(resource: Json) -> Json:
     return {key: value for key, value in resource.items() if key != "@type"}
 
 
-def of(conversion: Conversion, type_url: str) -> dict[str, Json]:
+def of(conversion: ConvertedBootstrap, type_url: str) -> dict[str, Json]:
     found = [one for one in conversion.snapshot["resources"] if one["@type"] == type_url]
     return {one.get("name", one.get("cluster_name")): one for one in found}
 
 
-def static(conversion: Conversion, kind: str) -> list[str]:
+def static(conversion: ConvertedBootstrap, kind: str) -> list[str]:
     return [one["name"] for one in conversion.bootstrap["static_resources"].get(kind, [])]
 
 
-def assert_complete(conversion: Conversion) -> None:
+def assert_complete(conversion: ConvertedBootstrap) -> None:
     """The snapshot is accepted, and nothing in it points to what is not there."""
     assert check_references(decode_document(json.dumps(conversion.snapshot)).resources) == []
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.control.conftest import Plane
 from tests.fleet.conftest import Client, resource_set, response
-from xds.control import kept_nacks
-from xds.control.kept_nacks import KeptNacks
+from xds.control import nack_persistence
+from xds.control.nack_persistence import NackPersistence
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackState
 from xds.model.resource_type import CLUSTER
@@ -24,13 +24,13 @@ WAIT_S = 10
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_nacks, "WRITE_EVERY_S", 0.01)
-    monkeypatch.setattr(kept_nacks, "BATCH_EVERY_S", 0.001)
+    monkeypatch.setattr(nack_persistence, "WRITE_EVERY_S", 0.01)
+    monkeypatch.setattr(nack_persistence, "BATCH_EVERY_S", 0.001)
 
 
-async def running(store: Store, fleet: Fleet) -> tuple[KeptNacks, kept_nacks.Refused]:
-    refused: kept_nacks.Refused = {}
-    kept = KeptNacks(store, fleet, refused)
+async def running(store: Store, fleet: Fleet) -> tuple[NackPersistence, nack_persistence.Refused]:
+    refused: nack_persistence.Refused = {}
+    kept = NackPersistence(store, fleet, refused)
     await kept.load()
     kept.start()
     return kept, refused
@@ -93,7 +93,7 @@ async def test_one_of_two_refusals_of_a_node_is_forgotten(plane: Plane) -> None:
 
 async def test_many_at_once_are_written_in_batches(plane: Plane) -> None:
     kept, _ = await running(plane.store, plane.fleet)
-    number = 3 * kept_nacks.BATCH + 1
+    number = 3 * nack_persistence.BATCH + 1
     for index in range(number):
         Client(plane.fleet, f"n{index}").nack(response(SERVED), guilty=("bad",))
     await kept.close()

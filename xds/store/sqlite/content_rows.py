@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from xds.store import rank
 from xds.store.base import CorruptError, Entry
-from xds.store.revisions import Edit, Key
+from xds.store.revisions import ContentEdit, Key
 
 Connection = sqlite3.Connection
 _MANY_ROWS = 50
-Place = tuple[int, int, str]  # the key of a row: group, type, name
+RowKey = tuple[int, int, str]  # the key of a row: group, type, name
 
 
 def held(connection: Connection, group: int) -> dict[Key, str]:
@@ -39,7 +39,7 @@ def held_of(connection: Connection, group: int, keys: Iterable[Key]) -> dict[Key
 
 
 def write(
-    connection: Connection, group: int, revision: int, *, edit: Edit, held: Mapping[Key, str], last_rank: int
+    connection: Connection, group: int, revision: int, *, edit: ContentEdit, held: Mapping[Key, str], last_rank: int
 ) -> int:
     """Bring a group up to ``revision``.
 
@@ -66,7 +66,9 @@ def write(
     return max(last_rank, *ranks.values(), 0)
 
 
-def _ranks(connection: Connection, group: int, edit: Edit, held: Mapping[Key, str], last_rank: int) -> dict[Key, int]:
+def _ranks(
+    connection: Connection, group: int, edit: ContentEdit, held: Mapping[Key, str], last_rank: int
+) -> dict[Key, int]:
     """The ranks of what is new and of what moves; what else is put keeps its own."""
     if edit.order is None:
         fresh = (key for key in edit.put if key not in held)
@@ -78,11 +80,11 @@ def _ranks(connection: Connection, group: int, edit: Edit, held: Mapping[Key, st
     return {key: place for key, place in zip(edit.order, ranks, strict=True) if before.get(key) != place}
 
 
-def _places(group: int, types: Mapping[str, int], keys: Iterable[Key]) -> list[Place]:
+def _places(group: int, types: Mapping[str, int], keys: Iterable[Key]) -> list[RowKey]:
     return [(group, types[url], name) for url, name in keys]
 
 
-def _retire(connection: Connection, group: int, revision: int, places: Sequence[Place]) -> None:
+def _retire(connection: Connection, group: int, revision: int, places: Sequence[RowKey]) -> None:
     """Copy rows to ``past``: one statement for all of a type costs a fifth of one per row."""
     whole = _whole_types(connection, group, places)
     copy = (
@@ -93,7 +95,7 @@ def _retire(connection: Connection, group: int, revision: int, places: Sequence[
     connection.executemany(copy + " AND name = ?", [(revision, *place) for place in places if place[1] not in whole])
 
 
-def _remove(connection: Connection, group: int, places: Sequence[Place]) -> None:
+def _remove(connection: Connection, group: int, places: Sequence[RowKey]) -> None:
     """Delete rows, as many at a time as ``_retire`` copies."""
     whole = _whole_types(connection, group, places)
     delete = "DELETE FROM entry WHERE grp = ? AND type = ?"
@@ -101,7 +103,7 @@ def _remove(connection: Connection, group: int, places: Sequence[Place]) -> None
     connection.executemany(delete + " AND name = ?", [place for place in places if place[1] not in whole])
 
 
-def _whole_types(connection: Connection, group: int, places: Iterable[Place]) -> frozenset[int]:
+def _whole_types(connection: Connection, group: int, places: Iterable[RowKey]) -> frozenset[int]:
     """The types of which ``places`` are all that a group holds; only those of many rows are looked for."""
     counts = Counter(type_id for _, type_id, _ in places)
     many = {type_id: count for type_id, count in counts.items() if count >= _MANY_ROWS}
@@ -111,7 +113,7 @@ def _whole_types(connection: Connection, group: int, places: Iterable[Place]) ->
     )
 
 
-def _overwrite(connection: Connection, revision: int, blobs: Iterable[str], places: Sequence[Place]) -> None:
+def _overwrite(connection: Connection, revision: int, blobs: Iterable[str], places: Sequence[RowKey]) -> None:
     """Put other blobs into rows that keep their ranks. Raises ``CorruptError`` for rows that are not there."""
     found = connection.executemany(
         "UPDATE entry SET h = ?, born = ? WHERE grp = ? AND type = ? AND name = ?",

@@ -3,12 +3,14 @@
 What is applied is what a ``PUT`` of the files would be. A broken file is told with its place and leaves what the group
 has. Who pushes to such a group by the API wins until its files change, a backup is restored, or the server starts
 again.
+
+What of a watched directory cannot be applied, until it can be: shown by ``xds check``, events, a metric.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
@@ -20,8 +22,8 @@ from xds.codec.check import check_unique
 from xds.codec.findings import Findings
 from xds.codec.resources import Pushed, decode_document
 from xds.control.audit import SERVER, Caller
+from xds.control.journal import PushJournal
 from xds.control.publisher import Publisher, PushOptions
-from xds.control.refused_files import FILES_SHOWN, RefusedFilesTable
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.store.base import Meta, UnavailableError
@@ -35,11 +37,11 @@ FINDINGS_LOGGED = 20
 
 Stamp = tuple[tuple[str, int, int, int], ...]  # of each file: path, inode, size, time of change in ns
 
-_log = structlog.get_logger(logger_name="xds.control.directory")
+_log = structlog.get_logger(logger_name="xds.control.watched_directory")
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedFiles:
     """What was applied of a group. ``round`` grows with ``WatchedDirectory.apply_again``."""
 
     stamp: Stamp
@@ -67,7 +69,7 @@ class WatchedDirectory:
         self._prune = prune
         self._resource_bytes = resource_bytes
         self.refused = RefusedFilesTable(publisher.journal)
-        self._seen: dict[str, Applied] = {}
+        self._seen: dict[str, AppliedFiles] = {}
         self._round = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -124,7 +126,7 @@ class WatchedDirectory:
 
     async def _apply(self, found: Mapping[str, GroupFiles]) -> None:
         for group, there in found.items():
-            now = Applied(there.stamp, self._round)
+            now = AppliedFiles(there.stamp, self._round)
             if self._seen.get(group) != now and await self._push(group, there):
                 self._seen[group] = now
         for group in self._seen.keys() - found.keys():
@@ -273,3 +275,66 @@ def _warn(group: str, warnings: tuple[Violation, ...]) -> None:
             pointer=warning.pointer,
             error_message=warning.detail,
         )
+
+
+DETAIL_LIMIT = 1_000
+FILES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFiles:
+    """Files that are not applied, since when (epoch seconds), and the first reason of ``findings``.
+
+    ``group`` is empty where the directory itself cannot be read. ``source`` is the place in a file, where there is one.
+    """
+
+    group: str
+    files: tuple[str, ...]
+    since_s: float
+    detail: str
+    source: str = ""
+    findings: int = 1
+
+    def says_as(self, other: RefusedFiles | None) -> bool:
+        """Is it what is known already, whatever its time?"""
+        return other is not None and (self.detail, self.source, self.findings) == (
+            other.detail,
+            other.source,
+            other.findings,
+        )
+
+
+class RefusedFilesTable:
+    """What is refused now, by group; each change of it is an event."""
+
+    def __init__(self, journal: PushJournal) -> None:
+        self._journal = journal
+        self._refused: dict[str, RefusedFiles] = {}
+
+    def __iter__(self) -> Iterator[RefusedFiles]:
+        """By group."""
+        return iter([self._refused[group] for group in sorted(self._refused)])
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def refuse(self, group: str, files: tuple[str, ...], error: Exception, now: float) -> None:
+        """The files of a group could not be applied."""
+        before = self._refused.get(group)
+        since_s = before.since_s if before is not None else now
+        made = _refused(group, files[:FILES_SHOWN], since_s, error)
+        self._refused[group] = made
+        if not made.says_as(before):
+            self._journal.files_refused(group, made.source or ", ".join(made.files), made.detail, made.findings, now)
+
+    def accept(self, group: str, now: float) -> None:
+        """They are applied, or gone."""
+        if self._refused.pop(group, None) is not None:
+            self._journal.files_applied(group, now)
+
+
+def _refused(group: str, files: tuple[str, ...], since_s: float, error: Exception) -> RefusedFiles:
+    if isinstance(error, ValidationError) and error.violations:
+        first = error.violations[0]
+        return RefusedFiles(group, files, since_s, first.detail[:DETAIL_LIMIT], first.source, len(error.violations))
+    return RefusedFiles(group, files, since_s, str(error)[:DETAIL_LIMIT])

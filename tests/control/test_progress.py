@@ -7,7 +7,7 @@ import pytest
 from tests.control.conftest import Plane
 from tests.control.connected import Client
 from tests.control.test_publisher import GROUP, clusters
-from xds.control.progress import Verdict, verdict
+from xds.control.progress import PushVerdict, verdict_of
 from xds.fleet.state import Convergence
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, LISTENER
@@ -17,18 +17,18 @@ from xds.model.snapshot import ResourceSet
 @pytest.mark.parametrize(
     ("synced", "pending", "nacked", "percent", "expected"),
     [
-        (0, 0, 0, 100.0, Verdict.DONE),
-        (3, 0, 0, 100.0, Verdict.DONE),
-        (2, 1, 0, 100.0, Verdict.PENDING),
-        (2, 0, 1, 100.0, Verdict.REFUSED),
-        (1, 1, 1, 100.0, Verdict.REFUSED),
-        (9, 0, 1, 90.0, Verdict.DONE),
-        (8, 1, 1, 90.0, Verdict.PENDING),
-        (8, 0, 2, 90.0, Verdict.REFUSED),
+        (0, 0, 0, 100.0, PushVerdict.DONE),
+        (3, 0, 0, 100.0, PushVerdict.DONE),
+        (2, 1, 0, 100.0, PushVerdict.PENDING),
+        (2, 0, 1, 100.0, PushVerdict.REFUSED),
+        (1, 1, 1, 100.0, PushVerdict.REFUSED),
+        (9, 0, 1, 90.0, PushVerdict.DONE),
+        (8, 1, 1, 90.0, PushVerdict.PENDING),
+        (8, 0, 2, 90.0, PushVerdict.REFUSED),
     ],
 )
-def test_verdict(synced: int, pending: int, nacked: int, percent: float, expected: Verdict) -> None:
-    assert verdict(Convergence(synced, pending, nacked), percent) is expected
+def test_verdict(synced: int, pending: int, nacked: int, percent: float, expected: PushVerdict) -> None:
+    assert verdict_of(Convergence(synced, pending, nacked), percent) is expected
 
 
 def held(plane: Plane, type_url: str = CLUSTER) -> ResourceSet:

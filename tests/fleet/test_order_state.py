@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.fleet.conftest import Client, resource_set, response
 from tests.fleet.test_fleet import node, type_of
-from xds.fleet.events import EventFilter, Kind
+from xds.fleet.events import EventFilter, EventKind
 from xds.fleet.fleet import Fleet
-from xds.fleet.order import NAMES_SHOWN, lingering_until
-from xds.fleet.state import Held, Linger, Sync
+from xds.fleet.order_state import NAMES_SHOWN, lingering_until
+from xds.fleet.state import HeldResources, LingeringResources, Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, V2_URLS
 from xds.protocol.events import Held as HeldBack
 from xds.protocol.events import HoldChanged, LingerChanged, LingerCut
@@ -23,11 +23,11 @@ def removal(revision: int, ends_s: float | None, **names: str) -> Removal:
 
 
 def lingers(client: Client, *removals: Removal) -> None:
-    client.fold(LingerChanged(Lingering(removals) if removals else NOTHING_LINGERS))
+    client.apply_events(LingerChanged(Lingering(removals) if removals else NOTHING_LINGERS))
 
 
 def held(client: Client, *trees: HeldBack) -> None:
-    client.fold(HoldChanged(trees))
+    client.apply_events(HoldChanged(trees))
 
 
 WEB = HeldBack(((LISTENER, frozenset({"web"})), (ROUTE, frozenset({"r"}))), ("c",))
@@ -38,9 +38,9 @@ def test_what_lingers_is_told_push_by_push(fleet: Fleet) -> None:
     lingers(client, removal(7, 1100.0, clusters="a b", endpoints="a"), removal(8, None, clusters="c"))
     state = node(fleet)
     assert state.lingering == (
-        Linger("clusters", 7, 2, 1100.0, ("a", "b")),
-        Linger("endpoints", 7, 1, 1100.0, ("a",)),
-        Linger("clusters", 8, 1, None, ("c",)),
+        LingeringResources("clusters", 7, 2, 1100.0, ("a", "b")),
+        LingeringResources("endpoints", 7, 1, 1100.0, ("a",)),
+        LingeringResources("clusters", 8, 1, None, ("c",)),
     )
     assert state.lingering_total == 4
     assert fleet.census(0).lingering == {"default": 1}
@@ -52,10 +52,12 @@ def test_what_goes_early_is_told_once_for_a_group(fleet: Fleet) -> None:
     """A fleet of thousands is cut at the same push: one event, or the history of changes would be pushed out."""
     for number in range(3):
         client = Client(fleet, f"n{number}", "edge")
-        client.fold(LingerCut((removal(7, None, clusters="a b", endpoints="a"),)))
-    Client(fleet, "other", "core").fold(LingerCut((removal(7, None, clusters="a"),)))
-    Client(fleet, "n1", "edge").fold(LingerCut((removal(7, None, clusters="a"), removal(8, None, clusters="c"))))
-    page = fleet.events.after(0, EventFilter(frozenset({Kind.ORDER})), 10)
+        client.apply_events(LingerCut((removal(7, None, clusters="a b", endpoints="a"),)))
+    Client(fleet, "other", "core").apply_events(LingerCut((removal(7, None, clusters="a"),)))
+    Client(fleet, "n1", "edge").apply_events(
+        LingerCut((removal(7, None, clusters="a"), removal(8, None, clusters="c")))
+    )
+    page = fleet.events.after(0, EventFilter(frozenset({EventKind.ORDER})), 10)
     assert [(event.action, event.group, event.node, event.revision) for event in page.events] == [
         ("linger_cut", "edge", "n0", 7),
         ("linger_cut", "core", "other", 7),
@@ -66,7 +68,7 @@ def test_what_goes_early_is_told_once_for_a_group(fleet: Fleet) -> None:
 
 def test_ends_are_told_in_epoch_seconds(fleet: Fleet) -> None:
     client = Client(fleet)
-    fleet.fold(client.id, [LingerChanged(Lingering((removal(7, 65.0, clusters="a"),)))], 2000.0, 50.0)
+    fleet.apply_events(client.id, [LingerChanged(Lingering((removal(7, 65.0, clusters="a"),)))], 2000.0, 50.0)
     assert node(fleet).lingering[0].until == 2015.0
     assert lingering_until(fleet.clients("n1")) == {CLUSTER: {"a": 2015.0}}
 
@@ -92,7 +94,7 @@ def test_clients_of_one_node_id_are_put_together(fleet: Fleet) -> None:
     lingers(Client(fleet), removal(7, 10.0, clusters="a"))
     lingers(Client(fleet, peer=OTHER), removal(7, 20.0, clusters="a b"))
     lingers(Client(fleet, api="v2"), removal(7, 30.0, old="d"))
-    assert node(fleet).lingering == (Linger("clusters", 7, 3, 30.0, ("a", "b", "d")),)
+    assert node(fleet).lingering == (LingeringResources("clusters", 7, 3, 30.0, ("a", "b", "d")),)
     lingers(Client(fleet, peer=OTHER), removal(7, None, clusters="a b"))
     assert node(fleet).lingering[0].until is None
 
@@ -105,8 +107,8 @@ def test_what_is_held_back_is_told_with_what_it_waits_for(fleet: Fleet) -> None:
     lua = HeldBack(((LISTENER, frozenset({"lua"})),), ("c", "d"), is_unreadable=True)
     held(client, WEB, other, lua)
     assert node(fleet).held == (
-        Held((("listeners", "other"), ("listeners", "web"), ("routes", "r")), 3, ("c",)),
-        Held((("listeners", "lua"),), 1, ("c", "d"), any_cluster=True),
+        HeldResources((("listeners", "other"), ("listeners", "web"), ("routes", "r")), 3, ("c",)),
+        HeldResources((("listeners", "lua"),), 1, ("c", "d"), any_cluster=True),
     )
     assert fleet.census(0).held == {"default": 1}
     # All that was sent is ACKed, but not all that was pushed is sent.
@@ -117,18 +119,18 @@ def test_what_is_held_back_is_told_with_what_it_waits_for(fleet: Fleet) -> None:
 
 
 def test_what_is_held_back_keeps_a_node_from_being_in_step(fleet: Fleet) -> None:
-    from xds.fleet.events import EventFilter, Kind
+    from xds.fleet.events import EventFilter, EventKind
     from xds.model.snapshot import Snapshot
 
     client = Client(fleet)
     served = resource_set("clusters", "1", a="a")
     fleet.published(Snapshot("default", 1, {CLUSTER: served}))
-    with fleet.events.watching({Kind.ACK}):
+    with fleet.events.watching({EventKind.ACK}):
         held(client, WEB)
         client.ack(response(served))
         held(client)
         client.ack(response(served))
-    page = fleet.events.after(0, EventFilter(frozenset({Kind.ACK})), 10)
+    page = fleet.events.after(0, EventFilter(frozenset({EventKind.ACK})), 10)
     assert [event.action for event in page.events] == ["acked", "acked", "synced"]
 
 
@@ -141,5 +143,5 @@ def test_a_waiter_looks_again_when_something_is_released(fleet: Fleet) -> None:
 
 def test_nothing_is_told_of_a_stream_without_a_node(fleet: Fleet) -> None:
     fleet.stream_opened(99, PEER, "ADS", "delta", 1.0)
-    fleet.fold(99, [LingerChanged(Lingering((removal(7, 1.0, clusters="a"),))), HoldChanged((WEB,))], 1.0)
+    fleet.apply_events(99, [LingerChanged(Lingering((removal(7, 1.0, clusters="a"),))), HoldChanged((WEB,))], 1.0)
     assert not fleet.stream_closed(99, 2.0)

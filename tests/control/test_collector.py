@@ -8,13 +8,13 @@ import pytest
 
 from tests.control.conftest import Plane
 from tests.control.test_publisher import GROUP, clusters, served
+from xds.control.collector import Collector
 from xds.control.publisher import PushOptions
-from xds.control.retention import Collector
 from xds.model.resource_type import CLUSTER
 from xds.protocol.cache import RETAINED_REVISIONS
 from xds.store.base import GoneError, UnavailableError
 from xds.store.memory.engine import MemoryStore
-from xds.store.retention import Collected, Retention, Stats
+from xds.store.retention import Collected, Retention, StoreStats
 
 LITTLE = Retention(revisions=1, age_s=-60)  # nothing is young
 SOON_S = 0.01
@@ -97,7 +97,7 @@ async def test_it_goes_on_after_failures() -> None:
             await asyncio.sleep(SOON_S)
     await collector.close()
     assert (collector.failures, collector.collected.revisions) == (2, 1)
-    assert isinstance(collector.stats, Stats)
+    assert isinstance(collector.stats, StoreStats)
     tries = store.tries
     await asyncio.sleep(10 * SOON_S)
     assert store.tries == tries

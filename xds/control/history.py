@@ -10,34 +10,34 @@ from dataclasses import dataclass
 
 import structlog
 
-from xds.control.content import BlobIds, Content, Key, assemble, blob_ids, changes, decode, shared
-from xds.control.push import PushResult, labelled, outcome
-from xds.control.runtime import off_loop
+from xds.control.content import BlobIds, GroupContent, Key, blob_ids, build_content, changes, decode_resources, shared
+from xds.control.push import PushResult, by_type_label, result_of
+from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.snapshot import Change
 from xds.protocol.cache import RETAINED_REVISIONS
 from xds.store.base import Commit, CorruptError, Entry, GoneError, Manifest, Store
 
-_log = structlog.get_logger(logger_name="xds.control.archive")
+_log = structlog.get_logger(logger_name="xds.control.history")
 
 
-class Archive:
+class RevisionReader:
     """Reads a store. ``held`` is what a group is served now: resources that it has are shared, the others are read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def content(self, group: str, revision: int | None, held: Content | None) -> Content:
+    async def content(self, group: str, revision: int | None, held: GroupContent | None) -> GroupContent:
         """A group's content at a revision (None: the head). Raises ``NotFoundError``, ``StoreError``."""
         return await self.restore(await self._store.manifest(group, revision), held, None)
 
-    async def retained(self, group: str) -> list[Content]:
+    async def retained(self, group: str) -> list[GroupContent]:
         """The contents that a reconnecting client may name, oldest first; the last is the head's.
 
         An earlier one that is damaged keeps no server from starting: it is left out, with those before it.
         """
-        contents: list[Content] = []
+        contents: list[GroupContent] = []
         *earlier, head = reversed(await self._retained(group))
         for manifest in earlier:
             try:
@@ -47,7 +47,7 @@ class Archive:
                 contents.clear()
         return [*contents, await self.restore(head, None, contents[-1] if contents else None)]
 
-    async def replayed(self, commit: Commit, held: Content | None) -> PushResult:
+    async def replayed(self, commit: Commit, held: GroupContent | None) -> PushResult:
         """The answer to a push that was committed before, as far as its revisions are still kept."""
         group, revision = commit.group, commit.revision
         try:
@@ -55,10 +55,10 @@ class Archive:
         except GoneError:
             return PushResult(group, revision, "", {}, {}, commit.changed)
         except NotFoundError:  # the revision that deleted the group
-            return PushResult(group, revision, "", {}, labelled(changes(await self._before(commit), BlobIds())))
+            return PushResult(group, revision, "", {}, by_type_label(changes(await self._before(commit), BlobIds())))
         if not commit.changed:
-            return outcome(content, {}, changed=False)
-        return outcome(content, changes(await self._before(commit), content.blob_ids))
+            return result_of(content, {}, changed=False)
+        return result_of(content, changes(await self._before(commit), content.blob_ids))
 
     async def _before(self, commit: Commit) -> BlobIds:
         """What the group held before a commit; nothing where that is no longer kept."""
@@ -67,14 +67,19 @@ class Archive:
         except NotFoundError:
             return BlobIds()
 
-    async def restore(self, manifest: Manifest, held: Content | None, near: Content | None) -> Content:
+    async def restore(self, manifest: Manifest, held: GroupContent | None, near: GroupContent | None) -> GroupContent:
         """A manifest's content; sets equal to those of ``near`` are the same objects. Raises ``StoreError``."""
         known = {**shared(manifest, held), **shared(manifest, near)}
         wanted = [entry for entry in manifest.entries if (entry.type_url, entry.name) not in known]
         blobs = await self._store.blobs({entry.blob_id for entry in wanted})
-        read = await off_loop(len(wanted), decode, wanted, blobs)
-        return await off_loop(
-            len(manifest.entries), assemble, manifest, blob_ids(manifest.entries), {**known, **read}, near
+        read_compared = await run_sized(decode_resources, wanted, blobs, resources=len(wanted))
+        return await run_sized(
+            build_content,
+            manifest,
+            blob_ids(manifest.entries),
+            {**known, **read_compared},
+            near,
+            resources=len(manifest.entries),
         )
 
     async def _retained(self, group: str) -> list[Manifest]:
@@ -97,7 +102,7 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RevisionComparison:
     """Two revisions of a group, which hold ``before`` and ``after``; ``changes`` by type URL."""
 
     group: str
@@ -117,30 +122,30 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class ComparedResources:
     """Resources of a comparison by type URL and name, as they were and as they became."""
 
     before: Mapping[Key, Resource]
     after: Mapping[Key, Resource]
 
 
-async def compare(store: Store, group: str, old: int, new: int) -> Comparison:
+async def compare(store: Store, group: str, old: int, new: int) -> RevisionComparison:
     """Revision 0, and one that deleted the group, hold nothing. Raises ``NotFoundError``, ``StoreError``."""
     after = await _held(store, group, new)
     before = await _held(store, group, old)
-    found = await off_loop(len(before) + len(after), changes, before, after)
-    return Comparison(group, old, new, before, after, found)
+    found = await run_sized(changes, before, after, resources=len(before) + len(after))
+    return RevisionComparison(group, old, new, before, after, found)
 
 
-async def read(store: Store, comparison: Comparison, keys: Collection[Key]) -> Sides:
+async def read_compared(store: Store, comparison: RevisionComparison, keys: Collection[Key]) -> ComparedResources:
     """The contents behind ``keys`` on both sides, where they are there. Raises ``StoreError``."""
     before, after = (
         [Entry(*key, ids[key]) for key in keys if key in ids] for ids in (comparison.before, comparison.after)
     )
     blobs = await store.blobs({entry.blob_id for entry in (*before, *after)})
-    return Sides(
-        await off_loop(len(before), decode, before, blobs),
-        await off_loop(len(after), decode, after, blobs),
+    return ComparedResources(
+        await run_sized(decode_resources, before, blobs, resources=len(before)),
+        await run_sized(decode_resources, after, blobs, resources=len(after)),
     )
 
 
@@ -151,4 +156,4 @@ async def _held(store: Store, group: str, revision: int) -> BlobIds:
     if found and found[0].revision == revision and not found[0].live:
         return BlobIds()
     entries = (await store.manifest(group, revision)).entries
-    return await off_loop(len(entries), blob_ids, entries)
+    return await run_sized(blob_ids, entries, resources=len(entries))

@@ -12,11 +12,11 @@ import structlog
 
 from xds.protocol.cache import SnapshotCache
 from xds.store.base import Store, StoreError
-from xds.store.retention import Collected, Retention, Stats
+from xds.store.retention import Collected, Retention, StoreStats
 
 JITTER = 0.25  # replicas that were started together do not stay together
 
-_log = structlog.get_logger(logger_name="xds.control.retention")
+_log = structlog.get_logger(logger_name="xds.control.collector")
 
 
 class Collector:
@@ -29,7 +29,7 @@ class Collector:
     def __init__(self, store: Store, cache: SnapshotCache, policy: Retention, every_s: float) -> None:
         self.collected = Collected()
         self.failures = 0
-        self.stats: Stats | None = None
+        self.stats: StoreStats | None = None
         self._store = store
         self._cache = cache
         self._policy = policy

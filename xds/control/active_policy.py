@@ -17,7 +17,7 @@ from xds.protocol.overlay import StandIn
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PolicyDecision:
     """A decision with what it rests on."""
 
     observed: Observed
@@ -25,7 +25,7 @@ class Outcome:
     decided_at: float
 
 
-class Steering:
+class ActivePolicy:
     """A policy in force.
 
     ``assignment`` is what is served, ``outcome`` the latest decision: None before the first. ``waits_for`` says what is
@@ -36,7 +36,7 @@ class Steering:
         self.key = key
         self.policy = policy
         self.assignment = assignment
-        self.outcome: Outcome | None = None
+        self.outcome: PolicyDecision | None = None
         self.waits_for = ""
         self.due_at = 0.0
         self.endpoints = ""
@@ -59,7 +59,7 @@ class Steering:
             self._seen, self.endpoints = pushed.version, pushed.name
         return self._localities
 
-    def follow(self, outcome: Outcome) -> None:
+    def follow(self, outcome: PolicyDecision) -> None:
         """Serve what was decided."""
         self.outcome, self.waits_for = outcome, ""
         self.assignment = outcome.decision.assignment

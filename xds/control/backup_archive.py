@@ -36,7 +36,7 @@ _BLOCK = tarfile.BLOCKSIZE
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ArchiveHeader:
     """What an archive says of itself."""
 
     release: str
@@ -47,7 +47,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ArchivePart:
     """A line of the manifest."""
 
     name: str
@@ -59,9 +59,9 @@ class Part:
 class ArchiveWriter:
     """Turns records into the bytes of an archive, some at a time; to be called in the order of the methods."""
 
-    def __init__(self, about: About) -> None:
+    def __init__(self, about: ArchiveHeader) -> None:
         self._about = about
-        self._parts: list[Part] = []
+        self._parts: list[ArchivePart] = []
         self._lines: list[bytes] = []
         self._size = 0
         self._kind = ""
@@ -102,37 +102,37 @@ class ArchiveWriter:
         return self._part(f"{self._kind}/{number:05d}.jsonl", content, count)
 
     def _part(self, name: str, content: bytes, records: int) -> bytes:
-        self._parts.append(Part(name, len(content), sha256(content).hexdigest(), records))
+        self._parts.append(ArchivePart(name, len(content), sha256(content).hexdigest(), records))
         return _member(name, content, self._about.time_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedArchive:
     """What was found in an archive that is whole; ``counts`` of records by kind."""
 
-    about: About
+    about: ArchiveHeader
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def check(file: IO[bytes]) -> Checked:
+def check(file: IO[bytes]) -> CheckedArchive:
     """Whether a file is an archive, whole and as it was written. Raises ``ValidationError`` that names the place."""
     file.seek(0)
-    about: About | None = None
-    found: dict[str, Part] = {}
+    about: ArchiveHeader | None = None
+    found: dict[str, ArchivePart] = {}
     counts = dict.fromkeys(KINDS, 0)
     for name, content in _members(file):
         if about is None:
             about = _about(name, content)
         elif name == MANIFEST:
             _check_manifest(content, found)
-            return Checked(about, counts)
+            return CheckedArchive(about, counts)
         kind = name.partition("/")[0]
         records = 1 if name == HEAD else _check_part(kind, name, content, about)
         if name in found:
             raise _wrong(name, "there are two of that name")
         if name != HEAD:
             counts[kind] += records
-        found[name] = Part(name, len(content), sha256(content).hexdigest(), records)
+        found[name] = ArchivePart(name, len(content), sha256(content).hexdigest(), records)
     raise _wrong("", "the archive is not whole: it ends before its manifest")
 
 
@@ -147,7 +147,7 @@ def records(file: IO[bytes]) -> Iterator[Record]:
             yield from _records(kind, name, content)
 
 
-def _check_part(kind: str, name: str, content: bytes, about: About) -> int:
+def _check_part(kind: str, name: str, content: bytes, about: ArchiveHeader) -> int:
     if kind not in KINDS:
         raise _wrong(name, "no part of a backup has such a name; a newer release may have made it")
     if about.redacted and kind == BLOBS.name:
@@ -174,7 +174,7 @@ def _records(kind: str, name: str, content: bytes) -> Iterator[Record]:
             raise _wrong(f"{name}:{number}", "this is no JSON") from None
 
 
-def _about(name: str, content: bytes) -> About:
+def _about(name: str, content: bytes) -> ArchiveHeader:
     found = _read_json(name, content) if name == HEAD else None
     if not isinstance(found, dict) or not isinstance(found.get("format"), int):
         raise _wrong(name, f"this is no backup: it does not begin with {HEAD}")
@@ -183,14 +183,14 @@ def _about(name: str, content: bytes) -> About:
     kinds: dict[str, Any] = {"release": str, "time_s": (int, float), "history": bool, "redacted": bool, "format": int}
     if found.keys() != kinds.keys() or not all(isinstance(found[key], kind) for key, kind in kinds.items()):
         raise _wrong(name, f"not an object with {', '.join(kinds)}")
-    return About(**found)
+    return ArchiveHeader(**found)
 
 
-def _check_manifest(content: bytes, found: Mapping[str, Part]) -> None:
+def _check_manifest(content: bytes, found: Mapping[str, ArchivePart]) -> None:
     said = _read_json(MANIFEST, content)
     parts = said.get("parts") if isinstance(said, dict) else None
     try:
-        wanted = {part["name"]: Part(**part) for part in parts or ()}
+        wanted = {part["name"]: ArchivePart(**part) for part in parts or ()}
     except (TypeError, KeyError):
         raise _wrong(MANIFEST, "this is no manifest") from None
     for name in {*wanted, *found}:
@@ -242,7 +242,7 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
         yield info.name, content
 
 
-def restorable(checked: Checked) -> Sequence[Violation]:
+def restorable(checked: CheckedArchive) -> Sequence[Violation]:
     """What keeps an archive that is whole from being restored."""
     if checked.about.redacted:
         detail = "the backup is redacted: the values that are secret are not in it, so that it cannot be restored"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from xds.fleet.events import EventFilter, EventLog, Page
+from xds.fleet.events import EventFilter, EventLog, EventPage
 
 PAGE_EVENTS = 200
 GATHER_S = 0.05  # a push makes thousands of ACKs: they go out together
 
 
-async def follow(log: EventLog, cursor: int, wanted: EventFilter, silence_s: float) -> AsyncIterator[Page | None]:
+async def follow(log: EventLog, cursor: int, wanted: EventFilter, silence_s: float) -> AsyncIterator[EventPage | None]:
     """Pages of what comes after ``cursor``; None after ``silence_s`` seconds without any. Ends with the log.
 
-    Nothing is queued for the reader: one that is slow is told by ``Page.lagged`` that it was overtaken.
+    Nothing is queued for the reader: one that is slow is told by ``EventPage.lagged`` that it was overtaken.
     """
     clock = asyncio.get_running_loop().time
     silent_until = clock() + silence_s
