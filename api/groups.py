@@ -69,7 +69,7 @@ async def get_snapshot(here: Here, request: Request, group: Segment, show_secret
 async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
     """Replace all resources of a group: ``{"resources": [...], "version"?, "versions"?}``."""
     pushed = await decode_pushed(body, content_type, pushing.here.options.resource_bytes)
-    pushing.options.heed(pushed.warnings)
+    pushing.options.check_warnings(pushed.warnings)
     result = await pushing.here.publisher.push(
         group, pushed.resources, label=pushed.label, labels=pushed.labels, options=pushing.options
     )
@@ -116,7 +116,7 @@ async def put_resource(
     """Add or replace one resource; the others stay. ``@type`` may be left out of the body."""
     limit = pushing.here.options.resource_bytes
     pushed = await decode_one(body, content_type, type_url_of(type), name, limit)
-    pushing.options.heed(pushed.warnings)
+    pushing.options.check_warnings(pushed.warnings)
     (resource,) = pushed.resources
     return await answer(pushing, await pushing.here.publisher.put(group, resource, pushing.options), pushed.warnings)
 
@@ -148,7 +148,7 @@ async def validate(
     if errors:
         raise ValidationError(errors)
     warnings = [*pushed.warnings, *found]
-    PushOptions(strict=strict).heed(warnings)
+    PushOptions(strict=strict).check_warnings(warnings)
     shown = [finding_item(warning) for warning in warnings]
     return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": [], "warnings": shown})
 

@@ -51,7 +51,7 @@ async def _release(here: Services, nodes: Iterable[str], group: str, node: str, 
     if lingering:
         told = {"nodes": len(lingering), "released": released}
         await here.publisher.audit.record(by.note("released", group=group, subject=node, new=told))
-        here.publisher.journal.let_go(group, node, len(lingering), released, by, time.time())
+        here.publisher.journal.released(group, node, len(lingering), released, by, time.time())
         await here.let_go(lingering.keys())
     return {"nodes": len(lingering), "clients": sum(map(len, lingering.values())), "released": released}
 

@@ -15,7 +15,7 @@ from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
 from xds.control.lifecycle import Phase
-from xds.control.load_view import BookView, LoadView
+from xds.control.load_view import LoadView
 from xds.control.publisher import Publisher
 from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
@@ -82,7 +82,7 @@ class Services:
     limit_hits: Counter[str] = field(default_factory=Counter)
     disconnect: Callable[[str], int] = lambda node_id: 0
     let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
-    load: LoadView = field(default_factory=lambda: BookView(LoadBook()))
+    load: LoadView = field(default_factory=lambda: LoadView(LoadBook()))
     watched: Callable[[], WatchedDirectory | None] = lambda: None
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0

@@ -110,7 +110,7 @@ async def transact(
         [placed(warning, index, _part(each.change)) for warning in each.pushed.warnings]
         for index, each in enumerate(decoded)
     ]
-    pushing.options.heed([warning for found in warnings for warning in found])
+    pushing.options.check_warnings([warning for found in warnings for warning in found])
     drafts = [await _draft(index, each) for index, each in enumerate(decoded)]
     results = await pushing.here.publisher.transaction(drafts, pushing.options)
     items = await asyncio.gather(*(answered(pushing, *each) for each in zip(results, warnings, strict=True)))

@@ -137,7 +137,7 @@ def test_and_opens_nothing_beside_a_glob(bound: str, rest: str, other: str) -> N
 
 
 def test_a_rule_needs_what_it_uses() -> None:
-    with pytest.raises(PatternError, match=r"binds no \{ns\}"):
+    with pytest.raises(PatternError, match=r"captures no \{ns\}"):
         NodeRule(PrincipalPattern("cn:{sa}"), groups=(ClaimPattern("{ns}-*"),))
 
 
@@ -167,9 +167,9 @@ def access(*rules: NodeRule, mode: NodeAuthMode = NodeAuthMode.ENFORCE) -> Acces
         ({"cluster": "{ns}"}, Node("n", "bank"), "g", "node.cluster 'bank' does not match 'shop'"),
         ({"metadata": {"NS": "{ns}"}}, Node("n", metadata={"NS": "shop"}), "g", ""),
         ({"metadata": {"NS": "{ns}"}}, Node("n"), "g", "node.metadata.NS '' does not match 'shop'"),
-        ({"metadata": {"NS": "{ns}"}}, Node("n", metadata={"NS": ["shop"]}), "g", "node.metadata.NS is no text"),
+        ({"metadata": {"NS": "{ns}"}}, Node("n", metadata={"NS": ["shop"]}), "g", "node.metadata.NS is not a string"),
         ({"where": "node.locality.region == eu"}, Node("n", locality=Locality("eu")), "g", ""),
-        ({"where": "node.locality.region == eu"}, Node("n"), "g", "does not pass"),
+        ({"where": "node.locality.region == eu"}, Node("n"), "g", "does not match the filter"),
         ({"groups": ["{ns}-*", "common"]}, Node("n"), "shop-1", ""),
         ({"groups": ["{ns}-*", "common"]}, Node("n"), "common", ""),
         ({"groups": ["{ns}-*"]}, Node("n"), "bank-1", "group 'bank-1' does not match 'shop-*'"),

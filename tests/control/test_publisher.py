@@ -261,7 +261,7 @@ async def test_emptying_a_group_with_nodes_needs_consent(plane: Plane) -> None:
     for refused in (plane.publisher.push(GROUP, []), plane.publisher.delete(GROUP, (CLUSTER, "a"))):
         with pytest.raises(EmptyingError, match="1 nodes are connected"):
             await refused
-    with pytest.raises(EmptyingError, match="1 node would belong to no group"):
+    with pytest.raises(EmptyingError, match="1 node would match no group"):
         await plane.publisher.delete_group(GROUP)
     assert served(plane.cache) == ["a"]
     assert (await plane.publisher.push(GROUP, [], options=consent)).revision == 2
@@ -297,8 +297,8 @@ async def test_a_group_is_not_deleted_when_a_node_would_get_nothing(plane: Plane
     with pytest.raises(EmptyingError) as refused:
         await plane.publisher.delete_group("canary")
     assert str(refused.value) == (
-        "deleting group 'canary': 1 node would belong to no group and get nothing any more;"
-        " 1 node would move to 'void', which is empty, and lose everything"
+        "deleting group 'canary': 1 node would match no group and get no more updates;"
+        " 1 node would move to 'void', which is empty, and lose all resources"
     )
     stray.leave()
     with pytest.raises(EmptyingError, match="'void', which is empty"):
@@ -342,7 +342,7 @@ async def test_names_that_new_groups_cannot_have(plane: Plane, name: str) -> Non
         plane.publisher.push(name, clusters("a"), options=PushOptions(dry_run=True)),
         plane.publisher.configure(name, GroupSettings(priority=1)),
     ):
-        with pytest.raises(ValidationError, match="a new group is named by"):
+        with pytest.raises(ValidationError, match="the name of a new group has"):
             await refused
     assert plane.publisher.group_names() == []
 

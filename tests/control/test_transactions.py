@@ -54,9 +54,9 @@ async def test_a_change_that_cannot_be_made_is_named_and_stops_all(plane: Plane)
         (await patch("b", [], [(CLUSTER, "missing")]), NotFoundError),
         (await replace_all("b", []), EmptyingError),
         (PushRequest("none", Drop()), NotFoundError),
-        (PushRequest(moved.group, moved.change, moved.known, expect=7), ConflictError),
-        (PushRequest(moved.group, moved.change, moved.known, etag="r1-00000000"), ConflictError),
-        (PushRequest("none", moved.change, moved.known, etag="*"), ConflictError),
+        (PushRequest(moved.group, moved.change, moved.resources, expect=7), ConflictError),
+        (PushRequest(moved.group, moved.change, moved.resources, etag="r1-00000000"), ConflictError),
+        (PushRequest("none", moved.change, moved.resources, etag="*"), ConflictError),
     ):
         with pytest.raises(ChangeError) as raised:
             await plane.publisher.transaction([fine, bad], PushOptions(push_id="p"))

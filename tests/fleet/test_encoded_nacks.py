@@ -48,7 +48,7 @@ def test_an_id_never_stands_for_another_record() -> None:
     client.nack(response(SERVED), guilty=("bad",))
     client.nack(response(resource_set("listeners", "1", other="x")), guilty=("other",))
     given = {record.id for record in before.nacks()}
-    [kept, *_] = before.nack_log.take_changes(1).stand
+    [kept, *_] = before.nack_log.take_changes(1).open
     after = Fleet(first_nack_id=2_000)
     after.restore([decoded(kept.record.id, "n1", kept.record.type_url, encoded(kept))], 0.0)
     Client(after, "n2").nack(response(SERVED), guilty=("bad",))
@@ -121,10 +121,10 @@ def restarted_of(refusal: RefusedContent) -> Fleet:
 def test_what_is_unchanged_is_not_taken_again(fleet: Fleet) -> None:
     client = Client(fleet)
     client.nack(response(SERVED))
-    assert len(fleet.nack_log.take_changes(10).stand) == 1
+    assert len(fleet.nack_log.take_changes(10).open) == 1
     assert fleet.nack_log.take_changes(10) == ([], [])
     client.nack(response(SERVED))
-    assert len(fleet.nack_log.take_changes(10).stand) == 1
+    assert len(fleet.nack_log.take_changes(10).open) == 1
 
 
 def test_what_came_and_went_between_two_takes_is_not_taken(fleet: Fleet) -> None:

@@ -59,7 +59,7 @@ from xds.store.engines import open_store
 from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 from xds.store.sqlite import schema
-from xds.store.sqlite.database import SETTLED_ROWS
+from xds.store.sqlite.database import CHECKPOINT_ROWS
 from xds.store.sqlite.engine import SqliteStore
 from xds.store.sqlite.files import file_system
 from xds.store.sqlite.writer_thread import PENDING_LIMIT, Worker
@@ -194,9 +194,9 @@ async def test_closing_finishes_what_is_pending(opened: Open) -> None:
 
 async def test_the_log_is_brought_into_the_file_behind_a_large_push(opened: Open, path: Path) -> None:
     store = await opened()
-    await push(store, full(*(cluster(f"c{n}", b"%1000d" % n) for n in range(SETTLED_ROWS))))
+    await push(store, full(*(cluster(f"c{n}", b"%1000d" % n) for n in range(CHECKPOINT_ROWS))))
     await store.groups()  # behind the checkpoint, which is done between two calls
-    assert path.stat().st_size > 1000 * SETTLED_ROWS
+    assert path.stat().st_size > 1000 * CHECKPOINT_ROWS
 
 
 async def test_all_and_some_of_a_group_replaced_can_both_be_read_back(opened: Open) -> None:

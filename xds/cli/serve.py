@@ -30,7 +30,7 @@ from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
 from xds.control.collector import Collector
 from xds.control.lifecycle import Phase
-from xds.control.load_view import BookView
+from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
 from xds.control.settings import (
@@ -292,7 +292,7 @@ class Server:
             self.metrics.limit_hits,
             self.grpc.disconnect,
             self.grpc.let_go,
-            BookView(self.book, self.grpc.load.of),
+            LoadView(self.book, self.grpc.load.of),
             lambda: self.watched,
             backups=self.backups,
             condition=self.store.condition,

@@ -1,4 +1,4 @@
-"""One policy at work: what was observed and decided last, and what is laid over the push for it."""
+"""One traffic assignment policy at work: its last observation and decision, and the overlays made from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xds.protocol.overlay import StandIn
 
 @dataclass(frozen=True, slots=True)
 class PolicyDecision:
-    """A decision with what it rests on."""
+    """A decision with its inputs. ``decided_at`` is epoch seconds."""
 
     observed: Observed
     decision: Decision
@@ -28,8 +28,8 @@ class PolicyDecision:
 class ActivePolicy:
     """A policy in force.
 
-    ``assignment`` is what is served, ``outcome`` the latest decision: None before the first. ``waits_for`` says what is
-    missing to decide; empty when nothing is. ``endpoints`` names the ClusterLoadAssignment that the cluster uses.
+    ``assignment`` is served; ``outcome`` is the latest decision, None before the first. ``waits_for`` says what is
+    missing for a decision, empty when nothing is. ``endpoints`` names the ClusterLoadAssignment of the cluster.
     """
 
     def __init__(self, key: Key, policy: Policy, assignment: Assignment | None = None) -> None:
@@ -44,33 +44,33 @@ class ActivePolicy:
         self.saved_at = 0.0
         self.stand_ins: dict[Locality, StandIn] = {}
         self._allotments: dict[Locality, tuple[Allotment, ...]] = {}
-        self._seen = ""  # version of the pushed assignment that was looked at last
+        self._seen = ""  # version of the pushed assignment that was read last
         self._localities: Mapping[Locality, PushedLocality] = {}
-        self._put_in_place()
+        self._make_overlays()
 
     def is_news(self, pushed: Resource) -> bool:
-        """Whether the pushed assignment is another than at the last decision."""
+        """Whether the pushed assignment has changed since the last decision."""
         return pushed.version != self._seen or pushed.name != self.endpoints
 
     def look(self, pushed: Resource) -> Mapping[Locality, PushedLocality]:
-        """The localities of the pushed assignment. Where it is news this costs as much as it has endpoints."""
+        """The localities of the pushed assignment. Reading a changed one takes time proportional to its endpoints."""
         if self.is_news(pushed):
             self._localities = pushed_localities(pushed)
             self._seen, self.endpoints = pushed.version, pushed.name
         return self._localities
 
     def follow(self, outcome: PolicyDecision) -> None:
-        """Serve what was decided."""
+        """Serve a decision."""
         self.outcome, self.waits_for = outcome, ""
         self.assignment = outcome.decision.assignment
-        self._put_in_place()
+        self._make_overlays()
 
     def prepare(self, pushed: Resource) -> None:
-        """Make what is served in the place of the pushed assignment."""
+        """Build the overlaid resources for all sources."""
         for stand_in in self.stand_ins.values():
             stand_in.of(pushed)
 
-    def _put_in_place(self) -> None:
+    def _make_overlays(self) -> None:
         sources = self.assignment.sources if self.assignment is not None else {}
         wanted = {source: own.allotments for source, own in sources.items() if own.is_overlay}
         kept = {source: one for source, one in self.stand_ins.items() if wanted.get(source) == self._allotments[source]}
@@ -80,7 +80,7 @@ class ActivePolicy:
 
 
 def resumed(assignment: Assignment, now: float) -> Assignment:
-    """What was decided before a restart, held from now on as if reports had been missing only since."""
+    """The assignment from before a restart. Reports count as missing from ``now`` on."""
     memory = assignment.memory
     heard = {source: replace(own, heard_at=now) for source, own in memory.sources.items()}
     return replace(assignment, memory=replace(memory, observed_at=now, sources=heard))

@@ -1,6 +1,7 @@
-"""What a decision of traffic assignment rests on, put together from reports, the push and who is connected. Pure.
+"""The inputs of a traffic assignment decision, and the events that report its outcome. Pure.
 
-What is told of traffic assignment: an event for every change of a source, with its reasons.
+Inputs are load reports, the pushed endpoints, and the localities of connected nodes. An event is recorded for each
+source whose assignment or state changes, with the reasons.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from xds.lower.endpoints import PushedLocality
 from xds.model.load_report import Metric
 from xds.model.node import Locality
 
-SOURCES_LIMIT = 64  # of a policy: each is a variant of the group's snapshot
+SOURCES_LIMIT = 64  # per policy; each source needs a snapshot of its own
 
 
 def observe(
@@ -29,12 +30,12 @@ def observe(
     previous: Assignment | None,
     remembered_since: float,
 ) -> Observed:
-    """Demand by source and the state of the targets.
+    """Demand by source, and the state of the targets.
 
-    Sources are the localities of who reported and who is ``connected``, and those of the ``previous`` assignment that
-    were heard of after ``remembered_since``: after a restart of the server its clients come back one by one. Where they
-    are more than ``SOURCES_LIMIT``, zones stand for their sub-zones, and of too many zones those with the least demand
-    are left to the pushed weights.
+    Sources are the localities of reports and of ``connected`` nodes, and the sources of the ``previous`` assignment
+    that reported after ``remembered_since``, because clients reconnect one by one after a restart. Beyond
+    ``SOURCES_LIMIT`` sources, sub-zones are merged into zones. Beyond as many zones, those with the least demand get
+    the pushed weights.
     """
     demand = {one.source: _demand(one) for one in reported.sources}
     memory = previous.memory.sources if previous is not None else {}
@@ -79,7 +80,7 @@ def _target(own: PushedLocality, flows: list[figures.Flow]) -> Target:
 
 
 def _averages(flows: Iterable[figures.Flow]) -> dict[str, float]:
-    """By name what the backends of a locality said on average, over all who asked them."""
+    """The average of each metric that the backends of a locality reported, over all sources."""
     summed: dict[str, Metric] = {}
     for flow in flows:
         for name, metric in flow.metrics.items():
@@ -92,18 +93,18 @@ ACTIONS = CHANGED, HELD, FALLBACK = "changed", "held", "fallback"
 
 
 def record_policy_event(log: EventLog, key: Key, action: str, now: float, by: Caller = UNKNOWN_CALLER) -> None:
-    """A policy was put or deleted."""
+    """Record that a policy was put or deleted."""
     log.record(EventKind.ASSIGNMENT, action, now, group=key[0], details={**by.names(), "cluster": key[1]})
 
 
 def record_decision_events(log: EventLog, key: Key, before: Assignment | None, outcome: PolicyDecision) -> list[str]:
-    """An event for each source that is served something else, or stands otherwise; returns their actions."""
-    decision, told = outcome.decision, []
+    """Record an event for each source whose assignment or state has changed. Returns the actions of the events."""
+    decision, recorded = outcome.decision, []
     earlier = before.sources if before is not None else {}
     for one in decision.sources:
         own = decision.assignment.sources[one.source]
         for action in _actions(one, earlier.get(one.source)):
-            told.append(action)
+            recorded.append(action)
             reasons = (*one.reasons, *decision.reasons)
             details = {
                 "cluster": key[1],
@@ -114,7 +115,7 @@ def record_decision_events(log: EventLog, key: Key, before: Assignment | None, o
             }
             message = "; ".join((f"{named(one.source)}: {split(own.shares())}", *(reason.detail for reason in reasons)))
             log.record(EventKind.ASSIGNMENT, action, outcome.decided_at, group=key[0], message=message, details=details)
-    return told
+    return recorded
 
 
 def _actions(decided: SourceDecision, before: SourceAssignment | None) -> Iterator[str]:

@@ -1,15 +1,15 @@
-"""A backup as a file: a tar archive of JSON lines, whose last member says what all the others are.
+"""The file format of a backup: a tar archive of JSON lines whose last member lists all others with their hashes.
 
 ::
 
     xds-backup.json          {"format": 1, "release", "time_s", "history", "redacted"}
-    groups/00001.jsonl       records, one a line, at most some megabytes in a part (`xds.store.records`)
+    groups/00001.jsonl       one record per line; a part has about ``PART_BYTES`` (`xds.store.records`)
     ...
     blobs/00017.jsonl
     manifest.json            {"parts": [{"name", "bytes", "sha256", "records"}, ...]}
 
-An archive that broke off has no manifest, and is none. In a redacted one resources stand readable in place of blobs,
-without what is secret: it is to be looked at, not to be restored. Nothing here waits or knows a server.
+An archive without a manifest is incomplete and is rejected. A redacted archive contains readable resources without
+their secret values in place of blobs; it cannot be restored. No function here does I/O on anything but the given file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BLOCK = tarfile.BLOCKSIZE
 
 @dataclass(frozen=True, slots=True)
 class ArchiveHeader:
-    """What an archive says of itself."""
+    """The header of an archive."""
 
     release: str
     time_s: float
@@ -48,7 +48,7 @@ class ArchiveHeader:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePart:
-    """A line of the manifest."""
+    """A part of an archive, as the manifest lists it."""
 
     name: str
     bytes: int
@@ -57,7 +57,7 @@ class ArchivePart:
 
 
 class ArchiveWriter:
-    """Turns records into the bytes of an archive, some at a time; to be called in the order of the methods."""
+    """Turns records into the bytes of an archive, piece by piece. Call ``begin``, then ``add``, then ``end``."""
 
     def __init__(self, about: ArchiveHeader) -> None:
         self._about = about
@@ -67,11 +67,11 @@ class ArchiveWriter:
         self._kind = ""
 
     def begin(self) -> bytes:
-        """The first bytes."""
+        """The header."""
         return self._part(HEAD, _json(asdict(self._about)), 1)
 
     def add(self, records: Iterable[Record]) -> bytes:
-        """More records; nothing yet where they fill no part."""
+        """Add records. Returns the parts that are complete, empty when there are none."""
         made: list[bytes] = []
         for record in records:
             if self._lines and (record.kind != self._kind or self._size >= PART_BYTES):
@@ -83,7 +83,7 @@ class ArchiveWriter:
         return b"".join(made)
 
     def end(self) -> bytes:
-        """The last bytes."""
+        """The last part and the manifest."""
         rest = self._flush() if self._lines else b""
         manifest = _json({"parts": [asdict(part) for part in self._parts]})
         return rest + _member(MANIFEST, manifest, self._about.time_s) + bytes(2 * _BLOCK)
@@ -108,14 +108,14 @@ class ArchiveWriter:
 
 @dataclass(frozen=True, slots=True)
 class CheckedArchive:
-    """What was found in an archive that is whole; ``counts`` of records by kind."""
+    """A complete archive. ``counts`` are records by kind."""
 
     about: ArchiveHeader
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def check(file: IO[bytes]) -> CheckedArchive:
-    """Whether a file is an archive, whole and as it was written. Raises ``ValidationError`` that names the place."""
+    """Check that an archive is complete and unchanged. Raises ``ValidationError`` with the place of the error."""
     file.seek(0)
     about: ArchiveHeader | None = None
     found: dict[str, ArchivePart] = {}
@@ -129,15 +129,15 @@ def check(file: IO[bytes]) -> CheckedArchive:
         kind = name.partition("/")[0]
         records = 1 if name == HEAD else _check_part(kind, name, content, about)
         if name in found:
-            raise _wrong(name, "there are two of that name")
+            raise _wrong(name, "the archive has two members of this name")
         if name != HEAD:
             counts[kind] += records
         found[name] = ArchivePart(name, len(content), sha256(content).hexdigest(), records)
-    raise _wrong("", "the archive is not whole: it ends before its manifest")
+    raise _wrong("", "the archive is incomplete: it ends before its manifest")
 
 
 def records(file: IO[bytes]) -> Iterator[Record]:
-    """The records of an archive, in their order. Raises ``ValidationError``."""
+    """The records of an archive, in order. Raises ``ValidationError``."""
     file.seek(0)
     for name, content in _members(file):
         if name == MANIFEST:
@@ -149,7 +149,7 @@ def records(file: IO[bytes]) -> Iterator[Record]:
 
 def _check_part(kind: str, name: str, content: bytes, about: ArchiveHeader) -> int:
     if kind not in KINDS:
-        raise _wrong(name, "no part of a backup has such a name; a newer release may have made it")
+        raise _wrong(name, "unknown part; a newer release may have written it")
     if about.redacted and kind == BLOBS.name:
         return content.count(b"\n")
     count = 0
@@ -159,7 +159,7 @@ def _check_part(kind: str, name: str, content: bytes, about: ArchiveHeader) -> i
             try:
                 load_record(record.values[1])
             except ValidationError:
-                raise _wrong(f"{name}:{number}", "this is no stored resource") from None
+                raise _wrong(f"{name}:{number}", "this is not a stored resource") from None
     return count
 
 
@@ -171,15 +171,15 @@ def _records(kind: str, name: str, content: bytes) -> Iterator[Record]:
         except WrongRecordError as error:
             raise _wrong(f"{name}:{number}", str(error)) from None
         except (ValueError, RecursionError):
-            raise _wrong(f"{name}:{number}", "this is no JSON") from None
+            raise _wrong(f"{name}:{number}", "this is not JSON") from None
 
 
 def _about(name: str, content: bytes) -> ArchiveHeader:
     found = _read_json(name, content) if name == HEAD else None
     if not isinstance(found, dict) or not isinstance(found.get("format"), int):
-        raise _wrong(name, f"this is no backup: it does not begin with {HEAD}")
+        raise _wrong(name, f"this is not a backup: it does not begin with {HEAD}")
     if found["format"] != FORMAT:
-        raise _wrong(name, f"the backup has format {found['format']}, this release knows {FORMAT}")
+        raise _wrong(name, f"the backup has format {found['format']}, this release reads format {FORMAT}")
     kinds: dict[str, Any] = {"release": str, "time_s": (int, float), "history": bool, "redacted": bool, "format": int}
     if found.keys() != kinds.keys() or not all(isinstance(found[key], kind) for key, kind in kinds.items()):
         raise _wrong(name, f"not an object with {', '.join(kinds)}")
@@ -192,10 +192,10 @@ def _check_manifest(content: bytes, found: Mapping[str, ArchivePart]) -> None:
     try:
         wanted = {part["name"]: ArchivePart(**part) for part in parts or ()}
     except (TypeError, KeyError):
-        raise _wrong(MANIFEST, "this is no manifest") from None
+        raise _wrong(MANIFEST, "this is not a manifest") from None
     for name in {*wanted, *found}:
         if wanted.get(name) != found.get(name):
-            what = "is missing" if name not in found else "is not what was written: its hash differs"
+            what = "is missing" if name not in found else "has changed: its hash differs"
             raise _wrong(name, what if name in wanted else "is not in the manifest")
 
 
@@ -203,7 +203,7 @@ def _read_json(name: str, content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
-        raise _wrong(name, "this is no JSON") from None
+        raise _wrong(name, "this is not JSON") from None
 
 
 def _json(document: Mapping[str, Any]) -> bytes:
@@ -224,7 +224,7 @@ def _member(name: str, content: bytes, time_s: float) -> bytes:
 
 
 def _members(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    """The files of an archive. Only what we write is read: plain files, bounded in number and size."""
+    """The members of an archive. Only plain files are accepted, bounded in number and size."""
     for _ in range(MEMBERS_LIMIT):
         head = file.read(_BLOCK)
         if head == bytes(_BLOCK) or not head:
@@ -232,19 +232,21 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
         try:
             info = tarfile.TarInfo.frombuf(head, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError):
-            raise _wrong(f"byte {file.tell() - len(head)}", "this is no tar archive, or is damaged here") from None
+            raise _wrong(
+                f"byte {file.tell() - len(head)}", "this is not a tar archive, or it is damaged here"
+            ) from None
         if not info.isreg() or not 0 <= info.size <= MEMBER_LIMIT_BYTES:
             raise _wrong(info.name, f"not a plain file of at most {MEMBER_LIMIT_BYTES} bytes")
         content = file.read(info.size)
         if len(content) < info.size:
-            raise _wrong(info.name, "the archive is not whole: it ends here")
+            raise _wrong(info.name, "the archive is incomplete: it ends here")
         file.seek(-info.size % _BLOCK, 1)
         yield info.name, content
 
 
 def restorable(checked: CheckedArchive) -> Sequence[Violation]:
-    """What keeps an archive that is whole from being restored."""
+    """Why a complete archive cannot be restored; empty where it can."""
     if checked.about.redacted:
-        detail = "the backup is redacted: the values that are secret are not in it, so that it cannot be restored"
+        detail = "the backup is redacted: it does not contain the secret values, so it cannot be restored"
         return [Violation("redacted", detail, source=HEAD)]
     return []

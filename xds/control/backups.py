@@ -1,6 +1,7 @@
-"""Backups of a running server: one archive of all that is desired state, and the way back (`archive_file`).
+"""Backups of a running server, restores, and the salvage of a damaged store.
 
-What of a store on disk is sound, and an archive of that (`xds.store.sqlite.salvage`); without a server.
+A backup is one archive of all desired state (`backup_archive`). Salvage reads a store on disk without a server and
+makes an archive of everything that is intact (`xds.store.sqlite.salvage`).
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from xds.store.records import GROUPS
 from xds.store.sqlite.salvage import SalvageResult, examine
 
 RESTORED = "backup.restored"
-LONGEST_S = 3600.0  # the store collects nothing meanwhile
+_RECORDS_AT_A_TIME = 1_000
+LONGEST_S = 3600.0  # bounded, since the store collects nothing meanwhile
 
 _log = structlog.get_logger(logger_name="xds.control.backups")
 
 
 @dataclass(frozen=True, slots=True)
 class BackupOptions:
-    """``history``: earlier revisions too. ``redacted``: without secrets; it cannot be restored then."""
+    """``history``: with earlier revisions. ``redacted``: without secret values; such a backup cannot be restored."""
 
     history: bool = True
     redacted: bool = False
@@ -47,16 +49,16 @@ class BackupOptions:
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """What was in the archive, and the groups whose watched files are applied over it again."""
+    """The restored archive, and the groups whose watched files are applied again."""
 
     checked: CheckedArchive
     watched: tuple[str, ...] = ()
 
 
 class Backups:
-    """Makes one backup or restore at a time. ``made`` and ``failed`` count backups, ``restored`` restores.
+    """Makes one backup or restore at a time. ``made`` and ``failed`` count backups, ``restored`` counts restores.
 
-    ``last_s`` is when the last one was made, since the epoch, and ``last_bytes`` its size; 0 before the first.
+    ``last_s`` (epoch seconds) and ``last_bytes`` are those of the last backup; 0 before the first.
     """
 
     def __init__(
@@ -78,9 +80,9 @@ class Backups:
         self._busy = False
 
     async def stream(self, options: BackupOptions) -> AsyncGenerator[bytes, None]:
-        """The bytes of an archive, as of the moment of the call; pushes go on meanwhile.
+        """The bytes of an archive of the present state. Pushes go on meanwhile.
 
-        Raises ``UnavailableError`` while another is under way, and after ``LONGEST_S``; ``StoreError``.
+        Raises ``UnavailableError`` during another backup or restore, and after ``LONGEST_S``; ``StoreError``.
         """
         self._begin()
         began_s, size = time.monotonic(), 0
@@ -112,13 +114,13 @@ class Backups:
     async def restore(
         self, file: IO[bytes], *, replace: bool = False, dry_run: bool = False, by: Caller = UNKNOWN_CALLER
     ) -> RestoreResult:
-        """Put what an archive holds in place of all there is, and serve it; all of it or nothing.
+        """Replace the whole state by that of an archive, and publish it; all or nothing.
 
-        The audit list is added to: with a line that says who did so. A watched directory says what its groups are to
-        hold: it is applied again, as at a start.
+        The audit list is kept and gets an entry about the restore. The files of a watched directory are applied again,
+        as at a start.
 
-        Everything is verified first. Raises ``ValidationError`` for what is no whole archive, ``ConflictError`` where
-        the server is not empty and ``replace`` is not said, ``UnavailableError``, ``StoreError``.
+        The archive is verified first. Raises ``ValidationError`` for an invalid archive, ``ConflictError`` when the
+        server is not empty and ``replace`` is False, ``UnavailableError``, ``StoreError``.
         """
         self._begin()
         try:
@@ -131,7 +133,7 @@ class Backups:
             self._busy = False
 
     async def _restore(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
-        # Once the store has it, it is served, whether the caller waits or not.
+        # Once the store has committed the restore, it is published even if the caller is cancelled.
         work = asyncio.ensure_future(self._replaced(file, checked, replace, by))
         try:
             await asyncio.shield(work)
@@ -141,7 +143,7 @@ class Backups:
 
     async def _replaced(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
         publisher = self._publisher
-        async with publisher.gate.alone(), publisher.settings.lock, publisher.policies.lock:
+        async with publisher.locks.all_groups(), publisher.settings.lock, publisher.policies.lock:
             old = {"groups": {head.group: head.revision for head in await self._store.groups()}}
             note = by.note(RESTORED, old=old, new={**asdict(checked.about), **checked.counts})
             try:
@@ -159,7 +161,7 @@ class Backups:
 
     def _begin(self) -> None:
         if self._busy:
-            raise UnavailableError("a backup or a restore is under way; one is made at a time")
+            raise UnavailableError("a backup or a restore is in progress; only one runs at a time")
         self._busy = True
 
 
@@ -176,24 +178,21 @@ def _verified(file: IO[bytes]) -> CheckedArchive:
     return checked
 
 
-_RECORDS_AT_A_TIME = 1_000
-
-
 def examine_directory(data_dir: Path) -> SalvageResult:
-    """Look at the store of a data directory. Raises ``StoreError``."""
-    return examine(data_dir / SQLITE_FILE, _fits)
+    """Examine the store of a data directory. Raises ``StoreError``."""
+    return examine(data_dir / SQLITE_FILE, _is_resource)
 
 
-def archived(found: SalvageResult, now_s: float) -> Iterator[bytes]:
-    """The bytes of an archive with all that is sound."""
+def archived(salvaged: SalvageResult, now_s: float) -> Iterator[bytes]:
+    """The bytes of an archive of all intact records."""
     writer = ArchiveWriter(ArchiveHeader(xds.__version__, now_s, history=False))
     yield writer.begin()
-    for start in range(0, len(found.records), _RECORDS_AT_A_TIME):
-        yield writer.add(found.records[start : start + _RECORDS_AT_A_TIME])
+    for start in range(0, len(salvaged.records), _RECORDS_AT_A_TIME):
+        yield writer.add(salvaged.records[start : start + _RECORDS_AT_A_TIME])
     yield writer.end()
 
 
-def _fits(type_url: str, name: str, body: bytes) -> bool:
+def _is_resource(type_url: str, name: str, body: bytes) -> bool:
     try:
         found = load_record(body)
     except ValidationError:

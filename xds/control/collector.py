@@ -1,4 +1,4 @@
-"""Keeping the store small: a chore that collects old content every few minutes, whatever else goes on."""
+"""Deletes old revisions from the store at regular intervals."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from dataclasses import asdict, replace
 
 import structlog
 
+from xds.control.lifecycle import BackgroundTask
 from xds.protocol.cache import SnapshotCache
 from xds.store.base import Store, StoreError
 from xds.store.retention import Collected, Retention, StoreStats
 
-JITTER = 0.25  # replicas that were started together do not stay together
+JITTER = 0.25  # so that replicas that started together do not collect together
 
 _log = structlog.get_logger(logger_name="xds.control.collector")
 
 
 class Collector:
-    """Collects a store every ``every_s`` seconds, give or take a quarter.
+    """Collects a store every ``every_s`` seconds, with a jitter of a quarter.
 
-    The revisions that ``cache`` retains are spared: a client that comes back after a restart may name them.
-    ``collected`` sums up what was let go; ``stats`` is the store's size when it was last looked at.
+    Revisions that ``cache`` retains are kept, since a client that reconnects after a restart may have them.
+    ``collected`` sums up what was deleted; ``stats`` are the sizes after the last collection.
     """
 
     def __init__(self, store: Store, cache: SnapshotCache, policy: Retention, every_s: float) -> None:
@@ -34,21 +35,18 @@ class Collector:
         self._cache = cache
         self._policy = policy
         self._every_s = every_s
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask()
 
     def start(self) -> None:
-        """Begin; the first collection comes after the first interval."""
-        self._task = asyncio.create_task(self._run())
+        """Start. The first collection is after the first interval."""
+        self._task.start(self._run())
 
     async def close(self) -> None:
-        """Stop, between two steps of a collection that is under way."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        """Stop. A collection in progress ends after its current step."""
+        await self._task.stop()
 
     async def collect(self) -> None:
-        """One collection. What fails is counted and logged, and tried again next time."""
+        """Collect once. A failure is counted and logged; the next collection tries again."""
         began_s = time.monotonic()
         try:
             done = await self._store.collect(replace(self._policy, pinned=self._pinned()), time.time())

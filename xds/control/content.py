@@ -1,10 +1,7 @@
-"""What a group holds at a revision, and what a change makes of it. Pure.
+"""The content of a group at a revision, and the step from one revision to the next. Pure.
 
-Between resources and what the store keeps: encoding pushed ones, putting contents together. Pure.
-
-Resources and sets that did not change stay the same objects, so that "unchanged" is an identity for every stream.
-
-What a push leads to, type by type, before it is committed: labels show it. Pure.
+Encodes pushed resources for the store, decodes stored ones, and builds snapshots. Resources and sets that did not
+change stay the same objects, so that a stream finds "unchanged" by identity.
 """
 
 from __future__ import annotations
@@ -31,10 +28,10 @@ _ETAG_DIGEST_BYTES = 4
 
 
 class BlobIds(dict[Key, str]):
-    """What the store calls the resources of a group, in pushed order.
+    """The blob ids of the resources of a group, by type URL and name, in pushed order.
 
-    One that was amended knows from which other it was made, and the keys that may differ: a push of one resource to a
-    large group must not cost a look at all of them.
+    An amended mapping remembers which mapping it was made from and which keys may differ, so that a push of one
+    resource to a large group does not compare all of them.
     """
 
     __slots__ = ("__weakref__", "_base", "_touched")
@@ -45,7 +42,7 @@ class BlobIds(dict[Key, str]):
         self._touched: tuple[Key, ...] = ()
 
     def amended(self, put: Mapping[Key, str], delete: Iterable[Key]) -> BlobIds:
-        """A put of a key that exists keeps its place, a new one goes last. Raises ``KeyError``."""
+        """A copy with changes. A key that exists keeps its place, a new key goes last. Raises ``KeyError``."""
         made = BlobIds(self)
         made.update(put)
         gone = tuple(delete)
@@ -55,7 +52,7 @@ class BlobIds(dict[Key, str]):
         return made
 
     def replaced(self, lines: Mapping[Key, str]) -> BlobIds:
-        """All of it in their place; known as made from this where the keys and their order stay."""
+        """A mapping of ``lines``; it remembers this one as its base where keys and order are the same."""
         made = BlobIds(lines)
         if list(made) == list(self):
             pairs = zip(made.items(), self.values(), strict=True)
@@ -63,13 +60,13 @@ class BlobIds(dict[Key, str]):
         return made
 
     def touched_since(self, base: object) -> tuple[Key, ...] | None:
-        """The keys that may differ from ``base``; None when this was not made from it."""
+        """The keys that may differ from ``base``; None when this was not made from ``base``."""
         return self._touched if self._base is not None and self._base() is base else None
 
 
 @dataclass(frozen=True, eq=False)
 class GroupContent:
-    """A snapshot together with what the store calls its resources. ``blob_ids`` is in pushed order."""
+    """A snapshot with the blob ids of its resources, in pushed order."""
 
     snapshot: Snapshot
     blob_ids: BlobIds
@@ -106,7 +103,7 @@ class GroupContent:
 
     @cached_property
     def etag(self) -> str:
-        """Identifies revision and content, without quotes: ``r42-1f3a9c07``. The same on every replica."""
+        """Identifies revision and content: ``r42-1f3a9c07``, without quotes. It is the same on every replica."""
         digest = blake2b(digest_size=_ETAG_DIGEST_BYTES)
         for type_url, found in sorted(self.snapshot.sets.items()):
             digest.update(type_url.encode() + found.digest)
@@ -114,27 +111,27 @@ class GroupContent:
 
 
 def type_label(type_url: str) -> str:
-    """How a type is called in answers: its alias, or the message name where the alias means another type (v2)."""
+    """The name of a type in answers: its alias, or the message name where the alias means another type (v2)."""
     alias = alias_of(type_url)
     return alias if type_url_of(alias) == type_url else type_url.rpartition("/")[2]
 
 
-def blob_ids(entries: Iterable[Entry], held: BlobIds | None = None) -> BlobIds:
-    """A manifest as a mapping, order kept; ``held`` is what it replaces."""
+def blob_ids(entries: Iterable[Entry], current: BlobIds | None = None) -> BlobIds:
+    """The lines of a manifest as a mapping, in their order. ``current`` is the mapping that it replaces."""
     lines = {(type_url, name): blob for type_url, name, blob in entries}
-    return held.replaced(lines) if held is not None else BlobIds(lines)
+    return current.replaced(lines) if current is not None else BlobIds(lines)
 
 
-def amended(held: BlobIds, delta: Delta) -> BlobIds:
-    """``held`` after ``delta``. Raises ``NotFoundError`` for the deletion of what is not there."""
+def amended(current: BlobIds, delta: Delta) -> BlobIds:
+    """``current`` after ``delta``. Raises ``NotFoundError`` for the deletion of an unknown resource."""
     for key in delta.delete:
-        if key not in held:
+        if key not in current:
             raise NotFoundError(f"no {type_label(key[0])} resource named {key[1]!r}")
-    return held.amended(blob_ids(delta.put), delta.delete)
+    return current.amended(blob_ids(delta.put), delta.delete)
 
 
 def changes(old: BlobIds, new: BlobIds) -> dict[str, Change]:
-    """What differs, by type URL; types without a difference are left out."""
+    """The differences by type URL. Types without a difference are left out."""
     added, changed, removed = (dict[str, list[str]]() for _ in range(3))
     touched = new.touched_since(old)
     for key in new if touched is None else (key for key in touched if key in new):
@@ -153,18 +150,18 @@ def changes(old: BlobIds, new: BlobIds) -> dict[str, Change]:
     }
 
 
-NOTHING: Mapping[str, bytes] = MappingProxyType({})
+NO_DIGESTS: Mapping[str, bytes] = MappingProxyType({})
 
 
 class Blobs(Mapping[str, bytes]):
-    """What resources are stored as, by blob id: made when it is asked for where the id is known already."""
+    """Stored forms of resources by blob id. A resource whose blob id is known is encoded only when it is read."""
 
     def __init__(self) -> None:
         self._made: dict[str, bytes] = {}
         self._known: dict[str, Resource] = {}
 
     def add(self, resource: Resource, blob: str | None) -> str:
-        """The id of the resource's blob, which is ``blob`` where that is known."""
+        """Add a resource and return its blob id. ``blob`` is the id, where it is known."""
         if blob is None:
             data = dump_record(resource)
             blob = blob_id(data)
@@ -187,14 +184,14 @@ class Blobs(Mapping[str, bytes]):
         return len(self._made.keys() | self._known.keys())
 
 
-def encode_resources(resources: list[Resource], near: GroupContent | None = None) -> tuple[tuple[Entry, ...], Blobs]:
-    """What the store is given: manifest lines in order, and blobs by id.
+def encode_resources(resources: list[Resource], base: GroupContent | None = None) -> tuple[tuple[Entry, ...], Blobs]:
+    """Manifest lines in order, and blobs by id, for the store.
 
-    ``near`` is content of which some of the resources, the same objects, may be: their blobs are known by it.
+    ``base`` is content that may contain some of these resource objects; their blob ids are taken from it.
     """
     blobs, entries = Blobs(), list[Entry]()
-    ids = near.blob_ids if near is not None else BlobIds()
-    held = {each.type.type_url: each.resources for each in near.snapshot} if near is not None else {}
+    ids = base.blob_ids if base is not None else BlobIds()
+    held = {each.type.type_url: each.resources for each in base.snapshot} if base is not None else {}
     for resource in resources:
         type_url, name = resource.type_url, resource.name
         is_held = type_url in held and held[type_url].get(name) is resource
@@ -219,26 +216,26 @@ def build_content(
     manifest: Manifest,
     ids: BlobIds,
     known: Mapping[Key, Resource],
-    near: GroupContent | None,
-    digests: Mapping[str, bytes] = NOTHING,
+    base: GroupContent | None,
+    digests: Mapping[str, bytes] = NO_DIGESTS,
 ) -> GroupContent:
-    """Put a content together; resources and sets equal to those of ``near`` are shared with it.
+    """Build the content of a manifest. Resources and sets equal to those of ``base`` are shared with it.
 
-    ``digests`` (by type URL) are those that are known already.
+    ``digests`` (by type URL) are the digests that are known already.
     """
-    touched = ids.touched_since(near.blob_ids) if near is not None else None
-    if near is not None and touched is not None:
+    touched = ids.touched_since(base.blob_ids) if base is not None else None
+    if base is not None and touched is not None:
         put = [known[key] for key in touched if key in ids]
         removed = [key for key in touched if key not in ids]
-        snapshot = amend_snapshot(near.snapshot, manifest.revision, put, removed, manifest.versions)
+        snapshot = amend_snapshot(base.snapshot, manifest.revision, put, removed, manifest.versions)
     else:
-        previous = near.snapshot if near is not None else None
-        resources = (_member(key, blob, known, near) for key, blob in ids.items())
+        previous = base.snapshot if base is not None else None
+        resources = (_member(key, blob, known, base) for key, blob in ids.items())
         snapshot = build_snapshot(manifest.group, manifest.revision, resources, manifest.versions, previous)
     for type_url, digest in digests.items():
         snapshot.sets[type_url].digest = digest
     for resource_set in snapshot:
-        prepare(resource_set, near.snapshot.sets.get(resource_set.type.type_url) if near is not None else None)
+        prepare(resource_set, base.snapshot.sets.get(resource_set.type.type_url) if base is not None else None)
     return GroupContent(snapshot, ids, manifest.meta)
 
 
@@ -246,44 +243,47 @@ def build_next_content(
     manifest: Manifest,
     ids: BlobIds,
     known: Mapping[Key, Resource],
-    held: GroupContent | None,
-    digests: Mapping[str, bytes] = NOTHING,
+    current: GroupContent | None,
+    digests: Mapping[str, bytes] = NO_DIGESTS,
 ) -> tuple[GroupContent, Foresight]:
     """As ``assemble``, with what the streams that follow ``held`` will ask."""
-    content = build_content(manifest, ids, known, held, digests)
-    return content, foresee(held.snapshot if held is not None else None, content.snapshot)
+    content = build_content(manifest, ids, known, current, digests)
+    return content, foresee(current.snapshot if current is not None else None, content.snapshot)
 
 
-def _member(key: Key, blob: str, known: Mapping[Key, Resource], near: GroupContent | None) -> Resource:
-    if near is not None and near.blob_ids.get(key) == blob:
-        return near.snapshot.sets[key[0]].resources[key[1]]
+def _member(key: Key, blob: str, known: Mapping[Key, Resource], base: GroupContent | None) -> Resource:
+    if base is not None and base.blob_ids.get(key) == blob:
+        return base.snapshot.sets[key[0]].resources[key[1]]
     return known[key]
 
 
-def shared(manifest: Manifest, held: GroupContent | None) -> dict[Key, Resource]:
-    """The resources of a manifest that ``held`` has."""
-    if held is None:
+def shared(manifest: Manifest, current: GroupContent | None) -> dict[Key, Resource]:
+    """The resources of a manifest that ``current`` has as well."""
+    if current is None:
         return {}
-    ids = held.blob_ids
+    ids = current.blob_ids
     return {
-        (entry.type_url, entry.name): held.snapshot.sets[entry.type_url].resources[entry.name]
+        (entry.type_url, entry.name): current.snapshot.sets[entry.type_url].resources[entry.name]
         for entry in manifest.entries
         if ids.get((entry.type_url, entry.name)) == entry.blob_id
     }
 
 
 def digests_of(
-    difference: Mapping[str, Change], held: GroupContent | None, known: Mapping[Key, Resource]
+    difference: Mapping[str, Change], current: GroupContent | None, resources: Mapping[Key, Resource]
 ) -> dict[str, bytes]:
-    """The digests that the sets of the types that change will have, by type URL; ``known`` holds what comes."""
-    bases = {url: held.snapshot.get(url) if held is not None else empty_set(url) for url in difference}
-    return {url: _digest(bases[url], change, known) for url, change in difference.items()}
+    """The digests of the changed sets after a change, by type URL, so that labels can show them before the commit.
+
+    ``resources`` contains the new and changed resources.
+    """
+    bases = {url: current.snapshot.get(url) if current is not None else empty_set(url) for url in difference}
+    return {url: _digest(bases[url], change, resources) for url, change in difference.items()}
 
 
-def _digest(base: ResourceSet, change: Change, known: Mapping[Key, Resource]) -> bytes:
-    """The digest of a set after a change. It is a sum over all members: what is less is added up."""
+def _digest(base: ResourceSet, change: Change, resources: Mapping[Key, Resource]) -> bytes:
+    """The digest of a set after a change. A digest is a sum over all members, so the smaller part is summed up."""
     type_url = base.type.type_url
-    coming = [(name, known[type_url, name].version) for name in (*change.added, *change.changed)]
+    coming = [(name, resources[type_url, name].version) for name in (*change.added, *change.changed)]
     going = [*change.changed, *change.removed]
     if len(going) > len(base) // 2:
         left = base.resources.keys() - going

@@ -1,9 +1,8 @@
-"""An Envoy bootstrap with static resources, made into a snapshot and the bootstrap that goes with it.
+"""Converts an Envoy bootstrap with static resources to a snapshot and a bootstrap that uses this server.
 
-Works on plain values: what is not understood stays as it stands. What the bootstrap itself needs (a cluster for traces
-or statistics, another management server) stays static.
-
-What stands inline in clusters and listeners, taken out as resources of its own: EDS and RDS.
+Works on plain JSON values; parts that are not understood stay unchanged. Resources that the bootstrap itself needs,
+such as a cluster for tracing or another management server, stay static. Optionally, endpoints and route configurations
+that are inline in clusters and listeners become resources of their own (EDS, RDS).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NOTES_LIMIT = 100
 
 @dataclass(frozen=True, slots=True)
 class ConvertedBootstrap:
-    """``snapshot`` is what to push, ``bootstrap`` what to start the proxy with, ``notes`` what to know about them."""
+    """``snapshot`` is to be pushed, ``bootstrap`` is for the proxy, ``notes`` are remarks for the operator."""
 
     snapshot: Json
     bootstrap: Json
@@ -42,11 +41,11 @@ class ConvertedBootstrap:
 def convert(
     bootstrap: Mapping[str, Any], *, options: BootstrapOptions = DEFAULT_OPTIONS, split: bool = False
 ) -> ConvertedBootstrap:
-    """Take the static resources out of an Envoy bootstrap.
+    """Move the static resources of an Envoy bootstrap to a snapshot.
 
-    ``options`` say where the server is, and name the node where the bootstrap does not. With ``split`` the endpoints of
-    static clusters and inline route configurations become resources of their own (EDS, RDS); without it they stay
-    where they are. The proxy behaves the same in both. Raises ``ValidationError`` for what is no bootstrap.
+    ``options`` give the address of the server, and the node where the bootstrap does not name one. With ``split``, the
+    endpoints of static clusters and inline route configurations become resources of their own (EDS, RDS). The proxy
+    behaves the same with and without. Raises ``ValidationError`` for an invalid bootstrap.
     """
     try:
         document = copy.deepcopy(dict(bootstrap))
@@ -92,7 +91,7 @@ class _Converter:
         self.pushed = {kind: _listed(static.get(kind)) for kind in _TYPES}
         self.kept = {kind: [] for kind in _TYPES}
         if not any(self.pushed.values()):
-            self.notes.append("there are no static resources in this bootstrap, hence nothing to push")
+            self.notes.append("this bootstrap has no static resources, so there is nothing to push")
         server = self._connect()
         self._keep_api_listeners()
         self._keep_clusters()
@@ -106,16 +105,14 @@ class _Converter:
         self._check_pushable(resources)
         return ConvertedBootstrap({"resources": resources}, self.document, tuple(self.notes[:_NOTES_LIMIT]))
 
-    # The way to the server
+    # The connection to the server
 
     def _connect(self) -> Json:
-        """Add the way to the server to the bootstrap; its cluster."""
+        """Add the configuration of this server to the bootstrap. Returns its cluster."""
         held = self.document.setdefault(spelled(self.document, "dynamic_resources"), {})
         has_ads = value_of(held, "ads_config") is not None
         if has_ads:
-            self.notes.append(
-                "ads_config leads to another server and is kept; this server is asked on streams beside it"
-            )
+            self.notes.append("ads_config uses another server and is kept; this server is used on separate streams")
         names = {one.get("name") for one in self.pushed["clusters"]}
         options = replace(self.options, mode=BootstrapMode.SPLIT_DELTA) if has_ads else self.options
         made = _renamed(connecting_bootstrap(options), free_name(XDS_CLUSTER, names))
@@ -129,7 +126,10 @@ class _Converter:
         return server
 
     def _ask(self, kind: str, dynamic: Json, *fields: str) -> None:
-        """Ask the server for a kind; where the bootstrap has a source of its own, what is static of it stays so."""
+        """Subscribe to a kind at this server.
+
+        Where the bootstrap has another source, its static resources stay static.
+        """
         present = next((name for name in fields if value_of(dynamic, name) is not None), None)
         if present is None:
             dynamic[fields[0]] = copy.deepcopy(self.source)
@@ -144,24 +144,28 @@ class _Converter:
         self.document["node"] = {**node, **{name: otherwise[name] for name in missing}}
         if missing:
             put = ", ".join(f"{name} {otherwise[name]!r}" for name in missing)
-            self.notes.append(f"the bootstrap did not name its node; it is {put} now")
+            self.notes.append(f"the bootstrap did not name its node; it now has {put}")
 
-    # What stays static
+    # Resources that stay static
 
     def _keep_api_listeners(self) -> None:
         for listener in list(self.pushed["listeners"]):
             if value_of(listener, "api_listener") is not None:
                 self._keep("listeners", listener)
                 name = listener.get("name")
-                self.notes.append(f"listener {name!r} is an API listener and stays: Envoy takes none from a server")
+                self.notes.append(
+                    f"listener {name!r} is an API listener and stays: Envoy accepts API listeners in its bootstrap only"
+                )
 
     def _keep_clusters(self) -> None:
-        """Clusters that the rest of the bootstrap names must be there before any server has answered."""
+        """Keep clusters that other parts of the bootstrap name: Envoy needs them before a server has answered."""
         clusters = {one.get("name"): one for one in self.pushed["clusters"]}
         waiting = [(name, f"{part} needs it") for part, value in self._own_parts().items() for name in _mentions(value)]
         for listener in self.kept["listeners"]:
             waiting += [(name, f"listener {listener.get('name')!r} stays") for name in _strings(listener)]
-        waiting += [(name, "another that stays names it") for one in self.kept["clusters"] for name in _mentions(one)]
+        waiting += [
+            (name, "another cluster that stays names it") for one in self.kept["clusters"] for name in _mentions(one)
+        ]
         while waiting:
             name, why = waiting.pop()
             cluster = clusters.pop(name, None)
@@ -174,20 +178,20 @@ class _Converter:
         self.pushed[kind] = [other for other in self.pushed[kind] if other is not one]
         self.kept[kind].append(one)
 
-    # What is pushed
+    # Resources that are pushed
 
     def _name_listeners(self) -> None:
-        """Envoy would make up another name at every start; by discovery a listener needs one that stays."""
+        """Name listeners without a name: Envoy makes up a name at every start, but LDS needs a stable one."""
         taken = {one.get("name") for one in (*self.pushed["listeners"], *self.kept["listeners"])}
         for index, listener in enumerate(self.pushed["listeners"]):
             if not listener.get("name"):
                 name = free_name(_address_name(value_of(listener, "address")), taken)
                 taken.add(name)
                 self.pushed["listeners"][index] = {"name": name, **_without(listener, "name")}
-                self.notes.append(f"a listener without a name is called {name!r} now")
+                self.notes.append(f"a listener without a name is now named {name!r}")
 
     def _discover_secrets(self) -> None:
-        """Static secrets are found by name alone; those that are pushed by name and source."""
+        """Static secrets are referred to by name alone; pushed ones by name and config source."""
         secrets = {one.get("name"): one for one in self.pushed["secrets"]}
         by_pushed, by_kept = list(_users(self.pushed)), list(_users(self.kept))
         by_kept += _static_references(_BOOTSTRAP, self._own_parts())
@@ -199,12 +203,12 @@ class _Converter:
             if name not in secrets:
                 continue
             self.kept["secrets"].append(secrets[name])
-            self.notes.append(f"secret {name!r} stays in the bootstrap: what stays there needs it")
+            self.notes.append(f"secret {name!r} stays in the bootstrap: static resources need it")
             if name not in discovered:
                 self.pushed["secrets"].remove(secrets[name])
 
     def _own_parts(self) -> Json:
-        """The bootstrap without what is static and without its node, whose cluster is none of Envoy's."""
+        """The bootstrap without static resources and node. The ``cluster`` of a node does not name a cluster."""
         apart = ("node", spelled(self.document, "static_resources"))
         return {part: value for part, value in self.document.items() if part not in apart}
 
@@ -225,7 +229,7 @@ class _Converter:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Envoy takes a single value where a list is expected."""
+    """A list. Envoy accepts a single value in place of one."""
     return [] if value is None else list(value) if isinstance(value, list) else [value]
 
 
@@ -235,7 +239,7 @@ def _without(value: Json, name: str) -> Json:
 
 def _leads(source: Any) -> str:
     is_file = isinstance(source, dict) and any(value_of(source, name) for name in ("path_config_source", "path"))
-    return "reads files on the proxy" if is_file else "leads elsewhere"
+    return "reads files on the proxy" if is_file else "uses another source"
 
 
 def _renamed(value: Any, name: str) -> Any:
@@ -247,7 +251,7 @@ def _renamed(value: Any, name: str) -> Any:
 
 
 def _mentions(value: Any, key: str = "") -> Iterator[str]:
-    """Strings that may name a cluster: all that stand under a key that says so."""
+    """Strings that may name a cluster: those under a key that contains ``cluster``."""
     if isinstance(value, str) and "cluster" in key.lower():
         yield value
     below = (
@@ -271,7 +275,7 @@ def _users(kinds: Kinds) -> Iterator[Json]:
 
 
 def _static_references(type_name: str, value: Json) -> list[Json]:
-    """Where a secret is meant by its name alone."""
+    """References to secrets by name alone."""
     found = [one for full_name, one in typed_values(type_name, value) if full_name == _SDS_CONFIG]
     return [one for one in found if value_of(one, "sds_config") is None and isinstance(one.get("name"), str)]
 
@@ -291,9 +295,9 @@ _STATIC_TYPES = (None, "", 0, "STATIC", "static")
 
 
 def split_endpoints(resources: Iterable[Resource], source: Resource, notes: list[str]) -> Iterator[Resource]:
-    """Make EDS clusters of static ones, in place; yields their assignments.
+    """Turn static clusters into EDS clusters, in place, and yield their assignments.
 
-    Clusters found by DNS keep their endpoints: EDS takes addresses only.
+    DNS clusters keep their endpoints, since EDS accepts IP addresses only.
     """
     inline = []
     for cluster in (one for one in resources if one["@type"] == CLUSTER):
@@ -304,7 +308,7 @@ def split_endpoints(resources: Iterable[Resource], source: Resource, notes: list
         else:
             inline.append(cluster["name"])
     if inline:
-        notes.append(f"endpoints stay inline, since only static ones can come by EDS: {', '.join(sorted(inline))}")
+        notes.append(f"endpoints of DNS clusters stay inline: {', '.join(sorted(inline))}")
 
 
 def _assignment(cluster: Resource, source: Resource) -> Resource:
@@ -316,9 +320,9 @@ def _assignment(cluster: Resource, source: Resource) -> Resource:
 
 
 def split_routes(resources: Iterable[Resource], source: Resource) -> Iterator[Resource]:
-    """Replace inline route configurations of listeners by RDS, in place; yields them.
+    """Replace inline route configurations of listeners by RDS, in place, and yield them.
 
-    One without a name is called after its listener and ``stat_prefix``; equal ones of one name are shared.
+    A configuration without a name is named after its listener and ``stat_prefix``. Equal ones of one name are shared.
     """
     taken: dict[str, Resource] = {}
     for listener in (one for one in resources if one["@type"] == LISTENER):
@@ -341,7 +345,7 @@ def _named(routes: Resource, otherwise: str, taken: dict[str, Resource]) -> str:
 
 
 def free_name(name: str, taken: Collection[Any]) -> str:
-    """``name``, or with a number behind it where that is taken."""
+    """``name``, with a number appended where it is taken."""
     found, number = name, 1
     while found in taken:
         number += 1

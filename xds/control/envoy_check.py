@@ -1,9 +1,8 @@
-"""Ask a real Envoy what it has against resources: ``envoy --mode validate`` on a bootstrap made of them.
+"""Asks a real Envoy to validate resources: ``envoy --mode validate`` with a bootstrap that contains them.
 
-It speaks for its own version, knows nothing of the proxies' own bootstraps and opens the files that resources name.
-Envoy stops at the first fault and seldom says where it is, so the resources are halved until single ones remain.
-
-What Envoy has against a configuration, in few words.
+The answer holds for that Envoy's version. Envoy knows nothing of the proxies' own bootstraps, and it opens the files
+that resources name. It stops at the first error and seldom says where it is, so the set of resources is halved until
+the rejected resources are found. Envoy's output is shortened to the error.
 """
 
 from __future__ import annotations
@@ -34,20 +33,21 @@ from xds.model.resource_type import SECRET
 TIMEOUT_S = 30.0
 RUNS_LIMIT = 60
 FINDINGS_LIMIT = 20
+DETAIL_LIMIT = 500
 _OUTPUT_BYTES = 16 * 1024
 _FLAGS = ("--mode", "validate", "-l", "critical", "--log-format", "%v")
-# A set that is known to be incomplete: who refers to what is checked elsewhere, and the proxies may have it.
+# References to resources outside the set. They are checked elsewhere, and a proxy may have the resource itself.
 _ELSEWHERE = ("unknown cluster", "no ads configured", "unknown static secret", "environment variable")
 
-# Each run is a process at full load; more callers wait for their turn.
+# Each run uses a full core, so further callers wait.
 _RUNNING = ThreadPoolExecutor(2, thread_name_prefix="deep-check")
 
 
 async def deep_check(resources: Sequence[Resource], envoy: Path, timeout_s: float = TIMEOUT_S) -> list[Violation]:
-    """What the Envoy binary ``envoy`` refuses, as errors; what could not be looked at, as warnings.
+    """Errors for resources that the Envoy binary ``envoy`` rejects, warnings for those that it could not check.
 
-    Takes at most ``timeout_s`` seconds and ``RUNS_LIMIT`` runs; what is left then is told. Raises ``OSError`` where the
-    binary cannot be started.
+    Takes at most ``timeout_s`` seconds and ``RUNS_LIMIT`` runs; a warning says so when a limit is reached. Raises
+    ``OSError`` when the binary cannot be started.
     """
     return await asyncio.get_running_loop().run_in_executor(_RUNNING, check_with_envoy, resources, envoy, timeout_s)
 
@@ -60,18 +60,18 @@ def check_with_envoy(resources: Sequence[Resource], envoy: Path, timeout_s: floa
             search.all(resources)
         except _ExhaustedError as error:
             search.found.append(
-                Violation("unchecked", f"not all resources were shown to Envoy: {error}", severity=WARNING)
+                Violation("unchecked", f"not all resources were checked by Envoy: {error}", severity=WARNING)
             )
         return sorted(search.found, key=lambda found: (found.severity, found.index))
 
 
 class _ExhaustedError(Exception):
-    """No more time, runs or findings."""
+    """A limit of time, runs or findings is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Why a run did not end well: Envoy refused (``error``), or could not tell (``warning``)."""
+    """A failed run: Envoy rejected the bootstrap (``error``), or could not check it (``warning``)."""
 
     detail: str
     severity: str = ERROR
@@ -91,7 +91,7 @@ class _Search:
         fault = self._run(members, around)
         if fault is None:
             return
-        # Secrets first: those who use a bad one would be refused for it.
+        # Secrets first: otherwise the users of a bad secret would be rejected for it.
         secrets = [unit for unit in members if unit.resource.type_url == SECRET]
         self._within(secrets, around, self._run(secrets, around))
         bad = frozenset(found.index for found in self.found if found.severity == ERROR)
@@ -107,11 +107,11 @@ class _Search:
             if unit.body:
                 shown.append(unit)
             else:
-                self._note(unit, _Fault("holds what cannot be shown as JSON; Envoy was not asked", WARNING))
+                self._note(unit, _Fault("contains values without a JSON form; Envoy was not asked", WARNING))
         return shown
 
     def _within(self, members: Sequence[ProbedResource], around: ProbeContext, fault: _Fault | None) -> None:
-        """Find who of ``members`` is at fault, knowing how a run of all of them ended."""
+        """Find the rejected members. ``fault`` is the outcome of a run with all of them."""
         if fault is None:
             return
         if len(members) == 1:
@@ -121,19 +121,19 @@ class _Search:
         halves = members[:half], members[half:]
         faults = [self._run(one, around) for one in halves]
         if not any(faults):
-            self._note(None, fault)  # each is fine by itself: the fault is between them
+            self._note(None, fault)  # each half is valid alone, so the error is between them
         for one, each in zip(halves, faults, strict=True):
             self._within(one, around, each)
 
     def _note(self, unit: ProbedResource | None, fault: _Fault) -> None:
         if len(self.found) >= FINDINGS_LIMIT:
-            raise _ExhaustedError(f"{FINDINGS_LIMIT} findings are enough")
+            raise _ExhaustedError(f"the limit of {FINDINGS_LIMIT} findings is reached")
         label = "" if unit is None else resource_label(unit.resource.type_url, unit.resource.name)
         detail, severity = fault.detail.replace(f"{PREFIX}:", ""), fault.severity
         lost = [] if unit is None else [path for path in unit.paths if path in detail and not Path(path).exists()]
         if lost:
             detail, severity = (
-                f"names a file that is not on this machine, {lost[0]}; Envoy could not look at it",
+                f"names a file that is not on this machine, {lost[0]}; Envoy could not check it",
                 WARNING,
             )
         elif any(words in detail.lower() for words in _ELSEWHERE):
@@ -147,7 +147,7 @@ class _Search:
             return None
         left_s = self.ends_at - time.monotonic()
         if left_s <= 0 or self.runs >= RUNS_LIMIT:
-            raise _ExhaustedError("it took too long" if left_s <= 0 else f"{RUNS_LIMIT} runs are enough")
+            raise _ExhaustedError("it took too long" if left_s <= 0 else f"the limit of {RUNS_LIMIT} runs is reached")
         self.runs += 1
         path, log = self.directory / "bootstrap.pb", self.directory / "log"
         path.write_bytes(bootstrap(members, around))
@@ -159,13 +159,13 @@ class _Search:
         if code == 0:
             return None
         if code < 0:
-            return _Fault(f"Envoy crashed (signal {-code}) while it looked at it", WARNING)
-        return _Fault(shorten(_ends(log)) or f"Envoy ended with code {code} and said nothing")
+            return _Fault(f"Envoy crashed (signal {-code}) while it checked the resource", WARNING)
+        return _Fault(shorten(_ends(log)) or f"Envoy exited with code {code} and no message")
 
 
 def _validate(envoy: Path, bootstrap_file: Path, output: int, timeout_s: float) -> int:
     argv: list[str | Path] = [envoy, *_FLAGS, "-c", bootstrap_file]
-    # No environment: a configuration can name variables, and ours hold secrets.
+    # No environment: a configuration can read variables, and those of the server contain secrets.
     run = subprocess.run(  # noqa: S603
         argv, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output, timeout=timeout_s, check=False
     )
@@ -173,7 +173,7 @@ def _validate(envoy: Path, bootstrap_file: Path, output: int, timeout_s: float) 
 
 
 def _ends(log: Path) -> str:
-    """The start and the end of a log: what stands between is a dump of the message."""
+    """The start and the end of a log. In between is a dump of the message."""
     with log.open("rb") as stream:
         start = stream.read(_OUTPUT_BYTES)
         size = log.stat().st_size
@@ -181,10 +181,8 @@ def _ends(log: Path) -> str:
         return (start + stream.read(_OUTPUT_BYTES)).decode(errors="replace")
 
 
-DETAIL_LIMIT = 500
-
 _OPENING = re.compile(r"^.*?error initializing (?:configuration|config) '[^']*': ?", re.DOTALL)
-# A whole message as text, put before what is wrong with it; Envoy varies these words on purpose.
+# The dump of a message before its error. Envoy varies the marker on purpose.
 _DUMP = re.compile(r"goo\.gle/debug\w+\s.*\n: (?=Proto constraint)", re.DOTALL)
 _MARKER = re.compile(r"goo\.gle/debug\w+\s*")
 _CONSTRAINT = re.compile(r"Proto constraint validation failed \((.*)\)\s*$", re.DOTALL)
@@ -193,7 +191,7 @@ _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def shorten(output: str) -> str:
-    """Envoy's complaint without the dump of the message; constraints as ``type: path: what is wrong``."""
+    """Envoy's error without the dump of the message. Constraints read ``type: path: error``."""
     text = _DUMP.sub("", _OPENING.sub("", output.strip(), count=1))
     constraint = _CONSTRAINT.search(text)
     if constraint is not None:

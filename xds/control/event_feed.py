@@ -1,4 +1,4 @@
-"""Reading the event log as it grows: pages for one reader, and silence told in between."""
+"""Follows the event log for one reader: pages of new events, and a sign of life when there are none."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from xds.fleet.events import EventFilter, EventLog, EventPage
 
 PAGE_EVENTS = 200
-GATHER_S = 0.05  # a push makes thousands of ACKs: they go out together
+GATHER_S = 0.05  # a push causes thousands of ACKs; they are sent in few pages
 
 
 async def follow(log: EventLog, cursor: int, wanted: EventFilter, silence_s: float) -> AsyncIterator[EventPage | None]:
-    """Pages of what comes after ``cursor``; None after ``silence_s`` seconds without any. Ends with the log.
+    """Pages of events after ``cursor``; None after ``silence_s`` seconds without one. Ends when the log is closed.
 
-    Nothing is queued for the reader: one that is slow is told by ``EventPage.lagged`` that it was overtaken.
+    Nothing is queued for the reader. ``EventPage.lagged`` tells a slow reader that it missed events.
     """
     clock = asyncio.get_running_loop().time
     silent_until = clock() + silence_s
@@ -35,7 +35,7 @@ async def follow(log: EventLog, cursor: int, wanted: EventFilter, silence_s: flo
 
 
 async def _more(log: EventLog, seen: int, within_s: float) -> bool:
-    """Wait until there is an event after ``seen`` or the end; False when ``within_s`` seconds are over first."""
+    """Wait for an event after ``seen`` or the end of the log; False after ``within_s`` seconds without either."""
     if log.newest > seen or log.closed:
         return True
     happened = asyncio.Event()

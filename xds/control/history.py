@@ -1,7 +1,4 @@
-"""Contents as the store keeps them: read back, whole, at any revision that is kept.
-
-What leads from one revision of a group to another: names first, then the contents that are wanted.
-"""
+"""Earlier revisions of groups, read from the store: their content, and the difference between two of them."""
 
 from __future__ import annotations
 
@@ -23,19 +20,19 @@ _log = structlog.get_logger(logger_name="xds.control.history")
 
 
 class RevisionReader:
-    """Reads a store. ``held`` is what a group is served now: resources that it has are shared, the others are read."""
+    """Builds contents from the store. Resources that ``current``, the published content, has are shared, not read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def content(self, group: str, revision: int | None, held: GroupContent | None) -> GroupContent:
+    async def content(self, group: str, revision: int | None, current: GroupContent | None) -> GroupContent:
         """A group's content at a revision (None: the head). Raises ``NotFoundError``, ``StoreError``."""
-        return await self.restore(await self._store.manifest(group, revision), held, None)
+        return await self.restore(await self._store.manifest(group, revision), current, None)
 
     async def retained(self, group: str) -> list[GroupContent]:
-        """The contents that a reconnecting client may name, oldest first; the last is the head's.
+        """The revisions that a reconnecting client may still have, oldest first. The last one is the head.
 
-        An earlier one that is damaged keeps no server from starting: it is left out, with those before it.
+        A damaged earlier revision is left out with all revisions before it, so that the server still starts.
         """
         contents: list[GroupContent] = []
         *earlier, head = reversed(await self._retained(group))
@@ -47,11 +44,11 @@ class RevisionReader:
                 contents.clear()
         return [*contents, await self.restore(head, None, contents[-1] if contents else None)]
 
-    async def replayed(self, commit: Commit, held: GroupContent | None) -> PushResult:
-        """The answer to a push that was committed before, as far as its revisions are still kept."""
+    async def replayed(self, commit: Commit, current: GroupContent | None) -> PushResult:
+        """The result of a push that was committed before, as far as its revisions are still kept."""
         group, revision = commit.group, commit.revision
         try:
-            content = await self.content(group, revision, held)
+            content = await self.content(group, revision, current)
         except GoneError:
             return PushResult(group, revision, "", {}, {}, commit.changed)
         except NotFoundError:  # the revision that deleted the group
@@ -61,15 +58,17 @@ class RevisionReader:
         return result_of(content, changes(await self._before(commit), content.blob_ids))
 
     async def _before(self, commit: Commit) -> BlobIds:
-        """What the group held before a commit; nothing where that is no longer kept."""
+        """The content before a commit; empty where it is no longer kept."""
         try:
             return blob_ids((await self._store.manifest(commit.group, commit.revision - 1)).entries)
         except NotFoundError:
             return BlobIds()
 
-    async def restore(self, manifest: Manifest, held: GroupContent | None, near: GroupContent | None) -> GroupContent:
-        """A manifest's content; sets equal to those of ``near`` are the same objects. Raises ``StoreError``."""
-        known = {**shared(manifest, held), **shared(manifest, near)}
+    async def restore(
+        self, manifest: Manifest, current: GroupContent | None, base: GroupContent | None
+    ) -> GroupContent:
+        """The content of a manifest. Sets equal to those of ``base`` are the same objects. Raises ``StoreError``."""
+        known = {**shared(manifest, current), **shared(manifest, base)}
         wanted = [entry for entry in manifest.entries if (entry.type_url, entry.name) not in known]
         blobs = await self._store.blobs({entry.blob_id for entry in wanted})
         read_compared = await run_sized(decode_resources, wanted, blobs, resources=len(wanted))
@@ -78,7 +77,7 @@ class RevisionReader:
             manifest,
             blob_ids(manifest.entries),
             {**known, **read_compared},
-            near,
+            base,
             resources=len(manifest.entries),
         )
 
@@ -87,7 +86,9 @@ class RevisionReader:
         try:
             manifests = [await self._store.manifest(group)]
         except NotFoundError as error:
-            raise CorruptError(f"group {group!r} is in the store and cannot be found there: it is damaged") from error
+            raise CorruptError(
+                f"group {group!r} is listed in the store, but has no manifest: the store is damaged"
+            ) from error
         for info in await self._store.history(group, before=manifests[0].revision, limit=RETAINED_REVISIONS - 1):
             if not info.live:
                 continue
@@ -103,7 +104,7 @@ class RevisionReader:
 
 @dataclass(frozen=True, slots=True)
 class RevisionComparison:
-    """Two revisions of a group, which hold ``before`` and ``after``; ``changes`` by type URL."""
+    """Two revisions of a group with their contents ``before`` and ``after``. ``changes`` is by type URL."""
 
     group: str
     old: int
@@ -113,7 +114,7 @@ class RevisionComparison:
     changes: Mapping[str, Change]
 
     def touched(self) -> list[Key]:
-        """All that differs."""
+        """The keys of all resources that differ."""
         return [
             (type_url, name)
             for type_url, change in self.changes.items()
@@ -123,22 +124,25 @@ class RevisionComparison:
 
 @dataclass(frozen=True, slots=True)
 class ComparedResources:
-    """Resources of a comparison by type URL and name, as they were and as they became."""
+    """Resources of a comparison by type URL and name, in the old and in the new revision."""
 
     before: Mapping[Key, Resource]
     after: Mapping[Key, Resource]
 
 
 async def compare(store: Store, group: str, old: int, new: int) -> RevisionComparison:
-    """Revision 0, and one that deleted the group, hold nothing. Raises ``NotFoundError``, ``StoreError``."""
-    after = await _held(store, group, new)
-    before = await _held(store, group, old)
+    """Compare two revisions. Revision 0, and one that deleted the group, are empty.
+
+    Raises ``NotFoundError``, ``StoreError``.
+    """
+    after = await _blob_ids_at(store, group, new)
+    before = await _blob_ids_at(store, group, old)
     found = await run_sized(changes, before, after, resources=len(before) + len(after))
     return RevisionComparison(group, old, new, before, after, found)
 
 
 async def read_compared(store: Store, comparison: RevisionComparison, keys: Collection[Key]) -> ComparedResources:
-    """The contents behind ``keys`` on both sides, where they are there. Raises ``StoreError``."""
+    """The resources ``keys`` of both revisions, as far as they exist. Raises ``StoreError``."""
     before, after = (
         [Entry(*key, ids[key]) for key in keys if key in ids] for ids in (comparison.before, comparison.after)
     )
@@ -149,7 +153,7 @@ async def read_compared(store: Store, comparison: RevisionComparison, keys: Coll
     )
 
 
-async def _held(store: Store, group: str, revision: int) -> BlobIds:
+async def _blob_ids_at(store: Store, group: str, revision: int) -> BlobIds:
     if revision == 0:
         return BlobIds()
     found = await store.history(group, before=revision + 1, limit=1)

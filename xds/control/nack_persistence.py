@@ -1,7 +1,7 @@
-"""Open NACKs outlast a restart: what a node refused is not sent to it again after one.
+"""Keeps open NACKs across restarts, so that rejected resources are not re-sent to a node after one.
 
-They are observed state, beside the path of requests: written in batches, the last second of them may be lost, and a
-store that is down loses nothing but what it would have kept. They go when they are resolved or their node is forgotten.
+NACKs are observed state and are written in batches, apart from requests. A crash may lose the last second of them. They
+are deleted when they are resolved or their node is forgotten.
 """
 
 from __future__ import annotations
@@ -12,37 +12,38 @@ from time import time
 
 import structlog
 
+from xds.control.lifecycle import BackgroundTask
 from xds.fleet.fleet import Fleet
 from xds.fleet.nacks import decoded, encoded
 from xds.fleet.refused_content import RefusedContent
 from xds.store.base import OpenNack, Store, StoreError
 
 WRITE_EVERY_S = 1.0
-BATCH = 200  # records: what the event loop encodes at once
+BATCH = 200  # records that the event loop encodes at once
 BATCH_EVERY_S = 0.1
 RETRY_AT_MOST_S = 30.0
 
-# What nodes refused before the restart: node id -> type URL -> name -> version.
+# The resources that nodes rejected before the restart: node id -> type URL -> name -> version.
 Refused = MutableMapping[str, Mapping[str, Mapping[str, str]]]
 
 _log = structlog.get_logger(logger_name="xds.control.nack_persistence")
 
 
 class NackPersistence:
-    """Keeps the fleet's open NACKs in the store; ``refused`` is where the engine looks up what it is not to send."""
+    """Keeps the open NACKs of the fleet in the store. The engine does not send the resources in ``refused``."""
 
     def __init__(self, store: Store, fleet: Fleet, refused: Refused) -> None:
         self._store = store
         self._fleet = fleet
         self._refused = refused
-        self._node_of: dict[int, str] = {}  # of the records that are in ``refused``
-        self._restored: dict[str, dict[int, RefusedContent]] = {}  # by node and id
+        self._node_of: dict[int, str] = {}  # node id by record id, for the records in ``refused``
+        self._restored: dict[str, dict[int, RefusedContent]] = {}  # by node id and record id
         self._unreadable: list[int] = []
         self._is_failing = False
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask()
 
     async def load(self) -> None:
-        """Take up what stood when the server ended, before any stream is answered. Raises ``StoreError``."""
+        """Load the open NACKs. Call it before any stream is answered. Raises ``StoreError``."""
         found = []
         for row in await self._store.nacks():
             try:
@@ -60,14 +61,12 @@ class NackPersistence:
             _log.info("nacks.restored", nacks_n=len(found))
 
     def start(self) -> None:
-        """Keep up from now on."""
-        self._task = asyncio.create_task(self._run())
+        """Start writing changes."""
+        self._task.start(self._run())
 
     async def close(self) -> None:
-        """Write what is left, as far as the store takes it."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        """Stop, and write the remaining changes as far as the store accepts them."""
+        if await self._task.stop():
             while await self._write() == BATCH:
                 pass
 
@@ -82,12 +81,12 @@ class NackPersistence:
                 delay_s = BATCH_EVERY_S if written == BATCH else WRITE_EVERY_S
 
     async def _write(self) -> int:
-        """Write one batch; how many records were in it, 0 when the store did not take them."""
+        """Write one batch. Returns the number of records, 0 when the store failed."""
         changes = self._fleet.nack_log.take_changes(BATCH)
         self._forget(changes.gone)
-        if not (changes.stand or changes.gone or self._unreadable):
+        if not (changes.open or changes.gone or self._unreadable):
             return 0
-        rows = [_row(refusal) for refusal in changes.stand]
+        rows = [_row(refusal) for refusal in changes.open]
         try:
             await self._store.put_nacks(rows, [*changes.gone, *self._unreadable])
         except asyncio.CancelledError:
@@ -101,10 +100,10 @@ class NackPersistence:
             return 0
         self._unreadable.clear()
         self._is_failing = False
-        return len(changes.stand) + len(changes.gone)
+        return len(changes.open) + len(changes.gone)
 
     def _forget(self, ids: Collection[int]) -> None:
-        """The engine need not know of these any more; of a node that left again it has a memory of its own."""
+        """Remove these records from ``refused``. The engine itself remembers nodes that left after the restart."""
         for id in ids:
             node = self._node_of.pop(id, None)
             if node is None:
@@ -119,7 +118,7 @@ class NackPersistence:
 
 
 def _by_type(refusals: Iterable[RefusedContent]) -> dict[str, dict[str, str]]:
-    """What is refused for certain, by type URL."""
+    """The names that are known to be rejected with their versions, by type URL."""
     found: dict[str, dict[str, str]] = {}
     for refusal in refusals:
         versions = refusal.refused_versions

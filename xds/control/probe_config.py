@@ -1,8 +1,8 @@
-"""Resources put into a bootstrap that ``envoy --mode validate`` looks at, each in a place of its own.
+"""The bootstrap that ``envoy --mode validate`` checks: it contains each resource in a place of its own.
 
-Envoy asks nobody in that mode, so nothing may be left to discovery: assignments and routes get a cluster or listener
-of their own, secrets are static (by ADS they crash Envoy 1.40), filters found by ECDS get their configuration. What is
-meant for gRPC (API listeners), scopes and types of other people are not looked at.
+In that mode Envoy asks no management server, so nothing may depend on discovery: assignments and routes get a cluster
+or listener of their own, secrets are static (by ADS they crash Envoy 1.40), and filters with ECDS get their
+configuration inline. API listeners, scoped routes and unknown types are not checked.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _PATH_FIELDS = ("filename", "path")
 
 @dataclass(frozen=True, slots=True)
 class ProbedResource:
-    """One resource as part of a bootstrap: ``part`` is the list it goes to, ``body`` its message there.
+    """One resource as part of the bootstrap: ``part`` is the list it belongs to, ``body`` its serialized message.
 
-    ``index`` is its position among the resources; ``paths`` are files that it names. An empty ``body`` says that it
-    cannot be put there.
+    ``index`` is its position in the input; ``paths`` are the files that it names. ``body`` is empty for a resource that
+    cannot be part of a bootstrap.
     """
 
     resource: Resource
@@ -66,14 +66,14 @@ class ProbedResource:
 
 @dataclass(frozen=True, slots=True)
 class ProbeContext:
-    """What units need of others: secrets by name, configurations of extensions by name."""
+    """Resources that others refer to: secrets and extension configurations, by name."""
 
     secrets: Mapping[str, Json]
     extensions: Mapping[str, Json]
 
 
 def probe_context(resources: Iterable[Resource], without: frozenset[int] = frozenset()) -> ProbeContext:
-    """The secrets and extension configurations among ``resources``; not those at the positions ``without``."""
+    """The secrets and extension configurations among ``resources``, except at the positions ``without``."""
     found: dict[str, dict[str, Json]] = {SECRET: {}, EXTENSION_CONFIG: {}}
     for index, resource in enumerate(resources):
         if resource.type_url in found and index not in without:
@@ -82,7 +82,7 @@ def probe_context(resources: Iterable[Resource], without: frozenset[int] = froze
 
 
 def probed_resources(resources: Iterable[Resource], around: ProbeContext) -> Iterator[ProbedResource]:
-    """Each resource that can be looked at."""
+    """Each resource that can be checked."""
     for index, resource in enumerate(resources):
         place = _PLACES.get(resource.type_url)
         if place is None:
@@ -93,12 +93,12 @@ def probed_resources(resources: Iterable[Resource], around: ProbeContext) -> Ite
         made = place(f"{PREFIX}:{alias_of(resource.type_url)}/{resource.name}", resource)
         if made is not None:
             part, type_name, value = made
-            _settle(type_name, value, around)
+            _inline_discovered(type_name, value, around)
             yield ProbedResource(resource, index, part, _message(type_name, value), frozenset(_paths(value)))
 
 
 def bootstrap(members: Iterable[ProbedResource], around: ProbeContext) -> bytes:
-    """The serialized bootstrap of some units."""
+    """The serialized bootstrap with these resources."""
     runtime = {"layers": [{"name": "xds-check", "static_layer": {}}]}
     extensions = [{"name": "envoy.bootstrap.internal_listener", "typed_config": {"@type": TYPE_PREFIX + _INTERNAL}}]
     static = {"secrets": list(around.secrets.values())}
@@ -121,7 +121,7 @@ def bootstrap(members: Iterable[ProbedResource], around: ProbeContext) -> bytes:
 
 
 def _rendered(resource: Resource) -> Json:
-    """The message alone: no ``@type``, no wrapper around it."""
+    """The message without ``@type`` and without a wrapper."""
     value: Json = copy.deepcopy(render_resource(resource))
     inner = value.get("resource")
     return {key: each for key, each in (inner if isinstance(inner, dict) else value).items() if key[0] != "@"}
@@ -134,7 +134,7 @@ def _message(type_name: str, value: Json) -> bytes:
     return b"" if findings else reader.pack(message)
 
 
-# Each type's place: the list, the type of its items, the item
+# The place of each type: the list, the type of its items, the item
 
 _Place = tuple[str, str, Json]
 
@@ -153,7 +153,7 @@ def _assignment(name: str, resource: Resource) -> _Place:
 
 
 def _secret(name: str, resource: Resource) -> _Place | None:
-    """A static secret is looked at only where it is used."""
+    """A cluster that uses the secret: Envoy checks a static secret only where it is used."""
     value, reference = _rendered(resource), {"name": resource.name}
     if "tls_certificate" in value:
         context: Json = {"tls_certificate_sds_secret_configs": [reference]}
@@ -205,21 +205,21 @@ _PLACES: Mapping[str, Callable[[str, Resource], _Place | None]] = {
 }
 
 
-# Nothing is left to discovery
+# Replacing discovery
 
 
-def _settle(type_name: str, value: Json, around: ProbeContext) -> None:
-    """Put what is discovered in its place, or leave it out where it is not there; in place."""
+def _inline_discovered(type_name: str, value: Json, around: ProbeContext) -> None:
+    """Replace references to discovered resources by the resources, or drop them where they are missing; in place."""
     for full_name, message in typed_values(type_name, value):
         _drop_lost_sockets(message, around.secrets)
-        _settle_filters(message, around.extensions)
+        _inline_filters(message, around.extensions)
         rule = _RULES.get(full_name)
         if rule is not None:
             rule(message)
 
 
 def _drop_lost_sockets(message: Json, secrets: Mapping[str, Json]) -> None:
-    """Without its secret a transport socket cannot be looked at."""
+    """Drop transport sockets whose secret is missing, since Envoy cannot check them."""
     socket = message.get("transport_socket")
     if isinstance(socket, dict):
         found = typed_values("envoy.config.core.v3.TransportSocket", socket)
@@ -227,13 +227,13 @@ def _drop_lost_sockets(message: Json, secrets: Mapping[str, Json]) -> None:
             del message["transport_socket"]
 
 
-def _settle_filters(message: Json, extensions: Mapping[str, Json]) -> None:
+def _inline_filters(message: Json, extensions: Mapping[str, Json]) -> None:
     for key, items in message.items():
         if isinstance(items, list) and any(isinstance(one, dict) and "config_discovery" in one for one in items):
-            message[key] = [found for one in items if (found := _settled_filter(one, extensions)) is not None]
+            message[key] = [found for one in items if (found := _inline_filter(one, extensions)) is not None]
 
 
-def _settled_filter(one: Json, extensions: Mapping[str, Json]) -> Json | None:
+def _inline_filter(one: Json, extensions: Mapping[str, Json]) -> Json | None:
     if "config_discovery" not in one:
         return one
     extension = extensions.get(one.get("name", ""))
@@ -242,7 +242,7 @@ def _settled_filter(one: Json, extensions: Mapping[str, Json]) -> Json | None:
 
 
 def _inline_routes(manager: Json) -> None:
-    """Routes by RDS are looked at by themselves."""
+    """Replace RDS by an empty route configuration: routes are checked by themselves."""
     for name in ("rds", "scoped_routes"):
         if manager.pop(name, None) is not None:
             manager["route_config"] = {"name": PREFIX}
@@ -250,7 +250,7 @@ def _inline_routes(manager: Json) -> None:
 
 def _static_hosts(configuration: Json) -> None:
     configuration.pop("vhds", None)
-    configuration["validate_clusters"] = False  # clusters may be the proxy's own; that is another check's matter
+    configuration["validate_clusters"] = False  # the proxy may have clusters of its own; another check looks for them
 
 
 def _static_endpoints(locality: Json) -> None:
@@ -270,7 +270,7 @@ _RULES: Mapping[str, Callable[[Json], None]] = {
 
 
 def _paths(value: Any, key: str = "") -> Iterator[str]:
-    """Files that a resource names: they may be there on the proxy, and not here."""
+    """The files that a resource names. They may exist on the proxy and not here."""
     if isinstance(value, str):
         if key in _PATH_FIELDS and value:
             yield value

@@ -1,9 +1,7 @@
-"""Has the fleet taken a push? One place decides, for ``Prefer: wait`` and ``apply --wait`` alike (DESIGN 5.2).
+"""Decides whether the fleet has taken a push: for ``Prefer: wait``, ``xds apply --wait`` and ``xds rollout``.
 
-The nodes that were connected at commit count. Those that have left since, or subscribe to nothing the push changed,
-do not.
-
-How far the fleet has come with what a group is served now, type by type.
+The nodes that were connected at the commit count. A node that has disconnected since, or that subscribes to no type
+that the push changed, does not.
 """
 
 from __future__ import annotations
@@ -23,10 +21,11 @@ from xds.model.snapshot import Snapshot
 from xds.protocol.cache import SnapshotCache
 
 PUSHES_KEPT = 64
+NODES_AT_ONCE = 200
 
 
 class PushVerdict(StrEnum):
-    """How a push stands with the nodes that count."""
+    """Whether the nodes that count have taken a push."""
 
     DONE = "done"
     PENDING = "pending"
@@ -34,7 +33,7 @@ class PushVerdict(StrEnum):
 
 
 def verdict_of(convergence: Convergence, needed_percent: float = 100.0) -> PushVerdict:
-    """``DONE`` once ``needed_percent`` of the nodes hold the push; ``REFUSED`` once NACKs rule that out."""
+    """``DONE`` when ``needed_percent`` of the nodes have ACKed; ``REFUSED`` when too many have NACKed."""
     needed = convergence.total * needed_percent / 100
     if convergence.synced >= needed:
         return PushVerdict.DONE
@@ -43,7 +42,7 @@ def verdict_of(convergence: Convergence, needed_percent: float = 100.0) -> PushV
 
 @dataclass(frozen=True, slots=True)
 class TrackedPush:
-    """One push that may be waited for: the types it changed and the nodes that were connected then."""
+    """A push that a caller may wait for: the types that it changed, and the nodes that were connected at the commit."""
 
     group: str
     revision: int
@@ -52,7 +51,7 @@ class TrackedPush:
 
 
 class PushLog:
-    """The latest pushes and how far each has come."""
+    """The latest pushes, and the progress of each. At most ``PUSHES_KEPT`` are kept."""
 
     def __init__(self, cache: SnapshotCache, fleet: Fleet) -> None:
         self._cache = cache
@@ -60,16 +59,16 @@ class PushLog:
         self._pushes: dict[tuple[str, int], TrackedPush] = {}
 
     def record(self, group: str, revision: int, type_urls: frozenset[str]) -> None:
-        """Remember a push at its commit, before the streams are woken."""
+        """Record a push at its commit, before the streams are woken."""
         push = TrackedPush(group, revision, type_urls, self._followers(group))
         self._pushes[group, revision] = push
         while len(self._pushes) > PUSHES_KEPT:
             del self._pushes[next(iter(self._pushes))]
 
     async def progress(self, group: str, revision: int) -> Convergence | None:
-        """How far a push has come; None when it is not known here (too old, or from before a restart).
+        """How many nodes have taken a push; None for a push that is too old, or older than the last restart.
 
-        A later push of the same types stands for an earlier one: clients skip what was superseded.
+        A later push of the same types counts for an earlier one, since clients skip superseded versions.
         """
         push = self._pushes.get((group, revision))
         snapshot = self._cache.get(group)
@@ -77,7 +76,7 @@ class PushLog:
             return None
         targets = {url: snapshot.sets[url] for url in push.type_urls if url in snapshot.sets}
         variants = variant_sets(self._cache, self._fleet, group, push.type_urls)
-        # Only this is long, and reads nothing but the fleet: the cache belongs to the loop.
+        # Only this takes long. It reads the fleet alone, since the cache belongs to the event loop.
         found = await run_sized(
             self._fleet.convergence, group, targets, push.nodes, variants, resources=len(push.nodes)
         )
@@ -85,14 +84,14 @@ class PushLog:
         return replace(found, pending=found.pending + len(moving), pending_nodes=(*found.pending_nodes, *moving))
 
     def _followers(self, group: str) -> frozenset[str]:
-        """The connected nodes that follow the group or are about to, because it is new."""
+        """The connected nodes of the group. Of a new group, those that are about to move to it."""
         followers = self._fleet.connected(group)
         if followers:
             return followers
         return frozenset(node for node in self._fleet.connected() if self._group_of(node) == group)
 
     def _moving(self, push: TrackedPush) -> list[str]:
-        """Nodes that belong to the group now but whose streams have not been told yet."""
+        """Nodes that belong to the group now and whose streams have not moved to it yet."""
         late = (push.nodes & self._fleet.connected()) - self._fleet.connected(push.group)
         return sorted(node for node in late if self._group_of(node) == push.group)
 
@@ -102,14 +101,12 @@ class PushLog:
         return match.group if match is not None else ""
 
 
-NODES_AT_ONCE = 200
-
-
 @dataclass(frozen=True, slots=True)
 class RolloutStatus:
-    """The connected nodes of a group against its head. ``types`` by alias; the lists are bounded, the counts not.
+    """How many connected nodes of a group have its head revision. ``types`` is by alias.
 
-    ``held`` says what is held back from pending nodes, node by node.
+    The lists are bounded, the counts are not. ``held`` pairs a pending node with the resources that are held back from
+    it.
     """
 
     group: str
@@ -122,16 +119,16 @@ class RolloutStatus:
 
 
 async def rollout_status(cache: SnapshotCache, fleet: Fleet, snapshot: Snapshot) -> RolloutStatus:
-    """Look at all connected nodes; the streams are let in between them."""
+    """Compare all connected nodes with a snapshot. Streams are served between batches of ``NODES_AT_ONCE`` nodes."""
     variants = variant_sets(cache, fleet, snapshot.group, frozenset(snapshot.sets))
     states: Counter[Sync] = Counter()
     types: dict[str, Counter[Sync]] = {}
     pending: list[str] = []
     nacks: list[NackRecord] = []
     held: list[tuple[str, HeldResources]] = []
-    waiting = iter(sorted(fleet.connected(snapshot.group)))
-    # Once even without nodes: the types are named.
-    while (among := list(islice(waiting, NODES_AT_ONCE))) or not types:
+    remaining = iter(sorted(fleet.connected(snapshot.group)))
+    # At least once, so that ``types`` names the types of a group without nodes.
+    while (among := list(islice(remaining, NODES_AT_ONCE))) or not types:
         found = fleet.convergence(snapshot.group, snapshot.sets, among, variants)
         states += Counter({Sync.SYNCED: found.synced, Sync.PENDING: found.pending, Sync.NACKED: found.nacked})
         pending += found.pending_nodes

@@ -1,10 +1,8 @@
-"""A directory of snapshot files kept applied: every file, or subdirectory with its files, is one group.
+"""A directory of snapshot files that is kept applied: each file, or subdirectory with its files, is one group.
 
-What is applied is what a ``PUT`` of the files would be. A broken file is told with its place and leaves what the group
-has. Who pushes to such a group by the API wins until its files change, a backup is restored, or the server starts
-again.
-
-What of a watched directory cannot be applied, until it can be: shown by ``xds check``, events, a metric.
+Applying files has the effect of a ``PUT`` of the same content. Invalid files are reported with the place of the error
+and leave the group as it is. A push by the API stays in force until the files change, a backup is restored, or the
+server restarts. Files that cannot be applied are listed until they can, for ``xds check``, events and a metric.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from xds.codec.findings import Findings
 from xds.codec.resources import Pushed, decode_document
 from xds.control.audit import SERVER, Caller
 from xds.control.journal import PushJournal
+from xds.control.lifecycle import BackgroundTask
 from xds.control.publisher import Publisher, PushOptions
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
@@ -31,18 +30,18 @@ from xds.store.base import Meta, UnavailableError
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000
 AUTHOR = "watch"
-DEBOUNCE_MS = 300  # an editor or a checkout writes many files, and a file in many pieces
-RESCAN_MS = 1_000  # not every file system tells of changes; what the store refused is tried again
+DEBOUNCE_MS = 300  # an editor or a checkout writes many files, and a file in several steps
+RESCAN_MS = 1_000  # not every file system reports changes; pushes that the store refused are retried
 FINDINGS_LOGGED = 20
 
-Stamp = tuple[tuple[str, int, int, int], ...]  # of each file: path, inode, size, time of change in ns
+Stamp = tuple[tuple[str, int, int, int], ...]  # per file: path, inode, size, modification time in ns
 
 _log = structlog.get_logger(logger_name="xds.control.watched_directory")
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedFiles:
-    """What was applied of a group. ``round`` grows with ``WatchedDirectory.apply_again``."""
+    """The applied files of a group. ``round`` is increased by ``WatchedDirectory.apply_again``."""
 
     stamp: Stamp
     round: int
@@ -50,17 +49,17 @@ class AppliedFiles:
 
 @dataclass(frozen=True, slots=True)
 class GroupFiles:
-    """The files of one group, and what tells that one of them changed."""
+    """The files of one group. ``stamp`` changes when one of them does."""
 
     files: tuple[Path, ...]
     stamp: Stamp
 
 
 class WatchedDirectory:
-    """Applies the files of ``root`` now and whenever they change.
+    """Applies the files of ``root`` at the start and whenever they change.
 
-    With ``prune`` a group goes when its files go, even while nodes are connected; but not when no file at all is left:
-    that looks more like a directory that is not mounted.
+    With ``prune`` a group is deleted with its files, even while nodes are connected, except when no file is left at
+    all: then the directory is probably not mounted.
     """
 
     def __init__(self, publisher: Publisher, root: Path, *, prune: bool, resource_bytes: int) -> None:
@@ -71,19 +70,17 @@ class WatchedDirectory:
         self.refused = RefusedFilesTable(publisher.journal)
         self._seen: dict[str, AppliedFiles] = {}
         self._round = 0
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask()
 
     async def start(self) -> None:
-        """Apply what is there, then watch. Raises ``OSError`` when the directory cannot be read."""
+        """Apply all files, then watch them. Raises ``OSError`` when the directory cannot be read."""
         found = await asyncio.to_thread(scan, self._root)
         await self._apply(found)
-        self._task = asyncio.create_task(self._watch())
+        self._task.start(self._watch())
 
     async def close(self) -> None:
-        """Stop watching; a push under way comes to its end."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        """Stop watching. A push in progress is completed."""
+        await self._task.stop()
 
     @property
     def root(self) -> Path:
@@ -91,18 +88,18 @@ class WatchedDirectory:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups that have files."""
+        """The groups with files."""
         return tuple(sorted(self._seen))
 
     def apply_again(self) -> None:
-        """What the groups hold is no longer what was applied: all files are pushed anew, within `RESCAN_MS`."""
+        """Push all files again, within `RESCAN_MS`: the groups no longer hold what was applied."""
         self._round += 1
 
     async def _watch(self) -> None:
         while True:
             try:
                 await self._follow()
-            except Exception as error:  # else nobody would look at the files any more, and nobody know
+            except Exception as error:  # a bug must not end the watch silently
                 _log.exception("directory.unwatched", path=str(self._root))
                 self.refused.refuse("", (str(self._root),), error, time())
             await asyncio.sleep(RESCAN_MS / 1000)
@@ -135,7 +132,7 @@ class WatchedDirectory:
             self.refused.accept(refused.group, time())
 
     async def _push(self, group: str, there: GroupFiles) -> bool:
-        """Apply one group's files; False when that is to be tried again."""
+        """Apply the files of a group; False when it has to be retried."""
         files = tuple(str(file.relative_to(self._root)) for file in there.files[:FILES_SHOWN])
         meta = Meta(AUTHOR, ", ".join(files), actor=SERVER)
         try:
@@ -188,7 +185,7 @@ class WatchedDirectory:
 def scan(root: Path) -> dict[str, GroupFiles]:
     """The files of each group, by the name of the file (without its suffix) or of the subdirectory.
 
-    A file and a subdirectory of one name are one group. Hidden ones are left out. Raises ``OSError``.
+    A file and a subdirectory with the same name belong to one group. Hidden files are left out. Raises ``OSError``.
     """
     files: dict[str, list[Path]] = {}
     for entry in sorted(root.iterdir()):
@@ -221,14 +218,14 @@ def _stamp(files: list[Path]) -> Stamp:
     for file in files:
         try:
             state = file.stat()
-        except OSError:  # gone since; the next look will show that
+        except OSError:  # deleted since the scan; the next scan sees that
             continue
         found.append((str(file), state.st_ino, state.st_size, state.st_mtime_ns))
     return tuple(found)
 
 
 def _read(files: tuple[Path, ...], resource_bytes: int) -> Pushed:
-    """All files of a group as one push. Raises ``OSError``, ``ValidationError`` with the findings of all of them."""
+    """The files of a group as one push. Raises ``OSError``, ``ValidationError`` with the findings in all files."""
     resources: list[Resource] = []
     labels: dict[str, str] = {}
     label = ""
@@ -283,9 +280,9 @@ FILES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class RefusedFiles:
-    """Files that are not applied, since when (epoch seconds), and the first reason of ``findings``.
+    """Files that cannot be applied since ``since_s`` (epoch seconds), with the first of ``findings`` reasons.
 
-    ``group`` is empty where the directory itself cannot be read. ``source`` is the place in a file, where there is one.
+    ``group`` is empty where the directory itself cannot be read. ``source`` is the file and position, where known.
     """
 
     group: str
@@ -296,7 +293,7 @@ class RefusedFiles:
     findings: int = 1
 
     def says_as(self, other: RefusedFiles | None) -> bool:
-        """Is it what is known already, whatever its time?"""
+        """Is the reason the same, whatever the time?"""
         return other is not None and (self.detail, self.source, self.findings) == (
             other.detail,
             other.source,
@@ -305,14 +302,14 @@ class RefusedFiles:
 
 
 class RefusedFilesTable:
-    """What is refused now, by group; each change of it is an event."""
+    """The refused files by group. Each change is recorded as an event."""
 
     def __init__(self, journal: PushJournal) -> None:
         self._journal = journal
         self._refused: dict[str, RefusedFiles] = {}
 
     def __iter__(self) -> Iterator[RefusedFiles]:
-        """By group."""
+        """The refused files, ordered by group."""
         return iter([self._refused[group] for group in sorted(self._refused)])
 
     def __len__(self) -> int:
@@ -328,7 +325,7 @@ class RefusedFilesTable:
             self._journal.files_refused(group, made.source or ", ".join(made.files), made.detail, made.findings, now)
 
     def accept(self, group: str, now: float) -> None:
-        """They are applied, or gone."""
+        """The files are applied or deleted."""
         if self._refused.pop(group, None) is not None:
             self._journal.files_applied(group, now)
 

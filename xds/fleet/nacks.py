@@ -1,6 +1,6 @@
-"""The NACK records: bounded, one per node, type and refused content.
+"""The NACK records: bounded, one per node, type and rejected content, with the stored form of open records.
 
-Open NACK records as bytes, for whoever keeps them across restarts. Bounded: clients choose names and texts.
+The stored form is bounded as well, because clients choose names and messages.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from xds.protocol.events import Nacked
 
 RECORDS_LIMIT = 10_000
 TEXT_LIMIT = 64 * 1024 * 1024
+MESSAGE_KEPT = 4096  # characters in the stored form
+NAMES_TEXT_KEPT = 64 * 1024  # characters in the stored form
 _NONE: Mapping[str, tuple[RefusedContent, ...]] = MappingProxyType({})
 
 __all__ = ["MESSAGE_LIMIT", "NackChanges", "NackLog", "mentions"]
 
 
 class NackChanges(NamedTuple):
-    """Open records that are new or have changed, and the ids of those that are resolved or forgotten."""
+    """Open records that are new or changed, and the ids of records that are resolved or forgotten."""
 
-    stand: list[RefusedContent]
+    open: list[RefusedContent]
     gone: list[int]
 
 
 class NackLog:
-    """Records by id. When full, the oldest resolved one goes first.
+    """Records by id. When the log is full, the oldest resolved record is dropped first.
 
-    ``first_id``: choose one above those of earlier processes, so that an id never stands for another record later.
-    ``records_limit`` bounds their number, ``text_limit`` the characters of messages and names they hold together.
+    ``first_id`` must be above the ids of earlier processes, so that an id never means two records. ``records_limit``
+    bounds the number of records, ``text_limit`` the characters of all messages and names.
     """
 
     def __init__(self, records_limit: int = RECORDS_LIMIT, text_limit: int = TEXT_LIMIT, first_id: int = 1) -> None:
@@ -44,14 +46,14 @@ class NackLog:
         self._ids = count(first_id)
         self._open: dict[int, RefusedContent] = {}
         self._resolved: dict[int, NackRecord] = {}
-        self._by_node: dict[str, dict[str, tuple[RefusedContent, ...]]] = {}  # node -> type URL -> the open ones
+        self._by_node: dict[str, dict[str, tuple[RefusedContent, ...]]] = {}  # node -> type URL -> open records
         self._sizes: dict[int, int] = {}
         self._text = 0
         self._records_limit = records_limit
         self._text_limit = text_limit
-        self.forgotten = 0  # open records that had to go
-        self._changed: set[int] = set()  # since they were taken; open ones, and kept ones that are so no more
-        self._kept: set[int] = set()  # taken, to be kept across restarts
+        self.forgotten = 0  # open records that were dropped
+        self._changed: set[int] = set()  # ids changed since the last take_changes
+        self._kept: set[int] = set()  # ids of records that were handed out to be stored
 
     def __len__(self) -> int:
         return len(self._open) + len(self._resolved)
@@ -62,7 +64,7 @@ class NackLog:
         return iter(sorted(everything, key=lambda record: (record.last, record.id), reverse=True))
 
     def __bool__(self) -> bool:
-        """True while a record is open."""
+        """Whether a record is open."""
         return bool(self._open)
 
     def open_groups(self) -> frozenset[str]:
@@ -77,14 +79,14 @@ class NackLog:
         return refusal.record.id in self._open
 
     def refuse(self, node: str, group: str, event: Nacked, now: float) -> tuple[RefusedContent, bool]:
-        """Record a NACK; one of the same content, or of a part of it, counts on the open record.
+        """Record a NACK. A NACK of the same content, or of a part of it, is counted in the open record.
 
-        True as well when there is news to tell: a new record, or names that are known now to be refused.
+        The second value is True for a new record, and when more rejected names are known than before.
         """
         known = next((each for each in self.open_of(node, event.type_url) if each.is_about(event)), None)
         if known is not None:
             is_news = known.repeat(event, now)
-            self.weigh(known)
+            self.update_size(known)
             return known, is_news
         refusal = RefusedContent(next(self._ids), node, group, event, now)
         self._add(refusal)
@@ -100,7 +102,7 @@ class NackLog:
         return [refusal for refusals in self._by_node.get(node, _NONE).values() for refusal in refusals]
 
     def resolve(self, refusal: RefusedContent, now: float) -> NackRecord:
-        """The refused content is no longer what the node lacks."""
+        """Resolve a record: the node does not reject the content any more, or no longer needs it."""
         record = refusal.record
         if self._open.pop(record.id, None) is not None:
             self._unlink(refusal)
@@ -108,8 +110,8 @@ class NackLog:
             self._resolved[record.id] = record
         return record
 
-    def weigh(self, refusal: RefusedContent) -> None:
-        """The text of an open record may be another than before."""
+    def update_size(self, refusal: RefusedContent) -> None:
+        """Update the size of an open record whose text may have changed."""
         identifier, size = refusal.record.id, refusal.size
         self._changed.add(identifier)
         self._text += size - self._sizes.get(identifier, 0)
@@ -118,7 +120,7 @@ class NackLog:
     # Across restarts
 
     def restore(self, refusals: Sequence[RefusedContent]) -> None:
-        """These stood when an earlier process ended; before anything else is recorded."""
+        """Restore the open records of an earlier process. Call it before a NACK is recorded."""
         for refusal in refusals:
             self._add(refusal)
             self._kept.add(refusal.record.id)
@@ -128,19 +130,19 @@ class NackLog:
         self._evict(keep=0)
 
     def take_changes(self, limit: int) -> NackChanges:
-        """What an earlier take did not have yet, at most so many: what stands, and what does so no more."""
+        """At most ``limit`` changes since the last call."""
         taken = set(islice(self._changed, limit))
         self._changed -= taken
-        stand = [self._open[id] for id in taken if id in self._open]
+        still_open = [self._open[id] for id in taken if id in self._open]
         gone = [id for id in taken if id not in self._open]
-        self._kept.update(refusal.record.id for refusal in stand)
+        self._kept.update(refusal.record.id for refusal in still_open)
         self._kept.difference_update(gone)
-        return NackChanges(stand, gone)
+        return NackChanges(still_open, gone)
 
     def give_back(self, changes: NackChanges) -> None:
-        """They could not be kept: the next take has them again."""
+        """The changes could not be stored: the next ``take_changes`` returns them again."""
         self._kept.update(changes.gone)
-        ids = (*changes.gone, *(refusal.record.id for refusal in changes.stand))
+        ids = (*changes.gone, *(refusal.record.id for refusal in changes.open))
         self._changed.update(id for id in ids if id in self._kept)
 
     def _evict(self, keep: int) -> None:
@@ -160,7 +162,7 @@ class NackLog:
         self._open[record.id] = refusal
         types = self._by_node.setdefault(record.node, {})
         types[record.type_url] = (*types.get(record.type_url, ()), refusal)
-        self.weigh(refusal)
+        self.update_size(refusal)
 
     def _unlink(self, refusal: RefusedContent) -> None:
         record = refusal.record
@@ -179,16 +181,12 @@ class NackLog:
 
 
 def mentions(names: Iterable[str], record: NackRecord) -> bool:
-    """True when one of the refused names is among ``names``: of the guilty ones, once these are known."""
+    """Whether one of ``names`` is rejected; once the guilty names are known, only they count."""
     return not set(record.guilty or record.names).isdisjoint(names)
 
 
-MESSAGE_KEPT = 4096
-NAMES_TEXT_KEPT = 64 * 1024  # characters
-
-
 def encoded(refusal: RefusedContent) -> bytes:
-    """What `decoded` needs besides the record's id, node and type."""
+    """The stored form of a record, without its id, node and type."""
     record, versions = refusal.record, _bounded(refusal.refused_versions)
     document = {
         "group": record.group,
@@ -207,7 +205,7 @@ def encoded(refusal: RefusedContent) -> bytes:
 
 
 def decoded(id: int, node: str, type_url: str, body: bytes) -> RefusedContent:
-    """The refusal as it stood. Raises ``ValueError`` for what `encoded` did not make."""
+    """A record from its stored form. Raises ``ValueError`` for an invalid form."""
     try:
         found = json.loads(body)
         versions = {str(name): str(version) for name, version in found["versions"].items()}
@@ -230,7 +228,7 @@ def decoded(id: int, node: str, type_url: str, body: bytes) -> RefusedContent:
             guilty=guilty[:NAMES_SHOWN],
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no open NACK: {error!r}") from error
+        raise ValueError(f"not a stored NACK: {error!r}") from error
     return RefusedContent.restored(record, versions, guilty)
 
 

@@ -1,6 +1,6 @@
-"""What the order of pushes keeps for the clients of a node, and what it holds back from them (DESIGN 3.2).
+"""What lingers for the clients of a node, and what is held back from them (docs/design.md#order-of-updates).
 
-The engine tells both as values that clients share; what is shown of them is built when it is asked for, in whichever
+The engine reports both as immutable values that clients share. What operators see is built when it is asked for, in any
 thread.
 """
 
@@ -21,7 +21,7 @@ ClientKey = tuple[str, str]  # peer address, API
 
 
 class ClientOrderState:
-    """What was told last of one client. ``offset_s`` leads from the engine's clock to epoch seconds."""
+    """The last report about one client. ``offset_s`` is epoch seconds minus the engine's clock."""
 
     __slots__ = ("held", "lingering", "offset_s")
 
@@ -31,15 +31,15 @@ class ClientOrderState:
         self.offset_s = 0.0
 
     def linger(self, lingering: Lingering, offset_s: float) -> None:
-        """This lingers from now on, and nothing else."""
+        """Replace what lingers."""
         self.lingering, self.offset_s = lingering, offset_s
 
     def hold(self, held: tuple[events.Held, ...]) -> None:
-        """This is held back from now on, and nothing else."""
+        """Replace what is held back."""
         self.held = held
 
     def __bool__(self) -> bool:
-        """False when there is nothing to show."""
+        """False when nothing lingers and nothing is held back."""
         return bool(self.lingering or self.held)
 
 
@@ -48,12 +48,12 @@ NO_CLIENTS: Clients = {}
 
 
 def lingers(clients: Clients) -> tuple[LingeringResources, ...]:
-    """What lingers, push by push and type by type, the oldest first. Clients of one node id are put together."""
+    """What lingers per push and type, oldest first. Clients of one node id are merged."""
     names: dict[tuple[int, str], frozenset[str]] = {}
     ends: dict[tuple[int, str], float | None] = {}
-    for facts in list(clients.values()):
-        for removal in facts.lingering.removals:
-            until = removal.ends_s + facts.offset_s if removal.ends_s is not None else None
+    for client in list(clients.values()):
+        for removal in client.lingering.removals:
+            until = removal.ends_s + client.offset_s if removal.ends_s is not None else None
             for type_url, removed in removal.names.items():
                 key = (removal.revision, alias_of(type_url))
                 names[key] = names[key] | removed if key in names else removed
@@ -65,11 +65,11 @@ def lingers(clients: Clients) -> tuple[LingeringResources, ...]:
 
 
 def lingering_until(clients: Clients) -> dict[str, dict[str, float | None]]:
-    """When each lingering name ends, by type URL and name; None while its clock has not started."""
+    """When each lingering name is removed, by type URL and name; None while its time has not started."""
     found: dict[str, dict[str, float | None]] = {}
-    for facts in list(clients.values()):
-        for removal in facts.lingering.removals:
-            until = removal.ends_s + facts.offset_s if removal.ends_s is not None else None
+    for client in list(clients.values()):
+        for removal in client.lingering.removals:
+            until = removal.ends_s + client.offset_s if removal.ends_s is not None else None
             for type_url, names in removal.names.items():
                 ends = found.setdefault(type_url, {})
                 ends.update((name, _later(ends[name], until) if name in ends else until) for name in names)
@@ -77,10 +77,10 @@ def lingering_until(clients: Clients) -> dict[str, dict[str, float | None]]:
 
 
 def held_back(clients: Clients) -> tuple[HeldResources, ...]:
-    """What is held back, put together by what it waits for."""
+    """What is held back, grouped by the clusters that it waits for."""
     found: dict[tuple[tuple[str, ...], bool], set[tuple[str, str]]] = {}
-    for facts in list(clients.values()):
-        for held in facts.held:
+    for client in list(clients.values()):
+        for held in client.held:
             resources = found.setdefault((held.waits_for, held.is_unreadable), set())
             resources.update((alias_of(type_url), name) for type_url, names in held.names for name in names)
     return tuple(
@@ -90,34 +90,34 @@ def held_back(clients: Clients) -> tuple[HeldResources, ...]:
 
 
 def held_aliases(clients: Clients) -> frozenset[str]:
-    """The types of which something is held back."""
+    """The aliases of the types with held resources."""
     return frozenset(
-        alias_of(type_url) for facts in list(clients.values()) for held in facts.held for type_url, _ in held.names
+        alias_of(type_url) for client in list(clients.values()) for held in client.held for type_url, _ in held.names
     )
 
 
 def waits_of(clients: Clients) -> dict[tuple[str, str], events.Held]:
-    """What a resource waits for, by type URL and name."""
+    """The clusters that each held resource waits for, by type URL and name."""
     return {
         (type_url, name): held
-        for facts in list(clients.values())
-        for held in facts.held
+        for client in list(clients.values())
+        for held in client.held
         for type_url, names in held.names
         for name in names
     }
 
 
 def lingering_names(clients: Iterable[ClientOrderState]) -> dict[str, set[str]]:
-    """All names that linger, by type."""
+    """All lingering names, by type alias."""
     found: dict[str, set[str]] = {}
-    for facts in clients:
-        for type_url, names in facts.lingering.names.items():
+    for client in clients:
+        for type_url, names in client.lingering.names.items():
             found.setdefault(alias_of(type_url), set()).update(names)
     return found
 
 
 def counted(found: Iterable[LingeringResources]) -> int:
-    """How many resources linger."""
+    """The number of lingering resources."""
     return sum(each.count for each in found)
 
 

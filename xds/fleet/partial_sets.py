@@ -1,4 +1,4 @@
-"""Mixed sets, which clients are served and nobody pushed: with what lingers, without what is held back or refused."""
+"""Mixed sets: what a client has while resources linger, are held back, or were rejected. Nobody pushed them as such."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ _MADE_LIMIT = 64
 
 
 def pushed_of(held: ResourceSet) -> ResourceSet:
-    """The pushed set that a mixed one was made of."""
+    """The pushed set that a mixed set was made from."""
     while held.mixture is not None:
         held = held.mixture.base
     return held
 
 
 class PartialSets:
-    """Sets of which clients took all but what they refuse; made once for all clients in the same situation."""
+    """Sets without the resources that a client rejected. One set serves all clients in the same state."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, int, tuple[str, ...]], ResourceSet] = {}
 
     def taken(self, offered: ResourceSet, before: ResourceSet | None, guilty: tuple[str, ...]) -> ResourceSet:
-        """What a client holds that had ``before``, and refused these names of what it was offered."""
+        """The set of a client that had ``before`` and rejected the names ``guilty`` of ``offered``."""
         held = before if before is not None else empty_set(offered.type.type_url)
         key = (offered.id, held.id, guilty)
         made = self._made.pop(key, None) or mix(offered, held, guilty)
@@ -32,7 +32,7 @@ class PartialSets:
 
 
 def stands_for(held: ResourceSet) -> ResourceSet:
-    """The pushed set, where a client that holds a mixed one has all of it, and more at most; else the mixed one."""
+    """The pushed set, where a mixed set contains all of it; else the mixed set."""
     if held.mixture is None:
         return held
     pushed, mixed = pushed_of(held), held

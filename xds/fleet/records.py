@@ -1,6 +1,6 @@
-"""The mutable side: what is known of each stream, in a few slots that events write to.
+"""The mutable records of nodes, streams and types, which events write to, and what they show.
 
-What a connected node has, resource by resource, as far as its answers prove it.
+`Holding` is what a connected node has of a type, as far as its ACKs prove it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BADNESS = {state: -place for place, state in enumerate(_WORST_FIRST)}
 
 
 class TypeRecord:
-    """One type on one stream. ``refusals`` are the open NACK records that it stands by, the newest last."""
+    """One type on one stream. ``refusals`` are the open NACK records that the client stands by, newest last."""
 
     __slots__ = (
         "_missing",
@@ -59,7 +59,7 @@ class TypeRecord:
         self.wildcard = False
         self.names: frozenset[str] = NO_NAMES
         self._missing: tuple[str, ...] = ()
-        self._missing_of = 0  # the id of the set that lacks them
+        self._missing_of = 0  # the id of the set in which they are missing
 
     def enter(self, state: Sync, now: float) -> None:
         if self.state is not state:
@@ -76,7 +76,7 @@ class TypeRecord:
             self.enter(Sync.PENDING, now)
 
     def missing(self) -> tuple[str, ...]:
-        """Names asked for that do not exist in what was last served; found once per set."""
+        """Requested names that do not exist in the set that was sent last; computed once per set."""
         if self.sent is not None and self._missing_of != self.sent.id and self.names:
             self._missing = tuple(Interest(names=self.names).missing(self.sent))
             self._missing_of = self.sent.id
@@ -87,7 +87,7 @@ class TypeRecord:
 
 
 class StreamRecord:
-    """One stream. ``node`` is None until it named itself."""
+    """One stream. ``node`` is None until the first request names it."""
 
     __slots__ = ("api", "group", "id", "node", "opened", "orphaned", "peer", "principal", "service", "types", "variant")
 
@@ -108,11 +108,11 @@ class StreamRecord:
 
     @property
     def client_key(self) -> ClientKey:
-        """What the streams of one client have in common, among those of a node."""
+        """Identifies the client of the stream among the clients of its node."""
         return (self.peer, self.api)
 
-    def track(self, type_url: str, now: float) -> TypeRecord:
-        """The type's track, made at its first mention."""
+    def record_of(self, type_url: str, now: float) -> TypeRecord:
+        """The record of a type, made when the type is first used."""
         found = self.types.get(type_url)
         if found is None:
             found = self.types[type_url] = TypeRecord(type_url, now)
@@ -120,7 +120,7 @@ class StreamRecord:
 
     def state(self, revisions: Mapping[int, int]) -> StreamState:
         merged = by_alias(self.types.values())
-        types = (type_state(tracks, revisions, self.orphaned) for tracks in merged.values())
+        types = (type_state(records, revisions, self.orphaned) for records in merged.values())
         known = (self.id, self.peer, self.service, self.variant, self.opened)
         return StreamState(*known, tuple(types), self.api, self.principal)
 
@@ -128,12 +128,12 @@ class StreamRecord:
 class NodeRecord:
     """One node id.
 
-    ``clients`` is what was told of its clients: what lingers for them, and what is held back. ``left`` keeps the last
-    state of each type by alias, to show what a node had that is gone. ``adrift`` and ``told_revision`` are what was
-    last told of it: that no group matches, and the revision it came into step with.
+    ``clients`` say what lingers for its clients and what is held back from them. ``left`` keeps the last state of each
+    type by alias, for a disconnected node. ``adrift`` and ``synced_revision`` are what the event log has last: that no
+    group matches, and the revision with which the node is synced.
     """
 
-    __slots__ = ("adrift", "clients", "first_seen", "group", "last_seen", "left", "node", "streams", "told_revision")
+    __slots__ = ("adrift", "clients", "first_seen", "group", "last_seen", "left", "node", "streams", "synced_revision")
 
     def __init__(self, node: Node, now: float) -> None:
         self.node = node
@@ -144,33 +144,33 @@ class NodeRecord:
         self.left: dict[str, TypeState] = {}
         self.clients: dict[ClientKey, ClientOrderState] = {}
         self.adrift = False
-        self.told_revision = 0
+        self.synced_revision = 0
 
     def leave(self, stream: StreamRecord, revisions: Mapping[int, int]) -> None:
-        """A stream went. What stays of it is of a bounded size: no names, sets or metadata that only it held."""
+        """A stream closed. What is kept of it is bounded: no names, sets or metadata that only it had."""
         del self.streams[stream.id]
-        self.clients.pop(stream.client_key, None)  # its client's other streams tell it again
-        for alias, tracks in by_alias(stream.types.values()).items():
-            self.left[alias] = type_state(tracks, revisions, orphaned=False)
+        self.clients.pop(stream.client_key, None)  # the other streams of the client report it again
+        for alias, records in by_alias(stream.types.values()).items():
+            self.left[alias] = type_state(records, revisions, orphaned=False)
         if not self.streams:
             self.node = replace(self.node, metadata={})
 
-    def tracks(self) -> dict[str, list[TypeRecord]]:
-        """Type alias to its tracks on all streams."""
-        return by_alias(track for stream in self.streams.values() for track in stream.types.values())
+    def by_alias(self) -> dict[str, list[TypeRecord]]:
+        """The records of all streams by type alias."""
+        return by_alias(record for stream in self.streams.values() for record in stream.types.values())
 
-    def settled(self) -> bool:
-        """True when all it subscribes to, on all streams, is in step."""
-        tracks = (track for stream in self.streams.values() for track in stream.types.values())
-        if any(facts.held for facts in self.clients.values()):
+    def is_synced(self) -> bool:
+        """Whether all subscribed types on all streams are synced."""
+        records = (record for stream in self.streams.values() for record in stream.types.values())
+        if any(client.held for client in self.clients.values()):
             return False
-        return all(track.state in (Sync.SYNCED, Sync.NOT_SUBSCRIBED) for track in tracks)
+        return all(record.state in (Sync.SYNCED, Sync.NOT_SUBSCRIBED) for record in records)
 
-    def tell(self, stream: StreamRecord, tell: Callable[[ClientOrderState], None]) -> None:
-        """Take in what was told of the client that a stream belongs to."""
-        facts = self.clients.setdefault(stream.client_key, ClientOrderState())
-        tell(facts)
-        if not facts:
+    def update_client(self, stream: StreamRecord, update: Callable[[ClientOrderState], None]) -> None:
+        """Update the state of the client that a stream belongs to."""
+        client = self.clients.setdefault(stream.client_key, ClientOrderState())
+        update(client)
+        if not client:
             del self.clients[stream.client_key]
 
     @property
@@ -199,35 +199,35 @@ class NodeRecord:
         if not self.streams:
             return self.left.values()
         orphaned, held = self.orphaned, held_aliases(self.clients)
-        states = (type_state(tracks, revisions, orphaned) for tracks in self.tracks().values())
+        states = (type_state(records, revisions, orphaned) for records in self.by_alias().values())
         return (_unless_held(state, held) for state in states)
 
 
 def _unless_held(state: TypeState, held: frozenset[str]) -> TypeState:
-    """What is held back of a type is on its way, though all that was sent of it is ACKed."""
+    """A type with held resources is pending, although everything that was sent is ACKed."""
     return replace(state, state=Sync.PENDING) if state.state is Sync.SYNCED and state.type in held else state
 
 
-def by_alias(tracks: Iterable[TypeRecord]) -> dict[str, list[TypeRecord]]:
-    """Tracks by type alias: to people a type is the same whichever API a client asks for it in."""
+def by_alias(records: Iterable[TypeRecord]) -> dict[str, list[TypeRecord]]:
+    """Tracks by type alias, so that operators see one type for all APIs."""
     found: dict[str, list[TypeRecord]] = {}
-    for track in tracks:
-        found.setdefault(alias_of(track.type_url), []).append(track)
+    for record in records:
+        found.setdefault(alias_of(record.type_url), []).append(record)
     return found
 
 
-def worst(tracks: Iterable[TypeRecord]) -> TypeRecord:
-    """The track that decides: nacked before pending before synced, then the one that changed last."""
-    return max(tracks, key=lambda track: (_BADNESS[track.state], track.since))
+def worst(records: Iterable[TypeRecord]) -> TypeRecord:
+    """The record that decides the state: NACKed before pending before synced, then the one that changed last."""
+    return max(records, key=lambda record: (_BADNESS[record.state], record.since))
 
 
-def type_state(tracks: list[TypeRecord], revisions: Mapping[int, int], orphaned: bool) -> TypeState:
+def type_state(records: list[TypeRecord], revisions: Mapping[int, int], orphaned: bool) -> TypeState:
     """One type of a node, merged from its streams."""
-    lead = worst(tracks)
+    lead = worst(records)
     is_nacked = lead.state is Sync.NACKED and bool(lead.refusals)
-    refusals = [refusal for track in tracks for refusal in track.refusals] if is_nacked else []
-    names = lead.names if len(tracks) == 1 else NO_NAMES.union(*(track.names for track in tracks))
-    missing = lead.missing() if len(tracks) == 1 else sorted({name for track in tracks for name in track.missing()})
+    refusals = [refusal for record in records for refusal in record.refusals] if is_nacked else []
+    names = lead.names if len(records) == 1 else NO_NAMES.union(*(record.names for record in records))
+    missing = lead.missing() if len(records) == 1 else sorted({name for record in records for name in record.missing()})
     return TypeState(
         type=alias_of(lead.type_url),
         type_url=lead.type_url,
@@ -235,7 +235,7 @@ def type_state(tracks: list[TypeRecord], revisions: Mapping[int, int], orphaned:
         version_sent=lead.sent.version_info if lead.sent is not None else "",
         version_acked=lead.acked.version_info if lead.acked is not None else "",
         revision=revisions.get(stands_for(lead.acked).origin_id) if lead.acked is not None else None,
-        wildcard=any(track.wildcard for track in tracks),
+        wildcard=any(record.wildcard for record in records),
         subscribed=len(names),
         names=tuple(nsmallest(NAMES_SHOWN, names)),
         missing=tuple(missing[:NAMES_SHOWN]),
@@ -247,7 +247,7 @@ def type_state(tracks: list[TypeRecord], revisions: Mapping[int, int], orphaned:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One type on one stream. ``acked`` is what the client took last, ``sent`` what it was sent last."""
+    """One type on one stream. ``acked`` is the last ACKed set, ``sent`` the last sent one."""
 
     type_url: str
     interest: Interest
@@ -260,12 +260,14 @@ class Holding:
         return alias_of(self.type_url)
 
 
-def holding(track: TypeRecord) -> Holding:
-    """The type's holding, from its track."""
-    globs = tuple(sorted(name for name in track.names if is_glob(name)))
-    return Holding(track.type_url, Interest(track.wildcard, track.names, globs), track.state, track.acked, track.sent)
+def holding(record: TypeRecord) -> Holding:
+    """The holding of a type."""
+    globs = tuple(sorted(name for name in record.names if is_glob(name)))
+    return Holding(
+        record.type_url, Interest(record.wildcard, record.names, globs), record.state, record.acked, record.sent
+    )
 
 
-def holdings(tracks: Iterable[TypeRecord]) -> Iterator[Holding]:
-    """Holdings in the order of their types."""
-    return map(holding, sorted(tracks, key=lambda track: (alias_of(track.type_url), track.type_url)))
+def holdings(records: Iterable[TypeRecord]) -> Iterator[Holding]:
+    """Holdings, ordered by type."""
+    return map(holding, sorted(records, key=lambda record: (alias_of(record.type_url), record.type_url)))

@@ -1,7 +1,7 @@
-"""What an open NACK record stands for: which resources are refused, or suspected, and what mends it.
+"""The content behind an open NACK record: which resources are rejected, which are suspected, and what resolves it.
 
-A NACK refuses a whole response and rarely says what is wrong with it. The engine finds out by offering parts
-(``protocol.refusals``); all the NACKs on that way are of one record.
+A NACK rejects a whole response and seldom says which resource is wrong. The engine finds out by offering parts
+(``protocol.refusals``). All NACKs of that search belong to one record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xds.protocol.events import Nacked
 
 MESSAGE_LIMIT = 64 * 1024
 NAMES_LIMIT = 100
-KEPT_NAMES_LIMIT = 1000  # what of them outlasts a restart
+KEPT_NAMES_LIMIT = 1000  # names that are stored across restarts
 
 Wants = Callable[[str], bool]
 AckedNames = (
@@ -29,16 +29,16 @@ AckedNames = (
 
 
 def everything(name: str) -> bool:
-    """The client wants whatever there is."""
+    """The client subscribes to all names."""
     return True
 
 
 class RefusedContent:
-    """A refusal that stands.
+    """Content that a client rejects.
 
-    ``guilty`` are the names known to be refused, of ``suspects`` some are. What is meant is their content in
-    ``refused``, the set that was offered first: the version of each name that it has there. The names are shared with
-    the response as long as nothing is known of them.
+    ``guilty`` are the names that are known to be rejected; some of ``suspects`` are. The rejected version of a name is
+    that in ``refused``, the set that was offered first. As long as nothing is known, the names are shared with the
+    response.
     """
 
     __slots__ = ("_digests", "guilty", "record", "refused", "suspects")
@@ -68,7 +68,7 @@ class RefusedContent:
 
     @classmethod
     def restored(cls, record: NackRecord, versions: Mapping[str, str], guilty: Sequence[str]) -> Self:
-        """A refusal as it stood before a restart; ``versions`` are those of the names that are meant."""
+        """A record from before a restart. ``versions`` are the rejected versions by name."""
         found = cls.__new__(cls)
         members = {name: Resource(record.type_url, name, b"", version) for name, version in versions.items()}
         found.refused = ResourceSet(resource_type(record.type_url), record.version, members)
@@ -80,24 +80,24 @@ class RefusedContent:
 
     @property
     def names(self) -> Collection[str]:
-        """The names that are meant, as far as that is known."""
+        """The guilty names, or the suspects while none is known."""
         return self.guilty or self.suspects
 
     @property
     def refused_versions(self) -> dict[str, str]:
-        """The guilty names, and some of the suspects, with the versions that are meant."""
+        """The rejected versions of the guilty names and of some suspects."""
         names = (*self.guilty, *islice(self.suspects, NAMES_LIMIT))
         return {name: _version(self.refused, name) for name in names[:KEPT_NAMES_LIMIT]}
 
     @property
     def size(self) -> int:
-        """The characters that it keeps for itself."""
+        """The number of characters of message and names."""
         return len(self.record.message) + sum(map(len, chain(self.record.names, self.record.guilty)))
 
-    # What clients say
+    # NACKs
 
     def is_about(self, event: Nacked) -> bool:
-        """Is this NACK one of the same content, or of a part of it while what is wrong with it is looked for?"""
+        """Is this a NACK of the same content, or of a part of it that the engine offered in its search?"""
         response = event.response
         if response.digest in self._digests:
             return True
@@ -106,7 +106,7 @@ class RefusedContent:
         return any(_version(response.resource_set, name) == _version(self.refused, name) for name in meant)
 
     def repeat(self, event: Nacked, now: float) -> bool:
-        """It was refused again; True when a name is known now that was not before."""
+        """Count another NACK. True when it makes a guilty name known."""
         known = len(self.guilty)
         self._digests.add(event.response.digest)
         self.record = replace(
@@ -132,39 +132,39 @@ class RefusedContent:
         shown, guilty = names[:NAMES_LIMIT], self.guilty[:NAMES_LIMIT]
         self.record = replace(self.record, names=shown, resources=len(names), guilty=guilty)
 
-    # What mends it
+    # ACKs
 
     def clear(self, held: ResourceSet, told: AckedNames) -> None:
-        """The client took this: suspects that it has as they were offered are none."""
+        """The client has ACKed ``held``: suspects that it accepted as they were offered are no longer suspected."""
         accepted = {name for name in self.suspects if self._is_taken(name, held, told)}
         if accepted:
             self.suspects = tuple(name for name in self.suspects if name not in accepted)
             if len(self.suspects) == 1 and self.refused.type.full_state:
-                self.guilty, self.suspects = (*self.guilty, *self.suspects), ()  # all else was accepted
+                self.guilty, self.suspects = (*self.guilty, *self.suspects), ()  # all others were accepted
             if self.names:
                 self._show()
 
     def is_mended(self, held: ResourceSet, told: AckedNames, wants: Wants = everything) -> bool:
-        """Does a client that holds this lack nothing of what was refused? ``wants``: what of that it asks for."""
+        """Has a client with this set everything that was rejected? ``wants`` selects the names it subscribes to."""
         pushed = pushed_of(held)
         return all(self._mended(name, held, pushed, told) for name in self._meant(wants))
 
     def is_left_out(self, held: ResourceSet, wants: Wants) -> bool:
-        """Is a client that holds this not offered what was refused, though it is pushed as it was and asked for?"""
+        """Is rejected content left out for a client with this set, although it is still pushed and subscribed to?"""
         pushed, refused = pushed_of(held), self.refused
         return any(
             _version(pushed, name) == _version(refused, name) != _version(held, name) for name in self._meant(wants)
         )
 
     def is_wanted(self, wants: Wants) -> bool:
-        """Is some of what was refused asked for?"""
+        """Does the client subscribe to any of the rejected names?"""
         return any(True for _ in self._meant(wants))
 
     def _meant(self, wants: Wants) -> Iterator[str]:
         return filter(wants, chain(self.guilty, self.suspects))
 
     def _mended(self, name: str, held: ResourceSet, pushed: ResourceSet, told: AckedNames) -> bool:
-        """Did the client take it after all, or its other content? Or is it not pushed any more?"""
+        """Has the client accepted the name after all, or a newer version of it, or is it no longer pushed?"""
         wanted, has = _version(pushed, name), _version(held, name)
         if wanted and wanted == _version(self.refused, name):
             return self._is_taken(name, held, told)
@@ -174,7 +174,7 @@ class RefusedContent:
         return _version(held, name) == _version(self.refused, name) and (told is None or name in told)
 
     def concerns(self, target: ResourceSet) -> bool:
-        """Is what was refused in a pushed set?"""
+        """Does a pushed set contain rejected content?"""
         names = self.names
         if not names:
             return self.refused.origin_id == target.origin_id or self.refused.digest == target.digest

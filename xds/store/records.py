@@ -1,10 +1,8 @@
-"""All that a store keeps, as records that every engine gives and takes: what a backup is made of. Pure.
+"""The content of a store as records, which every engine exports and imports. Backups consist of them. Pure.
 
-`KINDS` is the one list of them, in the order in which they are given: each refers to those before it only. A record is
-its kind and the values of the kind's fields, in their order. Push ids, the feed of commits and
-open NACKs are no part of it: they concern the server that was, and its clients.
-
-Entries of the audit list as records of a backup, and the lists of two servers as one. Pure.
+`KINDS` lists the kinds of records in the order in which they are exported: a record refers to earlier kinds only. A
+record is its kind and the values of the kind's fields, in order. Push ids, events of commits and open NACKs are not
+included, since they concern one server process and its clients. The audit lists of a backup and of a server are merged.
 """
 
 from __future__ import annotations
@@ -24,12 +22,12 @@ _INTEGER_LIMIT = 1 << 62
 
 
 class WrongRecordError(ValueError):
-    """What is no record; the message says of which field and why."""
+    """An invalid record. The message names the field and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
-    """What a field holds: how it is written as JSON, and read, which raises ``ValueError``."""
+    """The type of a field, with functions to write it as JSON and to read it. ``read`` raises ``ValueError``."""
 
     noun: str
     write: Callable[[Any], Any]
@@ -85,20 +83,20 @@ def _json(value: Any) -> str:
     return text
 
 
-TEXT = RecordField("a text", _same, _of(str))
-INTEGER = RecordField("a whole number", _same, _integer)
+TEXT = RecordField("a string", _same, _of(str))
+INTEGER = RecordField("an integer", _same, _integer)
 NUMBER = RecordField("a number", _same, _number)
 FLAG = RecordField("true or false", _same, _of(bool))
-BLOB_ID = RecordField("the id of a blob", _same, _blob)
+BLOB_ID = RecordField("a blob id", _same, _blob)
 OCTETS = RecordField("bytes in base64", lambda value: b64encode(value).decode(), _octets)
 LANE = RecordField("a lane of the audit list", int, lambda value: AuditLane(_integer(value)))
-JSON = RecordField("JSON as a text, or an empty one", _same, _json)
-TEXTS = RecordField("texts by name", dict, _texts)
+JSON = RecordField("JSON in a string, or an empty string", _same, _json)
+TEXTS = RecordField("strings by name", dict, _texts)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordKind:
-    """One kind of record: what it is called, and its fields by name."""
+    """One kind of record, with its fields by name."""
 
     name: str
     fields: Mapping[str, RecordField]
@@ -128,9 +126,9 @@ def _read(name: str, field: RecordField, value: object) -> Any:
         raise WrongRecordError(f"{name} is not {field.noun}") from None
 
 
-# ``floor`` is the lowest revision whose content is there.
+# ``floor`` is the lowest revision with content.
 GROUPS = RecordKind("groups", {"name": TEXT, "revision": INTEGER, "live": FLAG, "floor": INTEGER})
-# ``content`` is False where it is not there although it lies above the floor.
+# ``content`` is False for a revision above the floor whose content was collected.
 REVISIONS = RecordKind(
     "revisions",
     {
@@ -152,9 +150,9 @@ REVISIONS = RecordKind(
         "refused": INTEGER,
     },
 )
-# Deleted documents are there as well: their revisions count on.
+# Deleted documents are included, because their revisions continue.
 DOCUMENTS = RecordKind("documents", {"kind": TEXT, "id": TEXT, "live": FLAG, "body": OCTETS, "revision": INTEGER})
-# An entry of the audit list (`audit_records`). They need not be in their order.
+# An entry of the audit list. The entries need not be ordered.
 AUDIT = RecordKind(
     "audit",
     {
@@ -179,7 +177,7 @@ AUDIT = RecordKind(
         "revision": INTEGER,
     },
 )
-# A resource of a group from revision ``born`` until before ``died``; 0: it is there still.
+# A resource of a group from revision ``born`` up to but not including ``died``; 0: it exists.
 ENTRIES = RecordKind(
     "entries",
     {
@@ -214,10 +212,10 @@ def entry_of(values: Sequence[Any]) -> AuditEntry:
 
 
 def merge_audit_lists(own: Sequence[AuditEntry], given: Iterable[AuditEntry]) -> list[AuditEntry] | None:
-    """The list of a server together with that of a backup, the oldest first; None where it has all of that already.
+    """The merged audit list of a server and a backup, oldest first; None where the server has all entries already.
 
-    A restore must hide nothing that was done to the server before. Entries have the numbers that they had in the
-    backup where the server had none of its own, else new ones.
+    A restore must not hide what was done to the server before. Entries keep their numbers from the backup when the
+    server has no entries, else they are numbered anew.
     """
     known = {_identity(entry) for entry in own}
     added = sorted((entry for entry in given if _identity(entry) not in known), key=lambda entry: entry.position)
@@ -230,7 +228,7 @@ def merge_audit_lists(own: Sequence[AuditEntry], given: Iterable[AuditEntry]) ->
 
 
 def _bounded(entries: Sequence[AuditEntry]) -> list[AuditEntry]:
-    """Without the oldest of lanes that hold more than they may."""
+    """The entries without the oldest ones of lanes beyond their bound."""
     left = dict(LIMITS)
     kept: list[AuditEntry] = []
     for entry in reversed(entries):
@@ -243,6 +241,6 @@ def _bounded(entries: Sequence[AuditEntry]) -> list[AuditEntry]:
 
 
 def _identity(entry: AuditEntry) -> object:
-    """What an entry is known by; one that is counted may have grown."""
+    """The identity of an entry. That of a counted entry does not depend on its count."""
     note = entry.note
     return (note.key, entry.first_s) if note.key else (note, entry.first_s)

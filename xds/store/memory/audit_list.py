@@ -1,4 +1,4 @@
-"""The audit list in memory: the reference for ``audit_rows``."""
+"""The audit list in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from xds.store.retention import Retention
 
 
 class AuditList:
-    """Entries by position, the oldest first."""
+    """Entries by position, oldest first."""
 
     def __init__(self) -> None:
         self._epoch = uuid4().hex[:8]
@@ -31,7 +31,7 @@ class AuditList:
         self._trimmed = 0
 
     def write(self, notes: Sequence[AuditNote]) -> None:
-        """Put notes at the end of the list; those of a key that is there let its entry grow."""
+        """Append notes. A note with the key of an existing entry is merged into it."""
         for note in notes:
             held = self._held(note) if note.key else None
             if held is not None:
@@ -49,24 +49,24 @@ class AuditList:
         return page(found, limit, self._epoch, self._newest, lagged, wanted)
 
     def entries(self) -> list[AuditEntry]:
-        """All of them."""
+        """All entries."""
         return list(self._entries.values())
 
     def sizes(self) -> tuple[dict[AuditLane, int], int]:
-        """How many entries each lane has, and what those of changes take."""
+        """The number of entries in each lane, and the size of the entries of changes."""
         notes = [entry.note for entry in self._entries.values()]
         counts = {lane: sum(note.lane is lane for note in notes) for lane in AuditLane}
         return counts, sum(note.size for note in notes if note.lane is AuditLane.CHANGE)
 
     def join(self, given: Sequence[AuditEntry]) -> None:
-        """Take up the list of a backup (`audit_records.joined`)."""
+        """Merge the list of a backup (`merge_audit_lists`)."""
         whole = merge_audit_lists(self.entries(), given)
         if whole is not None:
             self._epoch, self._trimmed, self._newest = uuid4().hex[:8], 0, whole[-1].position
             self._entries = {entry.position: entry for entry in whole}
 
     def trim(self, policy: Retention, now_s: float) -> None:
-        """Let go of entries that are too old, and of the oldest changes where they take too much room."""
+        """Delete entries that are too old, and the oldest changes beyond the maximum size."""
         self._drop([entry for entry in self._entries.values() if entry.note.time_s < now_s - policy.audit_s])
         size = 0
         for entry in reversed([each for each in self._entries.values() if each.note.lane is AuditLane.CHANGE]):
@@ -75,7 +75,7 @@ class AuditList:
                 self._drop([entry])
 
     def _held(self, note: AuditNote) -> AuditEntry | None:
-        """The entry that a note lets grow."""
+        """The entry that a note is merged into."""
         for entry in reversed(self._entries.values()):
             if entry.note.key == note.key and entry.first_s > note.time_s - MERGED_S:
                 return entry

@@ -1,4 +1,4 @@
-"""The reference engine: everything in dicts, nothing durable. What it does is what the contract means."""
+"""The reference engine: it keeps everything in dictionaries and nothing on disk."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from xds.store.revisions import ContentEdit, RollbackStep
 
 @dataclass(frozen=True, slots=True)
 class _Push:
-    """One push id of one group: what it came to, what was asked for, and when."""
+    """One push id of one group: the commit, the digest of the request, and the time."""
 
     commit: Commit
     digest: bytes
@@ -58,7 +58,7 @@ class _Push:
 
 
 class MemoryStore:
-    """A ``Store`` that lasts as long as the process. ``clock`` (seconds since the epoch) ages push ids."""
+    """A ``Store`` that lasts as long as the process. ``clock`` returns epoch seconds, for the age of push ids."""
 
     def __init__(self, *, reader_buffer: int = READER_BUFFER, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -300,7 +300,7 @@ class MemoryStore:
         if previous is not None and not edit and not isinstance(change, Drop):
             return Commit(state.head.group, state.head.revision, changed=False, versions=previous.versions)
         head = Head(state.head.group, state.head.revision + 1, live=not isinstance(change, Drop))
-        _turn_over(state, edit)
+        _apply_edit(state, edit)
         made = _next(head, previous, tuple(state.content.values()), edit, push, meta) if head.live else None
         versions, resources = (made.versions, len(made.entries)) if made is not None else ({}, 0)
         if made is not None:
@@ -349,8 +349,8 @@ def _edit(state: MemoryGroup, change: GroupChange) -> ContentEdit:
             return revisions.replace((), held)
 
 
-def _turn_over(state: MemoryGroup, edit: ContentEdit) -> None:
-    """Make the head's content what the edit leaves of it."""
+def _apply_edit(state: MemoryGroup, edit: ContentEdit) -> None:
+    """Apply an edit to the content of the head."""
     state.blob_ids.update(edit.put)
     state.content.update({key: Entry(*key, blob) for key, blob in edit.put.items()})
     for key in edit.removed:
@@ -384,13 +384,13 @@ def _line(state: MemoryGroup, revision: int, backs: Sequence[RollbackStep]) -> R
 
 
 def _backs(state: MemoryGroup) -> list[RollbackStep]:
-    """The rollbacks of a group, in their order."""
+    """The rollbacks of a group, ordered by revision."""
     lines = (line for _, line in sorted(state.history.items()) if line.content_of)
     return [RollbackStep(line.revision, line.content_of, line.keeps_endpoints) for line in lines]
 
 
 def _nth(state: MemoryGroup, number: int, endpoints_only: bool = False) -> int | None:
-    """The last but ``number`` - 1 of the revisions that did or did not change endpoints alone."""
+    """The ``number``-th revision from the end, among those that did or did not change endpoints alone."""
     found = sorted((at for at, line in state.history.items() if line.endpoints_only == endpoints_only), reverse=True)
     return found[number - 1] if len(found) >= number else None
 
@@ -415,7 +415,7 @@ def _trim(state: MemoryGroup, policy: Retention, now_s: float) -> Collected:
 
 
 def _thin(state: MemoryGroup, policy: Retention) -> int:
-    """Let go of contents that changed endpoints alone; how many."""
+    """Delete contents that changed endpoints alone; returns their number."""
     last, pinned = (
         _nth(state, policy.endpoint_revisions, endpoints_only=True) or 0,
         policy.pinned.get(state.head.group, ()),

@@ -1,7 +1,4 @@
-"""What the reference engine holds of a group.
-
-Between a group of the reference engine and the records of a backup: rows of what it held from when to when. Pure.
-"""
+"""A group in the memory engine, and its conversion to and from the records of a backup. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ from xds.store.revisions import Key
 
 @dataclass(slots=True)
 class MemoryGroup:
-    """``manifests`` and ``history`` by revision; a deletion has only the latter, and so has what was collected.
+    """``manifests`` and ``history`` are by revision. A deletion and a collected revision have no manifest.
 
-    ``floor`` is the lowest revision whose content is kept. ``content`` and ``blob_ids`` are the head's, in the order of
-    pushes: a change of one resource must not cost a look at all.
+    ``floor`` is the lowest revision whose content is kept. ``content`` and ``blob_ids`` are those of the head in pushed
+    order, so that a change of one resource need not read all of them.
     """
 
     head: Head
@@ -48,7 +45,7 @@ class GroupRecords(NamedTuple):
 
 
 def records_of_group(state: MemoryGroup, history: bool) -> GroupRecords:
-    """A group as records; without ``history`` its head alone."""
+    """The records of a group; without ``history`` its head alone."""
     head = state.head
     name, newest = head.group, head.revision
     floor = state.floor if history else newest
@@ -60,14 +57,14 @@ def records_of_group(state: MemoryGroup, history: bool) -> GroupRecords:
 
 
 def group_of_records(group: str, found: Mapping[str, list[tuple[Any, ...]]], blobs: Mapping[str, bytes]) -> MemoryGroup:
-    """A group of records. Raises ``CorruptError`` where they do not fit together."""
+    """A group from its records. Raises ``CorruptError`` for inconsistent records."""
     ((_, newest, live, floor),) = (values for values in found[GROUPS.name] if values[0] == group)
     rows = [values for values in found[ENTRIES.name] if values[0] == group]
     history = {values[1]: _info(values) for values in found[REVISIONS.name] if values[0] == group}
     if newest not in history or history[newest].live is not live or not history[newest].content:
         raise CorruptError(f"group {group!r} lacks the line of its revision")
     if any(line.content_of and not 0 < line.content_of < at for at, line in history.items()):
-        raise CorruptError(f"group {group!r} has a rollback to what was not there yet")
+        raise CorruptError(f"group {group!r} has a rollback to a later revision")
     if missing := next((name for _, _, name, blob, *_ in rows if blob not in blobs), None):
         raise CorruptError(f"the body of {missing!r} is missing")
     manifests = {
@@ -87,7 +84,7 @@ def group_of_records(group: str, found: Mapping[str, list[tuple[Any, ...]]], blo
 def entry_records(
     group: str, newest: int, manifests: Mapping[int, Manifest], deletions: Collection[int]
 ) -> list[Record]:
-    """The records of all revisions in ``manifests``; those between them that are no deletions are not kept."""
+    """The records of all revisions in ``manifests``. Other revisions between them are collected, except deletions."""
     ended: list[Record] = []
     alive: dict[Key, _Row] = {}
     for revision in sorted({*manifests, *(at for at in deletions if at >= min(manifests, default=newest))}):
@@ -105,7 +102,7 @@ def entry_records(
 
 
 def entries_at(rows: Iterable[tuple[Any, ...]], revision: int) -> tuple[Entry, ...]:
-    """What the rows of a group's records hold at a revision, in pushed order."""
+    """The content at a revision from the rows of a group's records, in pushed order."""
     held = [row for row in rows if row[5] <= revision and (row[6] == 0 or row[6] > revision)]
     return tuple(Entry(url, name, blob) for _, url, name, blob, *_ in sorted(held, key=lambda row: row[4]))
 
@@ -113,7 +110,7 @@ def entries_at(rows: Iterable[tuple[Any, ...]], revision: int) -> tuple[Entry, .
 def _line(line: RevisionInfo) -> Record:
     told = {name: getattr(line.meta, name) for name in _META}
     told |= {name: getattr(line, name) for name in REVISIONS.fields if name not in told}
-    told["content"] = line.content or not line.live  # a deletion has none that could have been collected
+    told["content"] = line.content or not line.live  # a deletion has no content to collect
     return Record(REVISIONS.name, tuple(told[name] for name in REVISIONS.fields))
 
 

@@ -1,8 +1,8 @@
-"""The newest commit that anybody was told of, in a small file beside the database.
+"""The cursor of the newest acknowledged commit, in a small file beside the database.
 
-A log that lost its end is taken by SQLite for one that was never longer: it opens, and is behind what was
-acknowledged. What is noted here, apart from the database, tells. The file is written once a second at most, in place
-and of one size, so that a full disk does not hinder it; what was acknowledged within the last second may not be noted.
+SQLite cannot tell a truncated write-ahead log from one that was never longer: the database opens without the commits
+that were in it. This file, which is apart from the database, reveals that. It is written at most once a second, in
+place and with a fixed size, so that a full disk does not prevent it. Commits of the last second may not be in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = structlog.get_logger(logger_name="xds.store")
 
 
 class AcknowledgedCursor(NamedTuple):
-    """``newest`` is the cursor of the newest commit; ``first`` to ``last`` were found missing, 0 for none."""
+    """``newest`` is the cursor of the newest commit; ``first`` to ``last`` are missing commits, 0 for none."""
 
     newest: int = 0
     first: int = 0
@@ -33,7 +33,7 @@ class AcknowledgedCursor(NamedTuple):
 
 
 class AcknowledgedFile:
-    """The note of one store. Belongs to the store's thread."""
+    """The file of one store. It belongs to the thread of the store."""
 
     def __init__(self, database: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = database.with_name(database.name + SUFFIX)
@@ -43,9 +43,9 @@ class AcknowledgedFile:
         self._due_s = 0.0
 
     def compare(self, newest: int) -> bool:
-        """Read the note, and whether a database whose newest commit is ``newest`` is behind it.
+        """Read the file. True when the database, whose newest commit is ``newest``, lacks acknowledged commits.
 
-        What is missing is kept in ``noted`` from then on, across restarts, until ``begin_anew``.
+        ``noted`` keeps the missing commits from then on, across restarts, until ``begin_anew``.
         """
         self._written = self.noted = read(self.path)
         if self.noted.newest <= newest:
@@ -59,11 +59,11 @@ class AcknowledgedFile:
         self.noted = self.noted._replace(newest=newest)
 
     def begin_anew(self) -> None:
-        """What was missing matters no more."""
+        """Forget the missing commits."""
         self.noted = AcknowledgedCursor(self.noted.newest)
 
     def flush(self, at_once: bool = False) -> None:
-        """Write what is noted where it is due; what fails is tried again."""
+        """Write the file when it is due. A failure is retried at the next call."""
         if self.noted == self._written or (not at_once and self._clock() < self._due_s):
             return
         self._due_s = self._clock() + FLUSH_EVERY_S
@@ -76,7 +76,7 @@ class AcknowledgedFile:
 
 
 def read(path: Path) -> AcknowledgedCursor:
-    """What a file says; nothing where it is not there, or is damaged."""
+    """The content of the file; zeros where it is missing or damaged."""
     try:
         found = _LINE.fullmatch(path.read_bytes())
     except OSError:

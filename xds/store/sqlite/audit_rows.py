@@ -1,4 +1,4 @@
-"""The audit list in SQLite, within the caller's transaction (what it is: ``audit``)."""
+"""The audit list in SQLite (see `xds.store.audit`). All functions run in the transaction of the caller."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BODY = ("author", "peer", "subject", "message", "old", "new", "reason", "reques
 
 
 def write(connection: Connection, notes: Sequence[AuditNote]) -> None:
-    """Put notes at the end of the list; those of a key that is there let its entry grow."""
+    """Append notes. A note with the key of an existing entry is merged into it."""
     grown: set[AuditLane] = set()
     for note in notes:
         held = _held(connection, note) if note.key else None
@@ -70,25 +70,25 @@ def whole(connection: Connection) -> list[AuditEntry]:
 
 
 def counted(connection: Connection) -> list[AuditEntry]:
-    """The entries that still may grow, and move then."""
+    """The entries with a key, which later notes may be merged into."""
     return [entry(row) for row in connection.execute(f"SELECT {COLUMNS} FROM audit WHERE key <> '' ORDER BY position")]  # noqa: S608
 
 
 def newest(connection: Connection) -> int:
-    """The highest position that was ever given, 0 for none."""
+    """The highest position that was ever used, 0 for none."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'audit'").fetchone()
     return int(row[0]) if row is not None else 0
 
 
 def sizes(connection: Connection) -> tuple[dict[AuditLane, int], int]:
-    """How many entries each lane has, and what those of changes take."""
+    """The number of entries in each lane, and the size of the entries of changes."""
     rows = list(connection.execute("SELECT lane, count(*), sum(size) FROM audit GROUP BY lane"))
     found = {AuditLane(lane): (int(count), int(size)) for lane, count, size in rows}
     return {lane: found.get(lane, (0, 0))[0] for lane in AuditLane}, found.get(AuditLane.CHANGE, (0, 0))[1]
 
 
-def settled(connection: Connection, behind: int, end: int) -> list[AuditEntry]:
-    """The next entries behind a position that do not grow, up to ``end``; none where there are no more."""
+def without_key(connection: Connection, behind: int, end: int) -> list[AuditEntry]:
+    """The next entries without a key after position ``behind`` and up to ``end``; empty at the end."""
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE key = '' AND position > ? AND position <= ? ORDER BY position LIMIT ?",  # noqa: S608
         (behind, end, ROWS_PER_STEP // 4),
@@ -97,7 +97,7 @@ def settled(connection: Connection, behind: int, end: int) -> list[AuditEntry]:
 
 
 def join(connection: Connection, given: Sequence[AuditEntry]) -> None:
-    """Take up the list of a backup (`audit_records.joined`)."""
+    """Merge the list of a backup (`merge_audit_lists`)."""
     made = merge_audit_lists(whole(connection), given)
     if made is None:
         return
@@ -110,9 +110,9 @@ def join(connection: Connection, given: Sequence[AuditEntry]) -> None:
 
 
 def trim(connection: Connection, policy: Retention, now_s: float) -> int:
-    """Let go of entries that are too old, and of the oldest changes where they take too much room.
+    """Delete entries that are too old, and the oldest changes beyond the maximum size.
 
-    How many; to be called until there are none.
+    Returns the number of deleted entries. Call it until it returns 0.
     """
     dropped = _drop(connection, "time_s < ?", (now_s - policy.audit_s,))
     (size,) = connection.execute(
@@ -150,7 +150,7 @@ def _put(connection: Connection, entry: AuditEntry) -> None:
 
 
 def _held(connection: Connection, note: AuditNote) -> AuditEntry | None:
-    """The entry that a note lets grow."""
+    """The entry that a note is merged into."""
     row = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE key = ? AND first_s > ? ORDER BY position DESC LIMIT 1",  # noqa: S608
         (note.key, note.time_s - MERGED_S),
@@ -159,7 +159,7 @@ def _held(connection: Connection, note: AuditNote) -> AuditEntry | None:
 
 
 def _bound(connection: Connection, lane: AuditLane) -> None:
-    """Keep the newest entries of a lane that is bounded by number."""
+    """Delete the oldest entries of a lane beyond its bound."""
     _drop(
         connection,
         "position IN (SELECT position FROM audit WHERE lane = ? ORDER BY position DESC LIMIT -1 OFFSET ?)",
@@ -168,7 +168,7 @@ def _bound(connection: Connection, lane: AuditLane) -> None:
 
 
 def _drop(connection: Connection, condition: str, values: tuple[float, ...]) -> int:
-    """Delete entries; how far changes are gone is kept for their readers."""
+    """Delete entries, and store the highest deleted position of changes for readers."""
     found = connection.execute(
         f"SELECT position, lane FROM audit WHERE {condition} ORDER BY position LIMIT {ROWS_PER_STEP}",  # noqa: S608
         values,

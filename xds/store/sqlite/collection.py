@@ -1,12 +1,12 @@
-"""Letting go of old content in SQLite, in steps that are each a short transaction (spec/storage.md 8).
+"""Deletes old content from SQLite, in steps that are each a short transaction (docs/design.md#storage).
 
-``trim`` drops rows of ``past``, and puts the blobs they named into ``doomed`` within the same transaction. Then
-everything that is named is struck off that list: first all of ``entry``, then all of ``past``, in the order in which
-rows move from the one to the other, while ``striking``, triggers of this connection, strike off what pushes name
-anew. What is left then is named nowhere, and ``sweep`` deletes it. A crash between two steps costs nothing: ``doomed``
-is a table like the others, and the next collection starts the striking over.
+``trim`` deletes rows of ``past`` and puts the blobs that they named into ``doomed`` in the same transaction. Then all
+blobs that are still named are removed from ``doomed``: first those named in ``entry``, then those in ``past``, which is
+the order in which rows move between the tables. Meanwhile triggers of this connection remove blobs that pushes name
+anew. The blobs that remain are named nowhere, and ``sweep`` deletes them. A crash between two steps does no harm:
+``doomed`` is a table, and the next collection starts this search over.
 
-Each function does one step and says how to go on; pushes come in between.
+Each function does one step and says how to continue; pushes run between the steps.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ ROWS_PER_SCAN = 20_000  # read
 REVISIONS_PER_STEP = 200
 BYTES_PER_STEP = 8 << 20
 PAGES_PER_STEP = 512
-SPARE_SHARE = 16  # one in so many pages is left free, for the pushes to come
+SPARE_SHARE = 16  # one in this many pages is left free for later pushes
 SPARE_PAGES = 256
 
 _TABLES = {"entry": ("grp", "type", "name"), "past": ("grp", "died", "type", "name")}
 _STRIKE = "BEGIN DELETE FROM doomed WHERE h = new.h; END"
-_TRIGGERS = {  # a row that is written over is updated, not inserted
+_TRIGGERS = {  # an overwritten row is updated, not inserted
     "striking": f"CREATE TEMP TRIGGER IF NOT EXISTS striking AFTER INSERT ON main.entry {_STRIKE}",
     "striking_over": f"CREATE TEMP TRIGGER IF NOT EXISTS striking_over AFTER UPDATE ON main.entry {_STRIKE}",
 }
 
 
 class StrikePosition(NamedTuple):
-    """How far the striking has come: the last key seen of a table."""
+    """How far ``strike`` has come: the last key that was read of a table."""
 
     table: str = "entry"
     key: tuple[int | str, ...] = (-1, -1, "")
@@ -50,7 +50,7 @@ def group_names(connection: Connection) -> list[str]:
 
 
 def raise_floor(connection: Connection, name: str, policy: Retention, now_s: float) -> Collected:
-    """Decide what a group keeps; what lies below cannot be read any more from here on."""
+    """Set the lowest revision of a group that keeps its content. Lower ones cannot be read from then on."""
     group, newest, live, floor = connection.execute(
         "SELECT id, revision, live, floor FROM grp WHERE name = ?", (name,)
     ).fetchone()
@@ -71,10 +71,10 @@ def raise_floor(connection: Connection, name: str, policy: Retention, now_s: flo
 
 
 def thin(connection: Connection, name: str, policy: Retention) -> Collected:
-    """Let go of contents above the floor that changed endpoints alone; to be called until it lets go of none.
+    """Delete contents above the floor that changed endpoints alone. Call it until it deletes none.
 
-    A row of ``past`` goes with the last revision that it is part of. Those of a revision lie before the next one that
-    is kept, so only rows that ended by then are looked at.
+    A row of ``past`` is deleted with the last revision that it belongs to. Such rows end at the next kept revision at
+    the latest, so only rows that ended by then are read.
     """
     group, newest, floor = connection.execute("SELECT id, revision, floor FROM grp WHERE name = ?", (name,)).fetchone()
     pinned = policy.pinned.get(name, ())
@@ -100,7 +100,7 @@ def thin(connection: Connection, name: str, policy: Retention) -> Collected:
 
 
 def _drop_unread(connection: Connection, group: int, floor: int, first: int, last: int) -> None:
-    """Drop the rows of ``past`` that were part of revisions from ``first`` to ``last`` and of none that is kept."""
+    """Delete the rows of ``past`` that belong to revisions from ``first`` to ``last`` and to no kept one."""
     (until,) = connection.execute(
         "SELECT min(revision) FROM revision WHERE grp = :grp AND content AND revision > :last",
         {"grp": group, "last": last},
@@ -118,7 +118,7 @@ def _drop_unread(connection: Connection, group: int, floor: int, first: int, las
 
 
 def _nth(connection: Connection, group: int, number: int, endpoints_only: int = 0) -> int | None:
-    """The last but ``number`` - 1 of a group's revisions that did or did not change endpoints alone."""
+    """The ``number``-th revision from the end, among those that did or did not change endpoints alone."""
     row = connection.execute(
         "SELECT revision FROM revision WHERE grp = ? AND endpoints_only = ? ORDER BY revision DESC LIMIT 1 OFFSET ?",
         (group, endpoints_only, number - 1),
@@ -127,13 +127,13 @@ def _nth(connection: Connection, group: int, number: int, endpoints_only: int = 
 
 
 def trim(connection: Connection, name: str) -> int:
-    """Drop rows that ended below a group's floor; how many. To be called until there are none."""
+    """Delete rows that ended below the floor of a group; returns their number. Call it until it returns 0."""
     rows = connection.execute(
         "SELECT grp, died, type, past.name, h FROM past JOIN grp ON grp.id = past.grp"
         " WHERE grp.name = ? AND died <= floor ORDER BY died, type, past.name LIMIT ?",
         (name, ROWS_PER_STEP),
     ).fetchall()
-    # Deleted first: on a full disk the room for what follows comes from here.
+    # Deleted first: on a full disk this frees the space for the next statement.
     connection.executemany(
         "DELETE FROM past WHERE grp = ? AND died = ? AND type = ? AND name = ?", (row[:4] for row in rows)
     )
@@ -142,7 +142,7 @@ def trim(connection: Connection, name: str) -> int:
 
 
 def trim_history(connection: Connection, name: str, policy: Retention, now_s: float) -> Collected:
-    """Drop lines of a group's history; to be called until it drops none."""
+    """Delete lines of the history of a group. Call it until it deletes none."""
     (group,) = connection.execute("SELECT id FROM grp WHERE name = ?", (name,)).fetchone()
     dropped = connection.execute(
         "DELETE FROM revision WHERE grp = :grp AND revision IN ("
@@ -177,7 +177,7 @@ def begin_striking(connection: Connection) -> StrikePosition | None:
 
 
 def strike(connection: Connection, place: StrikePosition) -> StrikePosition | None:
-    """Strike off what the rows behind ``place`` name; the next place, None at the end."""
+    """Remove the blobs that the next rows name from ``doomed``. Returns the next position, None at the end."""
     _check_watched(connection)
     columns = ", ".join(_TABLES[place.table])
     marks = ", ".join("?" for _ in place.key)
@@ -193,7 +193,7 @@ def strike(connection: Connection, place: StrikePosition) -> StrikePosition | No
 
 
 def sweep(connection: Connection) -> Collected:
-    """Delete blobs that are still doomed once all is struck off; to be called until it deletes none."""
+    """Delete the blobs that remain in ``doomed`` after ``strike``. Call it until it deletes none."""
     _check_watched(connection)
     rows = connection.execute(
         "SELECT doomed.h, ifnull(length(data), 0) FROM doomed LEFT JOIN blob ON blob.h = doomed.h LIMIT ?",
@@ -211,15 +211,15 @@ def sweep(connection: Connection) -> Collected:
 
 
 def end_striking(connection: Connection) -> None:
-    """Stop watching."""
+    """Drop the triggers."""
     for trigger in _TRIGGERS:
         connection.execute(f"DROP TRIGGER IF EXISTS temp.{trigger}")
 
 
 def shrink(connection: Connection) -> int:
-    """Give free pages back to the file system; how many. To be called until there are none to give.
+    """Return free pages to the file system; returns their number. Call it until it returns 0.
 
-    Some stay for the pushes to come. A file that was made without incremental vacuum keeps all of them.
+    Some pages are left for later pushes. A file that was created without incremental vacuum keeps all of them.
     """
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
@@ -227,7 +227,7 @@ def shrink(connection: Connection) -> int:
     surplus = min(free - max(SPARE_PAGES, pages // SPARE_SHARE), PAGES_PER_STEP)
     if mode != 2 or surplus <= 0:
         return 0
-    connection.execute(f"PRAGMA incremental_vacuum({surplus})").fetchall()  # each row that is fetched is a page
+    connection.execute(f"PRAGMA incremental_vacuum({surplus})").fetchall()  # each fetched row is a page
     return int(surplus)
 
 
@@ -245,7 +245,7 @@ def stats(connection: Connection) -> StoreStats:
 
 
 def _check_watched(connection: Connection) -> None:
-    """The trigger goes with its connection, and after that nothing that was struck off can be relied upon."""
+    """Raises ``UnavailableError`` when the triggers are gone: then ``doomed`` may contain blobs that are named."""
     found = {name for (name,) in connection.execute("SELECT name FROM temp.sqlite_master WHERE type = 'trigger'")}
     if not found >= _TRIGGERS.keys():
-        raise UnavailableError("the database was opened anew amid a collection; the next one begins afresh")
+        raise UnavailableError("the database was reopened during a collection; the next collection starts over")

@@ -1,6 +1,6 @@
-"""The rows of a group's content: what is now in ``entry``, what was in ``past`` (see ``schema``).
+"""The rows of the content of groups: the present content in ``entry``, earlier rows in ``past`` (see ``schema``).
 
-``group`` is the row id of a group throughout.
+``group`` is always the row id of a group.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ RowKey = tuple[int, int, str]  # the key of a row: group, type, name
 
 
 def held(connection: Connection, group: int) -> dict[Key, str]:
-    """The blob ids of all that a group holds now, in pushed order."""
+    """The blob ids of the present content of a group, in pushed order."""
     urls = dict(connection.execute("SELECT id, url FROM type"))
     rows = connection.execute("SELECT type, name, h FROM entry WHERE grp = ? ORDER BY rank", (group,))
     return {(urls[type_id], name): h.hex() for type_id, name, h in rows}
 
 
 def held_of(connection: Connection, group: int, keys: Iterable[Key]) -> dict[Key, str]:
-    """The blob ids of what a group holds now of ``keys``."""
+    """The blob ids of those ``keys`` that a group has now."""
     found: dict[Key, str] = {}
     for key in keys:
         row = connection.execute(
@@ -41,10 +41,10 @@ def held_of(connection: Connection, group: int, keys: Iterable[Key]) -> dict[Key
 def write(
     connection: Connection, group: int, revision: int, *, edit: ContentEdit, held: Mapping[Key, str], last_rank: int
 ) -> int:
-    """Bring a group up to ``revision``.
+    """Write the content of ``revision``.
 
-    ``held``: blob ids of what it held of ``edit``. ``last_rank`` is the highest rank that it has had; the one that it
-    has had then is returned.
+    ``held`` are the present blob ids of the keys in ``edit``. ``last_rank`` is the highest rank that the group ever
+    had; the new highest rank is returned.
     """
     ranks = _ranks(connection, group, edit, held, last_rank)
     types = {url: _type_id(connection, url) for url in {*edit.types(), *(url for url, _ in ranks)}}
@@ -54,11 +54,11 @@ def write(
     _retire(connection, group, revision, [*removed, *_places(group, types, (*kept, *moved))])
     _remove(connection, group, removed)
     _overwrite(connection, revision, [edit.put[key] for key in kept], _places(group, types, kept))
-    # In the order of the key, so that rows are appended to the table rather than strewn over it.
+    # In the order of the primary key, so that new rows are appended to the table.
     placed = sorted(ranks)
     rows = zip(_places(group, types, placed), placed, strict=True)
     connection.executemany(
-        # An upsert, since REPLACE costs half as much again: it looks the row up, checks the references, and deletes.
+        # An upsert: REPLACE takes 1.5 times as long, since it also checks references and deletes the row.
         "INSERT INTO entry (grp, type, name, h, rank, born) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET h = excluded.h, rank = excluded.rank, born = excluded.born",
         [(*place, bytes.fromhex(edit.put.get(key) or held[key]), ranks[key], revision) for place, key in rows],
@@ -69,7 +69,7 @@ def write(
 def _ranks(
     connection: Connection, group: int, edit: ContentEdit, held: Mapping[Key, str], last_rank: int
 ) -> dict[Key, int]:
-    """The ranks of what is new and of what moves; what else is put keeps its own."""
+    """The ranks of new and of moved resources. Other resources keep theirs."""
     if edit.order is None:
         fresh = (key for key in edit.put if key not in held)
         return {key: last_rank + rank.GAP * number for number, key in enumerate(fresh, start=1)}
@@ -85,7 +85,7 @@ def _places(group: int, types: Mapping[str, int], keys: Iterable[Key]) -> list[R
 
 
 def _retire(connection: Connection, group: int, revision: int, places: Sequence[RowKey]) -> None:
-    """Copy rows to ``past``: one statement for all of a type costs a fifth of one per row."""
+    """Copy rows to ``past``. One statement for a whole type takes a fifth of the time of one per row."""
     whole = _whole_types(connection, group, places)
     copy = (
         "INSERT INTO past (grp, type, name, h, rank, born, died)"
@@ -96,7 +96,7 @@ def _retire(connection: Connection, group: int, revision: int, places: Sequence[
 
 
 def _remove(connection: Connection, group: int, places: Sequence[RowKey]) -> None:
-    """Delete rows, as many at a time as ``_retire`` copies."""
+    """Delete rows, with one statement for a whole type where possible."""
     whole = _whole_types(connection, group, places)
     delete = "DELETE FROM entry WHERE grp = ? AND type = ?"
     connection.executemany(delete, [(group, type_id) for type_id in whole])
@@ -104,7 +104,7 @@ def _remove(connection: Connection, group: int, places: Sequence[RowKey]) -> Non
 
 
 def _whole_types(connection: Connection, group: int, places: Iterable[RowKey]) -> frozenset[int]:
-    """The types of which ``places`` are all that a group holds; only those of many rows are looked for."""
+    """The types of which ``places`` are all rows of a group. Only types with many rows are considered."""
     counts = Counter(type_id for _, type_id, _ in places)
     many = {type_id: count for type_id, count in counts.items() if count >= _MANY_ROWS}
     held = "SELECT count(*) FROM entry WHERE grp = ? AND type = ?"
@@ -114,17 +114,17 @@ def _whole_types(connection: Connection, group: int, places: Iterable[RowKey]) -
 
 
 def _overwrite(connection: Connection, revision: int, blobs: Iterable[str], places: Sequence[RowKey]) -> None:
-    """Put other blobs into rows that keep their ranks. Raises ``CorruptError`` for rows that are not there."""
+    """Change the blobs of rows that keep their ranks. Raises ``CorruptError`` for missing rows."""
     found = connection.executemany(
         "UPDATE entry SET h = ?, born = ? WHERE grp = ? AND type = ? AND name = ?",
         [(bytes.fromhex(blob), revision, *place) for blob, place in zip(blobs, places, strict=True)],
     ).rowcount
     if places and found != len(places):
-        raise CorruptError(f"{found} of {len(places)} resources are there to be changed")
+        raise CorruptError(f"{found} of {len(places)} resources to change exist")
 
 
 def entries_at(connection: Connection, group: int, revision: int) -> list[Entry]:
-    """The content at a revision, in pushed order; wrong for a revision that is no longer kept."""
+    """The content at a revision, in pushed order. The revision must still be kept."""
     rows = connection.execute(
         "SELECT url, name, h FROM ("
         " SELECT type, name, h, rank FROM entry WHERE grp = :grp AND born <= :at"

@@ -1,9 +1,9 @@
-"""One SQLite connection, its transactions and its failures. Belongs to one thread.
+"""One SQLite connection with its transactions and errors. It belongs to one thread.
 
-Failures, from spec/storage.md 9: "SQLite disk full / I/O error: transaction rolled back, push refused; after any fsync
-error re-open the database before accepting more". So a connection that met more than a full disk is closed, and the
-next call opens another. A file that cannot be written when it is opened, for its disk is full or read-only, is served
-from a copy; each write tries anew.
+After a full disk the transaction is rolled back and the push fails. After any other error of the disk the connection is
+closed, because SQLite's state is unknown after a failed fsync; the next call opens a new one. A file that cannot be
+written when it is opened, because the disk is full or read-only, is served from a copy; each write tries the file
+again. See docs/design.md#storage.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _PRIMARY_CODE = 0xFF  # extended result codes keep the primary one in their low 
 _HELD = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
 _UNWRITABLE = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
-# Of the disk, not of how the server is set up: what is there can be served.
+# Errors of the disk rather than of the configuration: the data that is there can be served.
 _SERVED_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, *_UNWRITABLE})
 _SERVED_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 _log = structlog.get_logger(logger_name="xds.store")
 
-# Rows written between checkpoints: about as many pages, as a commit to one resource writes 8 of either.
-SETTLED_ROWS = 1000
+# Rows written between checkpoints. This is about the number of pages: a commit of one resource writes 8 of each.
+CHECKPOINT_ROWS = 1000
 
 
 class Database:
-    """``max_bytes`` bounds the file: beyond it, as on a full disk, writing raises ``OutOfSpaceError``.
+    """``max_bytes`` bounds the file: beyond it, as on a full disk, writes raise ``OutOfSpaceError``.
 
-    ``reopened`` is called when a broken connection was replaced: what its last transaction came to is open, so the
-    file may hold a commit that nobody was told of.
+    ``reopened`` is called when a broken connection was replaced. The outcome of its last transaction is unknown, so the
+    file may contain a commit that no watch has seen.
     """
 
     def __init__(self, path: Path, max_bytes: int | None, reopened: Callable[[], None]) -> None:
@@ -53,13 +53,13 @@ class Database:
         self._reopened = reopened
         self._connection: sqlite3.Connection | None = None
         self._broke = False
-        self._settled = 0  # rows written by the last checkpoint
-        self._file: FileId | None = None  # what was opened first: it must not be another later
+        self._rows_at_checkpoint = 0  # rows written by the last checkpoint
+        self._file: FileId | None = None  # the file that was opened first; later it must be the same
         self._log: FileId | None = None
         self._read_only = ""
 
     def open(self) -> None:
-        """Open and lock the file, made if missing. Raises as ``Store.open`` does."""
+        """Open and lock the file; create it where it is missing. Raises as ``Store.open``."""
         try:
             if prepare_file(self._path):
                 _log.warning("store.empty", path=str(self._path), error_message="the file is empty: a new store begins")
@@ -75,7 +75,7 @@ class Database:
         """Checkpoint and release."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(sqlite3.Error):  # all that was acknowledged is in the write-ahead log
+            with suppress(sqlite3.Error):  # all acknowledged commits are in the write-ahead log
                 connection.close()
 
     def read(self, job: Job[T]) -> T:
@@ -84,7 +84,7 @@ class Database:
             return job(self._connected())
         except sqlite3.DatabaseError as error:
             raise self._failure(error) from error
-        except UnicodeDecodeError as error:  # of SQLite's own words about what is damaged
+        except UnicodeDecodeError as error:  # an error message of SQLite about damaged text
             raise damaged(self._path) from error
 
     def write(self, job: Job[T]) -> T:
@@ -109,14 +109,14 @@ class Database:
         return result
 
     def checkpoint(self) -> None:
-        """Bring what was committed from the write-ahead log into the file, where enough has gathered.
+        """Copy commits from the write-ahead log to the file, when there are enough of them.
 
-        Nothing depends on it; done between two jobs, no push waits for it.
+        It runs between two jobs, so that no push waits for it.
         """
         connection = self._connection
-        if connection is None or connection.total_changes - self._settled < SETTLED_ROWS:
+        if connection is None or connection.total_changes - self._rows_at_checkpoint < CHECKPOINT_ROWS:
             return
-        self._settled = connection.total_changes
+        self._rows_at_checkpoint = connection.total_changes
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.DatabaseError as error:
@@ -130,18 +130,18 @@ class Database:
             return 0
 
     def lost(self) -> str:
-        """Why what is committed now would be gone after a restart; empty while all is in its place. From any thread."""
+        """Why new commits would be lost at a restart; empty when the files are in place. From any thread."""
         if self._file is None or _file_id(self._path) == self._file:
             return ""
         return f"{self._path} was {'replaced' if self._path.exists() else 'moved or deleted'} under the server"
 
     def read_only(self) -> str:
-        """Why nothing can be written since the start; empty where that is not so. From any thread."""
+        """Why the store cannot be written since the start; empty where it can. From any thread."""
         return self._read_only
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection, self._settled = self._opened(), 0
+            self._connection, self._rows_at_checkpoint = self._opened(), 0
             if self._broke:
                 self._broke = False
                 self._reopened()
@@ -151,7 +151,7 @@ class Database:
         if self._read_only:
             self._file = self._file or _file_id(self._path)
             return connect_copy(self._path, lambda path: _connect(path, None))
-        # An empty file in place of one that vanished would be a wiped fleet, and so would be another one.
+        # An empty or different file in place of a missing one would remove all resources from the fleet.
         if not self._path.exists():
             raise UnavailableError(f"{self._path} is gone")
         self._refuse_another()
@@ -166,7 +166,7 @@ class Database:
         return connection
 
     def _writable(self) -> sqlite3.Connection:
-        """The connection; where the file could only be read so far, it is tried again."""
+        """The connection for writing. Where the file was read-only so far, it is tried again."""
         if self._read_only:
             self._refuse_another()
             try:
@@ -175,24 +175,24 @@ class Database:
                 raise OutOfSpaceError(self._read_only) from None
             self.close()
             self._read_only = ""
-            self._connection, self._settled = connection, 0
+            self._connection, self._rows_at_checkpoint = connection, 0
             self._file, self._log = _file_id(self._path), _file_id(log_path(self._path))
             _log.info("store.writable", path=str(self._path))
         return self._connected()
 
     def _check_in_place(self) -> None:
-        """Raises ``UnavailableError`` where a commit would go into files that have no name any more."""
+        """Raises ``UnavailableError`` when the database or its log was deleted or replaced."""
         self._refuse_another()
         log = _file_id(log_path(self._path))
         if self._log is not None and log != self._log:
-            self._give_up()  # which brings all that is committed into the file
+            self._give_up()  # this copies all commits to the file
             raise UnavailableError(f"the log of {self._path} was deleted under the server; the next push tries again")
 
     def _refuse_another(self) -> None:
         lost = self.lost()
         if lost:
             raise UnavailableError(
-                f"{lost}: nothing is written. Put the file back; or restart the server, which begins with what is there"
+                f"{lost}: nothing is written. Put the file back, or restart the server to use the present file"
             )
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
@@ -207,9 +207,9 @@ class Database:
         self.close()
 
     def _failure(self, error: sqlite3.DatabaseError, committing: bool = False) -> Exception:
-        """What to raise for an error of SQLite's; ends the connection unless it can be trusted further."""
+        """The exception for an error of SQLite. Closes the connection unless its state is known."""
         if isinstance(error, sqlite3.ProgrammingError | sqlite3.IntegrityError):
-            return error  # a bug of ours, not a state of the disk
+            return error  # a bug, not a state of the disk
         if _code(error) == sqlite3.SQLITE_FULL:
             self._give_log_back()
             return OutOfSpaceError(self._full_message())
@@ -217,7 +217,7 @@ class Database:
         return _unavailable(error, self._path, committing)
 
     def _give_log_back(self) -> None:
-        """Let go of the pages of a transaction that found no room: they may be what fills the disk."""
+        """Free the pages of a transaction that failed on a full disk: they may be what fills it."""
         connection = self._connection
         if connection is None:
             return
@@ -231,11 +231,11 @@ class Database:
 
 
 def _connect(path: Path, max_bytes: int | None) -> sqlite3.Connection:
-    # timeout 0: the lock is held for as long as its process lives, so waiting for it helps nobody.
+    # timeout 0: another process holds the lock for its whole life, so waiting for it is useless.
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, cached_statements=256)
     try:
         schema.configure(connection, max_bytes)
-        # The lock is taken, and being allowed to write is found out, here and not at the first push.
+        # Take the lock, and test whether the file can be written, now rather than at the first push.
         connection.execute("BEGIN IMMEDIATE")
         schema.ensure(connection)
         connection.execute("COMMIT")
@@ -254,13 +254,13 @@ def _file_id(path: Path) -> FileId | None:
 
 
 def _code(error: sqlite3.DatabaseError) -> int:
-    """SQLite's primary code; that of damage where the bytes of a text are none, for which there is no code."""
+    """The primary error code of SQLite; the code of damage where a text is not valid UTF-8, which has no code."""
     code = getattr(error, "sqlite_errorcode", None)
     return int(code) & _PRIMARY_CODE if code is not None else sqlite3.SQLITE_CORRUPT
 
 
 def _is_served(error: StoreError, path: Path) -> bool:
-    """Whether there is something to read at least, and the disk is to blame for the rest."""
+    """Whether the file can at least be read, and the error is one of the disk."""
     cause = error.__cause__
     if isinstance(cause, sqlite3.DatabaseError):
         is_of_the_disk = _code(cause) in _SERVED_CODES
@@ -270,14 +270,14 @@ def _is_served(error: StoreError, path: Path) -> bool:
 
 
 def _unavailable(error: sqlite3.DatabaseError, path: Path, committing: bool) -> StoreError:
-    """In words of ours; SQLite's own are in the log."""
+    """The exception for an error of SQLite, whose own message is logged."""
     code, name = _code(error), getattr(error, "sqlite_errorname", "")
     if code in _HELD:
         return UnavailableError(f"{path} is in use by another process: only one server can hold it")
     _log.warning("store.failed", error_message=str(error), error_code=name)
     if code in _DAMAGED:
         return damaged(path)
-    # The lock that is for writing cannot be had of a file that may only be read.
+    # A read-only file cannot be locked for writing.
     if code in _UNWRITABLE or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_LOCK:
         return UnavailableError(f"{path} cannot be written: look at its mode, its owner and its file system")
     if code == sqlite3.SQLITE_IOERR:
@@ -287,7 +287,7 @@ def _unavailable(error: sqlite3.DatabaseError, path: Path, committing: bool) -> 
 
 
 def damaged(path: Path) -> CorruptError:
-    """The error for a file of which SQLite, or what is read by it, says that it cannot be so."""
+    """The error for a damaged file."""
     return CorruptError(
-        f"{path} is damaged, or no store: `xds store check` says what is sound, `xds store salvage` saves that"
+        f"{path} is damaged or not a store: `xds store check` lists what is intact, `xds store salvage` saves it"
     )

@@ -1,7 +1,7 @@
-"""The embedded default: SQLite, one file, one process, one writer thread (spec/storage.md 6.3).
+"""The default engine: SQLite in one file, for one process, with one writer thread (docs/design.md#storage).
 
-Every call is one job of the thread; history reads queue behind a running push, serving is from memory and does not
-wait. Load reports and the like are not kept here.
+Every call is one job of the thread. Reads of the history wait for a push in progress; serving is from memory and does
+not wait. Load reports are not stored.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _log = structlog.get_logger(logger_name="xds.store")
 class SqliteStore:
     """A ``Store`` in the file ``path``, beside which SQLite keeps its write-ahead log.
 
-    ``max_bytes`` bounds the file: beyond it pushes raise ``OutOfSpaceError``. ``clock`` tells seconds since the epoch;
-    it ages push ids.
+    ``max_bytes`` bounds the file: beyond it pushes raise ``OutOfSpaceError``. ``clock`` returns epoch seconds, for the
+    age of push ids.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SqliteStore:
         if self._worker is not None:
             return
         self._loop = asyncio.get_running_loop()
-        worker = Worker("xds-store", self._rest)
+        worker = Worker("xds-store", self._after_job)
         try:
             await worker.submit(self._open)
         except BaseException:
@@ -207,7 +207,7 @@ class SqliteStore:
         noted = self._acknowledged.noted
         behind = (
             f"commits {noted.first} to {noted.last} were acknowledged and are not in the store:"
-            " restore a backup, or push again what is missing"
+            " restore a backup, or push the missing changes again"
             if noted.first
             else ""
         )
@@ -231,11 +231,11 @@ class SqliteStore:
                 yield batch
 
     def _restored(self) -> None:
-        """All is as it was at another time: who watches begins anew, and nothing is missing."""
+        """After a restore, watches start over and no commits count as missing."""
         self._acknowledged.begin_anew()
         self._acknowledged.note(self._database.read(ledger.newest_cursor))
         self._acknowledged.flush(at_once=True)
-        self._tell(self._feed.interrupt)
+        self._call_on_loop(self._feed.interrupt)
 
     def _open(self) -> None:
         self._database.open()
@@ -245,8 +245,8 @@ class SqliteStore:
             if not self._database.read_only():
                 self._database.write(partial(ledger.skip_cursors, to=self._acknowledged.noted.newest))
 
-    def _rest(self) -> None:
-        """Between two jobs, and when there is none."""
+    def _after_job(self) -> None:
+        """Runs between two jobs, and when there is no job."""
         self._database.checkpoint()
         self._acknowledged.flush()
 
@@ -273,14 +273,14 @@ class SqliteStore:
         return swept
 
     async def _repeat(self, job: Job[Collected]) -> Collected:
-        """Do a step until it finds nothing more to do."""
+        """Repeat a step until it has nothing to do."""
         total = Collected()
         while (done := await self._step(job)) != Collected():
             total += done
         return total
 
     async def _step(self, job: Job[T]) -> T:
-        """One short transaction; pushes that wait by then are done before the next one."""
+        """One short transaction. Waiting pushes run before the next one."""
         return await self._write(lambda connection: (job(connection), ()))
 
     async def _finish(self, worker: Worker) -> None:
@@ -294,20 +294,20 @@ class SqliteStore:
         return await self._running().submit(lambda: self._database.read(job))
 
     async def _write(self, job: Callable[[sqlite3.Connection], tuple[T, Sequence[ChangeItem]]]) -> T:
-        def write_and_tell() -> T:
+        def write_and_call_on_loop() -> T:
             result, events = self._database.write(job)
             if events:
                 self._acknowledged.note(events[-1].cursor)
-            for event in events:  # told from here: the caller may be cancelled by now, the commit stands
-                self._tell(self._feed.publish, event)
+            for event in events:  # published from here, since the caller may be cancelled while the commit stands
+                self._call_on_loop(self._feed.publish, event)
             return result
 
-        return await self._running().submit(write_and_tell)
+        return await self._running().submit(write_and_call_on_loop)
 
     def _reopened(self) -> None:
-        self._tell(self._feed.interrupt)
+        self._call_on_loop(self._feed.interrupt)
 
-    def _tell(self, call: Callable[..., None], *args: object) -> None:
+    def _call_on_loop(self, call: Callable[..., None], *args: object) -> None:
         assert self._loop is not None
         post(self._loop, call, *args)
 

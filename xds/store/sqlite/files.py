@@ -1,8 +1,6 @@
-"""The place on disk: made, kept private, made durable, and refused where locks or fsync cannot be relied upon.
+"""The files of a database: creation with private permissions, durability, network file systems, copies, and the log.
 
-A private copy of a database, for who may not, or must not, write the file itself.
-
-The file of the write-ahead log (sqlite.org/fileformat2.html#walformat): what is committed; the rest given back.
+The format of the write-ahead log is that of sqlite.org/fileformat2.html#walformat.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from pathlib import Path
 
 from xds.store.base import UnavailableError
 
-# SQLite's locks and WAL need one machine (sqlite.org/wal.html); spec/storage.md 6.3: "Refuse network file systems."
+# SQLite's locks and its write-ahead log do not work over a network (sqlite.org/wal.html).
 NETWORK_FILE_SYSTEMS = frozenset(
     {"afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"}
 )
@@ -24,14 +22,15 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 def prepare_file(path: Path) -> bool:
-    """Make the file (mode 0600) and its directory (0700) where they are missing: secrets lie in it.
+    """Create the file (mode 0600) and its directory (0700) where they are missing; the store contains secrets.
 
-    Whether it was there and empty. Raises ``UnavailableError`` when it cannot be made or lies on a network file system.
+    Returns whether the file existed and was empty. Raises ``UnavailableError`` when it cannot be created or is on a
+    network file system.
     """
     try:
         _prepare_directory(path.parent)
         _refuse_network(path.parent)
-        # The mode counts only for a file that is made now: whoever opened an existing one to others meant it.
+        # The mode applies to a new file only: the permissions of an existing file are the choice of its owner.
         was_there = path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -43,7 +42,7 @@ def prepare_file(path: Path) -> bool:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
+    """Flush the entries of a directory to disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -52,7 +51,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def file_system(path: Path, mounts: Iterable[str]) -> str:
-    """The type of the file system that holds an absolute path, by the lines of mountinfo (proc(5)); "" if unknown."""
+    """The type of the file system of an absolute path, from the lines of mountinfo (proc(5)); "" if unknown."""
     best, found = -1, ""
     for line in mounts:
         fields, _, source = line.partition(" - ")
@@ -78,13 +77,13 @@ def _refuse_network(directory: Path) -> None:
         raise UnavailableError(f"cannot keep data in {directory}: {found} is a network file system; use a local disk")
 
 
-_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of mode 0700 is made in it
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a directory with mode 0700 is created in it
 
 
 def connect_copy(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqlite3.Connection:
-    """A connection to a copy of the database with its log; the copy has no name and goes with the connection.
+    """A connection to a private copy of a database with its log. The copy is deleted with the connection.
 
-    ``connect`` opens it. Raises ``UnavailableError`` where there is no room for it either.
+    ``connect`` opens a path. Raises ``UnavailableError`` when there is no space for a copy.
     """
     problem = ""
     for place in (None, _MEMORY):
@@ -95,11 +94,13 @@ def connect_copy(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> s
                     if source.exists():
                         shutil.copyfile(source, target)
                 connection = connect(copied)
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # now both files are open
+                connection.execute(
+                    "SELECT count(*) FROM sqlite_master"
+                ).fetchone()  # opens both files before they are unlinked
                 return connection
         except OSError as error:
             problem = error.strerror or str(error)
-    raise UnavailableError(f"{path} cannot be written, and there is no room for a copy of it to read: {problem}")
+    raise UnavailableError(f"{path} cannot be written, and there is no space for a copy to read: {problem}")
 
 
 _HEADER_BYTES = 32
@@ -108,21 +109,21 @@ _SALTS = slice(16, 24)
 
 
 def log_path(database: Path) -> Path:
-    """Where the log of a database is."""
+    """The path of the write-ahead log."""
     return database.with_name(database.name + "-wal")
 
 
 def trim(database: Path) -> None:
-    """Give back what stands behind the last commit: a transaction that was rolled back leaves its pages there.
+    """Truncate the log after the last commit: a transaction that was rolled back leaves its pages there.
 
-    Only for who holds the database's lock and has no transaction open. Raises ``OSError``.
+    The caller must hold the lock of the database and have no open transaction. Raises ``OSError``.
     """
     with log_path(database).open("rb+") as log:
         log.truncate(committed_bytes(log.fileno()))
 
 
 def committed_bytes(log: int) -> int:
-    """How much of a log is committed: up to the last frame of this round that ends a transaction."""
+    """The length of the committed part of a log, up to the last commit frame with the salts of the header."""
     header = os.pread(log, _HEADER_BYTES, 0)
     if len(header) < _HEADER_BYTES:
         return 0
@@ -130,7 +131,8 @@ def committed_bytes(log: int) -> int:
     end = at = _HEADER_BYTES
     while True:
         frame = os.pread(log, _FRAME_BYTES, at)
-        # "The salt values in the frame-header exactly match those in the WAL header": others are of an earlier round.
+        # "The salt values in the frame-header exactly match those in the WAL header": others are left from before a
+        # checkpoint.
         if len(frame) < _FRAME_BYTES or frame[8:16] != header[_SALTS]:
             return end
         at += frame_bytes

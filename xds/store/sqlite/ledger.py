@@ -1,7 +1,4 @@
-"""What the store says to SQLite: a function per question, within the caller's transaction.
-
-What the store says to SQLite of open NACKs: rows without revisions, written in batches.
-"""
+"""The SQL statements of the store, one function for each call. They run in the transaction of the caller."""
 
 from __future__ import annotations
 
@@ -46,14 +43,15 @@ from xds.store.sqlite import audit_rows, content_rows
 
 Connection = sqlite3.Connection
 
-RAW = 0  # codec of a blob stored as it is
+RAW = 0  # codec of an unencoded blob
+_PUT_NACK = "INSERT OR REPLACE INTO nack (id, node, type, body) VALUES (?, ?, ?, ?)"
 
-_PRUNED_PER_PUSH = 2  # more than the one added, so that a backlog of old push ids melts
+_PRUNED_PER_PUSH = 2  # more than the one that is added, so that a backlog of old push ids shrinks
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A row of ``grp`` with that of its head in ``revision``."""
+    """A row of ``grp`` with the row of its head in ``revision``."""
 
     id: int
     head: Head
@@ -89,7 +87,7 @@ class EventRow(NamedTuple):
 
 
 def commit_all(connection: Connection, push: CommitCall) -> tuple[list[Commit], list[ChangeItem]]:
-    """``Store.commit_all``, and what to tell the watches of it."""
+    """``Store.commit_all``, and the items for the watches."""
     revisions.check_groups(push.pushes)
     digest = revisions.push_digest(push.pushes)
     done = _replayed(connection, push.pushes, push.push_id, digest)
@@ -119,7 +117,7 @@ def commit_status(connection: Connection, group: str, push_id: str) -> Commit | 
 
 
 def find_group(connection: Connection, name: str) -> GroupRow | None:
-    """A group that is or was; None for one that never was."""
+    """A live or deleted group; None for one that never existed."""
     row = connection.execute(
         "SELECT grp.id, grp.revision, grp.live, last_rank, floor, versions, resources FROM grp"
         " JOIN revision ON revision.grp = grp.id AND revision.revision = grp.revision WHERE name = ?",
@@ -149,7 +147,9 @@ def manifest(connection: Connection, name: str, revision: int | None) -> Manifes
     revisions.check_kept(name, wanted, found.content)
     content = tuple(content_rows.entries_at(connection, group.id, wanted))
     if len(content) != found.resources:
-        raise CorruptError(f"group {name!r} at revision {wanted}: {len(content)} of {found.resources} resources left")
+        raise CorruptError(
+            f"group {name!r} at revision {wanted}: {len(content)} of {found.resources} resources are left"
+        )
     return Manifest(name, wanted, content, found.versions, found.meta)
 
 
@@ -164,7 +164,7 @@ def blobs(connection: Connection, ids: Iterable[str]) -> dict[str, bytes]:
         if codec != RAW:
             raise CorruptError(f"blob {blob} has the unknown codec {codec}")
         if not isinstance(data, bytes):
-            raise CorruptError(f"blob {blob} is no bytes any more")
+            raise CorruptError(f"blob {blob} is damaged: it is not a BLOB")
         revisions.check_blob(blob, data)
         found[blob] = data
     return found
@@ -196,7 +196,7 @@ def tally(connection: Connection, name: str, revision: int, nodes: int, refused:
 def put_doc(
     connection: Connection, kind: str, name: str, body: bytes | None, expect: int | None, note: AuditNote | None = None
 ) -> tuple[int, list[ChangeItem]]:
-    """``Store.put_doc``, and what to tell the watches of it."""
+    """``Store.put_doc``, and the items for the watches."""
     row = connection.execute("SELECT revision, body FROM doc WHERE kind = ? AND name = ?", (kind, name)).fetchone()
     revision, held = row or (0, None)
     revisions.check_expect(f"{kind} {name!r}", revision if held is not None else 0, expect)
@@ -228,7 +228,7 @@ def docs(connection: Connection, kind: str, prefix: str) -> list[Document]:
 
 
 def catch_up(connection: Connection, cursor: int | None) -> list[WatchItem]:
-    """What came after ``cursor``: the commits, or a ``Reset`` where that cannot be told."""
+    """The commits after ``cursor``, or a ``Reset`` where they are no longer known."""
     oldest, newest = connection.execute("SELECT ifnull(min(cursor), 1), ifnull(max(cursor), 0) FROM event").fetchone()
     if not resumable(cursor, oldest, newest):
         return [Reset(tuple(groups(connection)), newest)]
@@ -239,7 +239,7 @@ def catch_up(connection: Connection, cursor: int | None) -> list[WatchItem]:
 
 
 def versions_of(text: str) -> dict[str, str]:
-    """The versions of a line of history. Raises ``CorruptError``."""
+    """The version_info by type of a line of the history. Raises ``CorruptError``."""
     try:
         found = json.loads(text)
     except (ValueError, TypeError):
@@ -256,9 +256,9 @@ def newest_cursor(connection: Connection) -> int:
 
 
 def skip_cursors(connection: Connection, to: int) -> None:
-    """Go on behind cursors that were given to commits which are gone: who holds one must not miss others for it.
+    """Continue after the cursors of commits that are lost, so that a watch with such a cursor misses no new commit.
 
-    A watch that comes back begins with a ``Reset``.
+    A watch that resumes starts with a ``Reset``.
     """
     connection.execute("DELETE FROM event")
     connection.execute("DELETE FROM sqlite_sequence WHERE name = 'event'")
@@ -288,7 +288,7 @@ def _drop_docs(connection: Connection, change: GroupChange) -> list[ChangeItem]:
 
 
 def _held(connection: Connection, group: GroupRow, push: GroupPush) -> Mapping[Key, str]:
-    """Blob ids of what the group holds: of all of it, in pushed order, or for a delta at least of what it names."""
+    """The present blob ids: of the whole group in pushed order, or for a delta at least of the keys that it names."""
     known, at = push.known, revisions.position(group.head)
     if known is not None and (known.revision, len(known.blob_ids)) == (at, group.resources):
         return known.blob_ids
@@ -376,7 +376,7 @@ def _add_revision(connection: Connection, group: GroupRow, info: RevisionInfo) -
 def _history(
     connection: Connection, group: GroupRow, before: int, limit: int, endpoints: bool = True
 ) -> list[RevisionInfo]:
-    """Lines without what later revisions made of them."""
+    """Lines of the history without ``undone_by``."""
     end = group.head.revision + 1
     rows = connection.execute(
         "SELECT revision, author, message, time_s, actor, versions, resources, live, content, kind, content_of,"
@@ -387,7 +387,7 @@ def _history(
             max(0, min(before, end)),
             endpoints,
             max(0, min(limit, end)),
-        ),  # whatever was asked for, it fits SQLite's 64 bits
+        ),  # any given number fits the 64 bits of SQLite
     )
     return [_line(group, *row) for row in rows]
 
@@ -412,7 +412,7 @@ def _line(group: GroupRow, at: int, author: str, message: str, time_s: float, ac
 
 
 def _backs(connection: Connection, group: int) -> list[RollbackStep]:
-    """The rollbacks of a group, in their order."""
+    """The rollbacks of a group, ordered by revision."""
     rows = connection.execute(
         "SELECT revision, content_of, keeps_endpoints FROM revision WHERE grp = ? AND content_of > 0 ORDER BY revision",
         (group,),
@@ -421,7 +421,7 @@ def _backs(connection: Connection, group: int) -> list[RollbackStep]:
 
 
 def _replayed(connection: Connection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:
-    """What became of these pushes when they were made before. Raises ``ReusedPushIdError``."""
+    """The commits of these pushes when they were made before, else None. Raises ``ReusedPushIdError``."""
     found = [_find_push(connection, push.group, push_id) for push in pushes]
     if not revisions.check_repeat(push_id, [each[1] if each is not None else None for each in found], digest):
         return None
@@ -429,7 +429,7 @@ def _replayed(connection: Connection, pushes: Sequence[GroupPush], push_id: str,
 
 
 def _find_push(connection: Connection, group: str, push_id: str) -> tuple[Commit, bytes] | None:
-    """What became of a push to a group, and the digest of what it asked for."""
+    """The commit of a push to a group, and the digest of the request."""
     row = connection.execute(
         "SELECT push.revision, changed, digest FROM push JOIN grp ON grp.id = push.grp WHERE name = ? AND push_id = ?",
         (group, push_id),
@@ -460,15 +460,12 @@ def _add_event(connection: Connection, event: EventRow) -> ChangeItem:
     return event.item(cursor)
 
 
-_WRITE = "INSERT OR REPLACE INTO nack (id, node, type, body) VALUES (?, ?, ?, ?)"
-
-
 def put_nacks(connection: sqlite3.Connection, put: Sequence[OpenNack], gone: Collection[int]) -> None:
-    """Write some and forget others, in the caller's transaction."""
+    """``Store.put_nacks``."""
     connection.executemany("DELETE FROM nack WHERE id = ?", [(id,) for id in gone])
-    connection.executemany(_WRITE, [(nack.id, nack.node, nack.type_url, nack.body) for nack in put])
+    connection.executemany(_PUT_NACK, [(nack.id, nack.node, nack.type_url, nack.body) for nack in put])
 
 
 def nacks(connection: sqlite3.Connection) -> list[OpenNack]:
-    """All of them, by id."""
+    """``Store.nacks``."""
     return [OpenNack(*row) for row in connection.execute("SELECT id, node, type, body FROM nack ORDER BY id")]

@@ -1,7 +1,7 @@
-"""The records of a SQLite store: given as of one moment, while pushes go on, and taken in one transaction.
+"""Exports the records of a SQLite store as of one moment while pushes go on, and imports them in one transaction.
 
-`begin` fixes the moment: where each group stands. What was so by then can still be read later, for a row that ends
-moves to ``past`` (`schema`); only collections must wait. Each function is one short step.
+`begin` fixes the moment: the head of each group. The content at that moment can still be read later, because rows that
+end move to ``past`` (`schema`); only collections have to wait. Each function is one short step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Values = tuple[Any, ...]
 LINE_COLUMNS = tuple(REVISIONS.fields)[1:]  # without the group
 ROWS_PER_STEP = 5_000
 BYTES_PER_STEP = 4 << 20
-AUDIT_BYTES = 256 << 20  # of an archive's audit list the newest are taken
+AUDIT_BYTES = 256 << 20  # the newest entries of an audit list up to this size are imported
 
 _LINE, _LINE_FIELDS = ", ".join(LINE_COLUMNS), tuple(REVISIONS.fields.values())[1:]
 _READ: Mapping[RecordField, Callable[[Any], Any]] = {FLAG: bool, TEXTS: ledger.versions_of}
@@ -52,7 +52,7 @@ def _same(value: Any) -> Any:
 
 
 class GroupCut(NamedTuple):
-    """Where a group stood. ``floor``: the lowest revision that is to be given."""
+    """The head of a group at the moment. ``floor`` is the lowest revision to export."""
 
     id: int
     name: str
@@ -63,7 +63,7 @@ class GroupCut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DumpPoint:
-    """What `begin` found: all groups, the documents whole, and of the audit list its end and what still may grow."""
+    """The moment of an export: all groups and documents, the end of the audit list, and its entries with a key."""
 
     groups: tuple[GroupCut, ...]
     documents: tuple[Record, ...]
@@ -76,7 +76,7 @@ class DumpPoint:
 
 
 def begin(connection: Connection, history: bool) -> DumpPoint:
-    """Fix the moment; without ``history`` a group's head is all there is of it."""
+    """Fix the moment. Without ``history`` only the heads of groups are exported."""
     rows = connection.execute("SELECT id, name, revision, live, floor FROM grp ORDER BY name").fetchall()
     groups = (
         GroupCut(id, name, revision, bool(live), floor if history else revision)
@@ -92,12 +92,12 @@ def begin(connection: Connection, history: bool) -> DumpPoint:
 
 
 def audited(connection: Connection, behind: int, end: int) -> list[Record]:
-    """The next entries of the audit list, but for those that still may grow; none at the end."""
-    return [record_of(entry) for entry in audit_rows.settled(connection, behind, end)]
+    """The next entries of the audit list without a key; empty at the end."""
+    return [record_of(entry) for entry in audit_rows.without_key(connection, behind, end)]
 
 
 def lines(connection: Connection, cut: GroupCut, behind: int, history: bool) -> list[Record]:
-    """The next lines of a group's history, oldest first; none at the end."""
+    """The next lines of the history of a group, oldest first; empty at the end."""
     rows = connection.execute(
         f"SELECT {_LINE} FROM revision WHERE grp = ? AND revision > ? AND revision <= ? ORDER BY revision LIMIT ?",  # noqa: S608
         (cut.id, behind if history else max(behind, cut.revision - 1), cut.revision, ROWS_PER_STEP),
@@ -106,12 +106,12 @@ def lines(connection: Connection, cut: GroupCut, behind: int, history: bool) -> 
 
 
 def line_values(row: Values) -> Values:
-    """What a record says of a line of the history, of the columns `LINE_COLUMNS`. Raises ``CorruptError``."""
+    """The record values of a row with the columns `LINE_COLUMNS`. Raises ``CorruptError``."""
     return tuple(_READ.get(field, _same)(value) for field, value in zip(_LINE_FIELDS, row, strict=True))
 
 
 def present(connection: Connection, cut: GroupCut) -> list[Record]:
-    """What a group held."""
+    """The content of a group at the moment."""
     rows = connection.execute(
         "SELECT url, name, h, rank, born FROM ("
         " SELECT type, name, h, rank, born FROM entry WHERE grp = :grp AND born <= :at"
@@ -127,7 +127,7 @@ FIRST: PastKey = (0, 0, "")
 
 
 def past(connection: Connection, cut: GroupCut, behind: PastKey) -> tuple[list[Record], PastKey]:
-    """What a group had held, the next rows, and the place behind them; none at the end."""
+    """The next rows of earlier content, and the key after which to continue; empty at the end."""
     rows = connection.execute(
         "SELECT url, name, h, rank, born, died, type FROM past JOIN type ON id = type"
         " WHERE grp = ? AND (died, type, name) > (?, ?, ?) AND died <= ? ORDER BY died, type, name LIMIT ?",
@@ -144,7 +144,7 @@ def past(connection: Connection, cut: GroupCut, behind: PastKey) -> tuple[list[R
 
 
 def bodies(connection: Connection, wanted: list[str]) -> list[Record]:
-    """The next blobs of ``wanted``, which are taken off its end. Raises ``CorruptError``."""
+    """The next blobs, which are removed from the end of ``wanted``. Raises ``CorruptError``."""
     found: list[Record] = []
     size = 0
     while wanted and size < BYTES_PER_STEP:
@@ -155,12 +155,12 @@ def bodies(connection: Connection, wanted: list[str]) -> list[Record]:
     return found
 
 
-# Taking
+# Importing
 
 
 @dataclass(slots=True)
 class _Ids:
-    """The row ids of groups and types, as records name them."""
+    """The state of an import: row ids of groups and types by name, and the audit list."""
 
     connection: Connection
     groups: dict[str, int] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class _Ids:
 
     def group(self, name: str) -> int:
         if name not in self.groups:
-            raise CorruptError(f"there is no group {name!r}, which other records belong to")
+            raise CorruptError(f"records belong to the group {name!r}, which is missing")
         return self.groups[name]
 
     def type(self, url: str) -> int:
@@ -183,14 +183,14 @@ class _Ids:
 def take(
     connection: Connection, records: Iterator[Record], replace: bool, note: AuditNote | None = None
 ) -> tuple[None, tuple[()]]:
-    """Put records in place of all that is there, in the caller's transaction; the audit list is added to.
+    """Replace everything by ``records`` in the transaction of the caller, and merge the audit lists.
 
-    Raises ``ConflictError`` where something is there and ``replace`` is not said, ``CorruptError`` for records that do
-    not fit together. There is nothing to tell the watches one by one.
+    Raises ``ConflictError`` when the store is not empty and ``replace`` is False, ``CorruptError`` for inconsistent
+    records. There are no items for watches: they start over.
     """
     held = connection.execute("SELECT (SELECT count(*) FROM grp) + (SELECT count(*) FROM doc)").fetchone()[0]
     if held and not replace:
-        raise ConflictError("the store is not empty: a restore takes the place of all that it holds", 0)
+        raise ConflictError("the store is not empty: a restore replaces everything in it", 0)
     newest = ledger.newest_cursor(connection)
     for table in ("past", "entry", "push", "revision", "grp", "blob", "doc", "doomed"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608
@@ -201,7 +201,7 @@ def take(
             while batch := list(islice(values, ROWS_PER_STEP)):
                 _TAKEN[kind](ids, batch)
     except sqlite3.IntegrityError as error:
-        raise CorruptError("two records exclude each other") from error
+        raise CorruptError("two records contradict each other") from error
     connection.execute("UPDATE grp SET last_rank = ifnull((SELECT max(rank) FROM entry WHERE grp = grp.id), 0)")
     _check_whole(connection)
     audit_rows.join(connection, ids.audit)
@@ -285,11 +285,11 @@ _NOT_WHOLE = {
         "SELECT name FROM grp WHERE NOT EXISTS (SELECT 1 FROM revision AS line WHERE line.grp = grp.id"
         " AND line.revision = grp.revision AND line.live = grp.live AND line.content)"
     ),
-    "group {!r} has a rollback to what was not there yet": (
+    "group {!r} has a rollback to a later revision": (
         "SELECT grp.name FROM revision AS line JOIN grp ON grp.id = line.grp"
         " WHERE content_of < 0 OR (content_of > 0 AND content_of >= line.revision)"
     ),
-    "group {!r} has something of a revision that is not there yet": (
+    "group {!r} has content of a revision after its head": (
         "SELECT grp.name FROM grp WHERE EXISTS (SELECT 1 FROM revision AS line WHERE line.grp = grp.id"
         " AND line.revision > grp.revision)"
         " OR EXISTS (SELECT 1 FROM entry WHERE entry.grp = grp.id AND born > grp.revision)"

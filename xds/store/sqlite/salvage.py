@@ -1,8 +1,8 @@
-"""What of a damaged store is sound: told, and given as records of which a store can be made again.
+"""Finds what is intact in a damaged store, and exports it as records from which a store can be built.
 
-It works on a copy, so that nothing is lost by looking, and takes nothing on trust: a table is read from both ends until
-it cannot be read further, a body counts when its hash is right, a revision when all of it is there. A group whose
-newest revision is not whole goes back to the newest one that is, under a number that it never had.
+It works on a copy, so that nothing is lost, and trusts nothing: a table is read from both ends until it cannot be read
+further, a blob counts when its hash is right, a revision when all of it is intact. A group whose newest revision is
+damaged goes back to the newest intact one, under a revision number that was never used.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Connection = sqlite3.Connection
 Values = tuple[Any, ...]
 Fits = Callable[[str, str, bytes], bool]
 
-_LOCKED_FROM, _LOCKED_BYTES = 0x40000002, 510  # sqlite.org/fileformat2.html: who writes has a lock on these
+_LOCKED_FROM, _LOCKED_BYTES = 0x40000002, 510  # sqlite.org/fileformat2.html: a writer locks these bytes
 _SHOWN = 20
 _KEPT = 1 + record_rows.LINE_COLUMNS.index("content")
 _MIGRATED = {"actor": "''", "kind": "iif(live, 'push', 'delete')", "content": "1"}
 _LENGTHENED_TIMES = 16
-# SQLite's own words may be damaged, too, so that they are no text.
+# The error messages of SQLite may contain damaged text.
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 
@@ -57,7 +57,7 @@ class _Group(NamedTuple):
 
 @dataclass(slots=True)
 class SalvageResult:
-    """``findings`` say what is not sound, ``groups`` what becomes of each group; ``records`` make a store."""
+    """``findings`` are the damages, ``groups`` the outcome for each group; ``records`` are the intact records."""
 
     findings: list[str] = field(default_factory=list)
     groups: dict[str, str] = field(default_factory=dict)
@@ -65,9 +65,9 @@ class SalvageResult:
 
 
 def examine(path: Path, fits: Fits) -> SalvageResult:
-    """Look at a database that no server holds. ``fits`` says whether a body is that of a type URL and name.
+    """Examine a database that no server uses. ``fits`` says whether a blob is the resource of a type URL and name.
 
-    Raises ``UnavailableError`` where one does, or there is none; ``CorruptError`` where nothing can be read of it.
+    Raises ``UnavailableError`` when a server uses it or it is missing; ``CorruptError`` when nothing can be read.
     """
     _refuse_held(path)
     connection = connect_copy(path, _connect)
@@ -88,13 +88,13 @@ def _refuse_held(path: Path) -> None:
             raise CorruptError(f"{path} is empty")
         fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, _LOCKED_BYTES, _LOCKED_FROM)
     except BlockingIOError:
-        raise UnavailableError(f"{path} is in use by a server: stop it first, or ask it by `xds check`") from None
+        raise UnavailableError(f"{path} is in use by a server: stop it first, or run `xds check`") from None
     finally:
         os.close(descriptor)
 
 
 def _lengthen(path: Path) -> None:
-    """Bring a file that lost its end to the length that it says it has: else SQLite reads nothing of it."""
+    """Extend a truncated file to the length in its header: otherwise SQLite reads nothing of it."""
     size = path.stat().st_size
     with path.open("rb+") as file:
         head = file.read(32)
@@ -113,7 +113,7 @@ def _connect(path: Path) -> Connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except _UNREADABLE:
         connection.close()
-        raise CorruptError("nothing can be read of it: its first page is damaged, or it is no database") from None
+        raise CorruptError("it cannot be read: its first page is damaged, or it is not a database") from None
     if not {"meta", "grp", "entry", "blob"} <= tables:
         connection.close()
         raise CorruptError("it lacks the tables of a store")
@@ -128,7 +128,7 @@ def _examined(connection: Connection, path: Path, fits: Fits) -> SalvageResult:
     noted = read(path.with_name(path.name + SUFFIX))
     newest = tables.newest()
     if newest is not None and noted.newest > newest:
-        found.findings.append(f"commits {newest + 1} to {noted.newest} were acknowledged and are not there")
+        found.findings.append(f"commits {newest + 1} to {noted.newest} were acknowledged and are missing")
     for group in tables.groups():
         told, records = tables.sound(group)
         found.groups[group.name] = told
@@ -142,7 +142,7 @@ def _examined(connection: Connection, path: Path, fits: Fits) -> SalvageResult:
 
 
 def _of_pages(connection: Connection) -> list[str]:
-    """What SQLite's own check finds, in a line."""
+    """The findings of SQLite's integrity check, in one line."""
     try:
         rows = connection.execute(f"PRAGMA integrity_check({_SHOWN})").fetchall()
     except _UNREADABLE:
@@ -167,7 +167,7 @@ def _of_schema(connection: Connection) -> list[str]:
 
 
 class _Tables:
-    """The tables, as far as they can be read; what cannot is added to ``findings``."""
+    """The readable rows of all tables. Damages are added to ``findings``."""
 
     def __init__(self, connection: Connection, findings: list[str], fits: Fits) -> None:
         self._fits = fits
@@ -181,7 +181,7 @@ class _Tables:
         self._lines = self._by_group("revision", f"grp, {self._line_columns()}", "grp, revision")
 
     def newest(self) -> int | None:
-        """The newest commit, where that can be read."""
+        """The cursor of the newest commit; None where it cannot be read."""
         with suppress(*_UNREADABLE, TypeError, ValueError):
             return ledger.newest_cursor(self._connection)
         return None
@@ -205,9 +205,9 @@ class _Tables:
         ]
 
     def audited(self) -> list[Record]:
-        """The audit list, as far as it can be read."""
+        """The readable entries of the audit list."""
         if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'audit'").fetchone():
-            return []  # of an earlier release
+            return []  # the store is of an earlier release
         found: list[Record] = []
         rows = self._rows("audit", audit_rows.COLUMNS, "position")
         for row in rows:
@@ -219,12 +219,12 @@ class _Tables:
         return found
 
     def bodies_of(self, records: list[Record]) -> list[Values]:
-        """The blobs that entries among records name, each once."""
+        """The blobs that records of entries name, each once."""
         wanted = dict.fromkeys(record.values[3] for record in records if record.kind == ENTRIES.name)
         return [(blob, self._bodies[bytes.fromhex(blob)]) for blob in wanted]
 
     def sound(self, group: _Group) -> tuple[str, list[Record]]:
-        """What becomes of a group, in words and as records."""
+        """The outcome for a group, as a message and as records."""
         lines = {line[1]: line for line in self._lines.get(group.id, ()) if _is_line(line)}
         past = [row for row in self._past.get(group.id, ()) if type(row[6]) is not int or row[6] > group.floor]
         wrong = sum(not (_is_entry(row) and self._is_sound(row)) for row in (*self._entries.get(group.id, ()), *past))
@@ -239,12 +239,12 @@ class _Tables:
                 continue
             if len(held) == line[3]:
                 if revision == group.revision:
-                    return f"sound at revision {revision}", self._made(group, revision, line, held)
-                self._findings.append(f"group {group.name!r}: revision {group.revision} is not whole")
+                    return f"intact at revision {revision}", self._made(group, revision, line, held)
+                self._findings.append(f"group {group.name!r}: revision {group.revision} is incomplete")
                 told = f"revision {revision} becomes {group.revision + 1}"
                 return told, self._made(group, group.revision + 1, line, held)
-        self._findings.append(f"group {group.name!r}: no revision is whole")
-        return "lost: no revision is whole", []
+        self._findings.append(f"group {group.name!r}: no revision is complete")
+        return "lost: no revision is complete", []
 
     def _made(self, group: _Group, revision: int, line: Values | None, held: list[Values]) -> list[Record]:
         values = record_rows.line_values(line[1:] if line is not None else _no_line(revision, group.live))
@@ -260,7 +260,7 @@ class _Tables:
         return [head, Record(REVISIONS.name, (group.name, *told.values())), *entries]
 
     def _at(self, group: int, revision: int) -> list[Values] | None:
-        """The rows of a group's content at a revision, in their order; None where something of it is missing."""
+        """The rows of the content at a revision, in order; None where a blob is missing or damaged."""
         rows = (*self._entries.get(group, ()), *self._past.get(group, ()))
         held = [row for row in rows if _is_entry(row) and row[5] <= revision and (row[6] == 0 or row[6] > revision)]
         if not all(self._is_sound(row) for row in held):
@@ -276,7 +276,7 @@ class _Tables:
         return self._sound[key]
 
     def _line_columns(self) -> str:
-        """Those of the history; what an earlier release had no column for is what a migration makes of it."""
+        """The columns of the history. Columns that an earlier release lacks get the value of the migration."""
         with suppress(*_UNREADABLE):
             there = {row[1] for row in self._connection.execute("PRAGMA table_info(revision)")}
             return ", ".join(name if name in there else _MIGRATED.get(name, "0") for name in record_rows.LINE_COLUMNS)
@@ -299,7 +299,7 @@ class _Tables:
             self._findings.append(f"the bodies of {wrong} resources are damaged")
 
     def _rows(self, table: str, columns: str, key: str) -> list[Values]:
-        """All rows, from both ends where a part in between cannot be read."""
+        """All rows, read from both ends where a part in between cannot be read."""
         found, is_whole = self._scan(f"SELECT {columns} FROM {table} ORDER BY {key}")  # noqa: S608 - ours
         if not is_whole:
             self._findings.append(f"a part of the table {table!r} cannot be read")
@@ -334,7 +334,7 @@ def _is_line(row: Values) -> bool:
 
 
 def _no_line(revision: int, live: bool) -> Values:
-    """In place of the line of a head that is damaged."""
+    """Replaces the damaged line of a head."""
     told = {"revision": revision, "live": live, "versions": "{}", "author": "", "message": "", "time_s": 0.0}
     told |= {"actor": "", "kind": PUSH if live else DELETE, "content": 1}
     return tuple(told.get(name, 0) for name in record_rows.LINE_COLUMNS)

@@ -1,12 +1,13 @@
-"""The tables, and the checks on what an existing file says of itself (spec/storage.md 6.3).
+"""The tables, their migrations, and the settings of a connection (docs/design.md#storage).
 
-A group's present content is in ``entry``, one row a resource; a row that is replaced or removed moves to ``past`` with
-the revision that ended it. The content at revision r is what was born by then and had not died: so one update writes
-one row, and reading an older revision costs the head plus what changed since. Dropping history is deleting from
-``past`` what died by the group's ``floor``, then the blobs of ``doomed`` that neither table names (``collection``).
+The present content of a group is in ``entry``, one row per resource. A row that is replaced or removed moves to
+``past`` with the revision that ended it. The content at a revision consists of the rows that began by then and had not
+ended. So an update of one resource writes one row, and reading an older revision costs the head plus the changes since.
+Deleting history means deleting rows of ``past`` that ended by the ``floor`` of the group, then the blobs in ``doomed``
+that neither table names (``collection``).
 
-Rows name blobs by hash, without a foreign key: a manifest is read without touching the blobs, and the check would need
-an index over both tables, paid on every push.
+Rows name blobs by hash, without a foreign key: reading a manifest does not touch the blobs, and the check would need an
+index over both tables that every push pays for.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CREATE TABLE grp (
     last_rank INTEGER NOT NULL,
     floor INTEGER NOT NULL DEFAULT 1 -- the lowest revision whose content is kept
 );
--- A rowid table: WITHOUT ROWID keyed by hash was measured at 8 times the time and 4 times the space.
+-- A rowid table: WITHOUT ROWID keyed by hash took 8 times the time and 4 times the space.
 CREATE TABLE blob (id INTEGER PRIMARY KEY, h BLOB NOT NULL UNIQUE, codec INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE revision (
     grp INTEGER NOT NULL REFERENCES grp,
@@ -45,10 +46,10 @@ CREATE TABLE revision (
     time_s REAL NOT NULL,
     actor TEXT NOT NULL DEFAULT '',
     kind TEXT NOT NULL DEFAULT 'push',
-    content_of INTEGER NOT NULL DEFAULT 0, -- what a rollback went back to
+    content_of INTEGER NOT NULL DEFAULT 0, -- target of a rollback
     keeps_endpoints INTEGER NOT NULL DEFAULT 0,
     endpoints_only INTEGER NOT NULL DEFAULT 0,
-    content INTEGER NOT NULL DEFAULT 1, -- 0 where it was collected although the floor is lower
+    content INTEGER NOT NULL DEFAULT 1, -- 0 where it was collected above the floor
     nodes INTEGER NOT NULL DEFAULT 0,
     refused INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (grp, revision)
@@ -80,7 +81,7 @@ CREATE TABLE push (
     revision INTEGER NOT NULL,
     changed INTEGER NOT NULL,
     time_s REAL NOT NULL,
-    digest BLOB NOT NULL DEFAULT x'', -- of what was asked for; empty: not known
+    digest BLOB NOT NULL DEFAULT x'', -- of the request; empty: not known
     UNIQUE (grp, push_id)
 );
 CREATE TABLE doc (
@@ -100,9 +101,9 @@ CREATE TABLE event (
     live INTEGER NOT NULL,
     body BLOB
 );
--- Every blob that no row names is in here, kept across a crash amid a collection; some that are named may be, too.
+-- Contains every blob that no row names, across a crash during a collection; it may contain blobs that are named.
 CREATE TABLE doomed (h BLOB PRIMARY KEY) WITHOUT ROWID;
--- Refusals that stand, so that what was refused is not sent again after a restart.
+-- Open NACKs, so that rejected resources are not re-sent after a restart.
 CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL);
 """
 
@@ -113,11 +114,12 @@ _AUDIT = (
     " time_s REAL NOT NULL, size INTEGER NOT NULL, body TEXT NOT NULL)",
     "CREATE INDEX audit_lanes ON audit (lane, position)",
     "CREATE INDEX audit_keys ON audit (key) WHERE key <> ''",
-    # Cursors of one store mean nothing to another; how far the list was cut is told to who comes back late.
+    # The epoch distinguishes cursors of different stores; the highest deleted position tells readers that they missed
+    # entries.
     "INSERT INTO meta VALUES ('audit_epoch', lower(hex(randomblob(4)))), ('audit_trimmed', '0')",
 )
 
-# What brings a file from a schema to the next.
+# The statements that migrate each schema to the next one.
 _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
     1: (
         "ALTER TABLE grp ADD COLUMN floor INTEGER NOT NULL DEFAULT 1",
@@ -136,19 +138,19 @@ _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
         "UPDATE revision SET kind = 'delete' WHERE NOT live",
         "CREATE INDEX rollbacks ON revision (grp, revision) WHERE content_of > 0",
         *_AUDIT,
-        # Refusals that stand.
+        # Open NACKs.
         "CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL)",
     ),
 }
 
 
 def configure(connection: sqlite3.Connection, max_bytes: int | None) -> None:
-    """Set the connection up; the order counts. ``max_bytes`` bounds the database file."""
+    """Configure the connection; the order matters. ``max_bytes`` bounds the database file."""
     # "EXCLUSIVE makes a second server process fail, needs no -shm file, and means exactly one connection both writes
     # and checkpoints": it must be set before WAL is, and before anything is read: on a full
     # disk there is no room for a -shm file.
     connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-    # Before the first table: a later change of either takes a VACUUM. The second lets collected space be given back.
+    # Before the first table: a later change needs a VACUUM. auto_vacuum allows free pages to be returned.
     connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
     connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
     (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -158,7 +160,7 @@ def configure(connection: sqlite3.Connection, max_bytes: int | None) -> None:
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute(f"PRAGMA cache_size={-CACHE_KIB}")
     connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
-    # ``Database.settle`` checkpoints long before, while nobody waits; a commit does so itself only at the limit.
+    # ``Database.checkpoint`` runs long before that, between jobs; a commit does it itself only at the limit.
     connection.execute(f"PRAGMA wal_autocheckpoint={WAL_LIMIT_BYTES // PAGE_BYTES}")
     if max_bytes is not None:
         connection.execute(f"PRAGMA max_page_count={max(1, max_bytes // PAGE_BYTES)}")
@@ -177,7 +179,9 @@ def ensure(connection: sqlite3.Connection) -> None:
         raise UnavailableError("the database file belongs to another program")
     (found,) = connection.execute("SELECT v FROM meta WHERE k = 'schema'").fetchone() or ("0",)
     if int(found) > SCHEMA_VERSION or (int(found) < SCHEMA_VERSION and int(found) not in _MIGRATIONS):
-        raise UnavailableError(f"the data has schema {found}, this release knows {SCHEMA_VERSION}; use a newer release")
+        raise UnavailableError(
+            f"the data has schema {found}, this release supports {SCHEMA_VERSION}; use a newer release"
+        )
     _migrate(connection, int(found))
 
 

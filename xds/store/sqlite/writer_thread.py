@@ -1,4 +1,4 @@
-"""One thread that runs jobs in the order given and answers on the event loop that gave them."""
+"""One thread that runs jobs in order and returns their results on the event loop."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Jobs are never dropped: one whose caller went away still runs, and its result is thrown away.
+    """Runs every job, also when its caller was cancelled.
 
-    ``after`` runs behind every job, when that is answered already, and every ``IDLE_S`` without one. The thread is a
-    daemon: a process that ends without ``stop`` is to the store what kill -9 is, and as harmless.
+    ``after`` runs after every job, when its result has been returned, and every ``IDLE_S`` seconds without a job. The
+    thread is a daemon: for the store, a process that ends without ``finish`` is like one that was killed, which is
+    safe.
     """
 
     def __init__(self, name: str, after: Callable[[], None] = lambda: None) -> None:
@@ -31,22 +32,22 @@ class Worker:
         self._thread.start()
 
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Queue a job. Raises ``UnavailableError`` when ``PENDING_LIMIT`` are waiting already."""
+        """Queue a job. Raises ``UnavailableError`` when ``PENDING_LIMIT`` jobs are waiting."""
         if self._jobs.qsize() >= PENDING_LIMIT:
             raise UnavailableError(f"the store is busy: {PENDING_LIMIT} calls are waiting")
         return self._submit(job)
 
     def finish(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Queue the last job, whatever waits before it; the thread ends behind it."""
+        """Queue the last job, without a limit. The thread ends after it."""
         last = self._submit(job)
         self._jobs.put(None)
         return last
 
     def _submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(lambda: _answer(loop, answer, job))
-        return answer
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.put(lambda: _run_job(loop, future, job))
+        return future
 
     def _run(self) -> None:
         while True:
@@ -61,26 +62,26 @@ class Worker:
             self._after()
 
 
-def _answer(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], job: Callable[[], T]) -> None:
+def _run_job(loop: asyncio.AbstractEventLoop, future: asyncio.Future[T], job: Callable[[], T]) -> None:
     try:
         result = job()
-    except BaseException as error:  # the caller's to handle, whatever it is: the thread must live on
-        post(loop, _refuse, answer, error)
+    except BaseException as error:  # raised in the caller; the thread must go on
+        post(loop, _refuse, future, error)
     else:
-        post(loop, _resolve, answer, result)
+        post(loop, _resolve, future, result)
 
 
-def _resolve(answer: asyncio.Future[T], result: T) -> None:
-    if not answer.done():
-        answer.set_result(result)
+def _resolve(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
-def _refuse(answer: asyncio.Future[T], error: BaseException) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+def _refuse(future: asyncio.Future[T], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 def post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: object) -> None:
-    """Run ``call`` on the loop, from another thread; nothing happens when the loop is gone, and with it the caller."""
+    """Run ``call`` on the event loop from another thread. It does nothing when the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call, *args)
