@@ -11,9 +11,14 @@ from api.fleet_shapes import LocalityItem
 from api.problem import finding_item
 from api.shapes import FindingItem
 from api.timestamps import timestamp
+from xds.assignment.assignment import (
+    Assignment,
+    Reason,
+    SourceDecision,
+    Target,
+)
 from xds.control.active_policy import ActivePolicy, PolicyDecision
 from xds.control.policies import etag_of
-from xds.load.assignment import Assignment, Reason, SourceDecision, Target
 from xds.model.errors import Violation
 from xds.model.node import Locality
 

@@ -18,9 +18,9 @@ from api.push import Strict
 from api.routing import api_router
 from api.scope import Segment
 from api.services import Here, Services
+from xds.assignment.policy import Policy
 from xds.control.policies import Key
 from xds.control.push import PushOptions
-from xds.load.policy import Policy
 from xds.model.errors import NotFoundError
 
 router = api_router("assignments")

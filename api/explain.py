@@ -19,7 +19,7 @@ from api.problem import RequestError
 from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
-from xds.codec.node import as_object, decode_node
+from xds.codec.node_json import as_object, decode_node
 from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation

@@ -19,7 +19,12 @@ from api.problem import RequestError
 from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
-from xds.load.figures import By, ClusterFigures, Row, Series
+from xds.lrs.figures import (
+    Breakdown,
+    ChartLine,
+    ClusterFigures,
+    LoadRow,
+)
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality
 
@@ -58,7 +63,7 @@ async def get_load(
     cluster: Segment,
     paging: Paging,
     window_s: Window,
-    by: Annotated[By, Query()] = "locality",
+    by: Annotated[Breakdown, Query()] = "locality",
     service_name: Annotated[str | None, Query(description="Of this service alone; by default of all")] = None,
 ) -> Response:
     """One cluster, with a row for each pair of localities (who asks, who answers), each node, or each endpoint."""
@@ -80,7 +85,7 @@ async def get_load_series(
     step: Annotated[
         str, Query(description="Likewise; by default a second, or a minute in windows of more than two")
     ] = "",
-    by: Annotated[By | None, Query(description="A line for each; by default one of the whole cluster")] = None,
+    by: Annotated[Breakdown | None, Query(description="A line for each; by default one of the whole cluster")] = None,
 ) -> Response:
     """How a cluster's load went, step by step."""
     step_s = _step(step, window_s)
@@ -126,11 +131,11 @@ def _page_of_rows(found: ClusterFigures, paging: Paging) -> dict[str, Any]:
     return paging.of(dropwhile(lambda row: _row_key(row) <= paging.after, rows), _row_key, row_item)
 
 
-def _row_key(row: Row) -> str:
+def _row_key(row: LoadRow) -> str:
     return _BEHIND_ALL.join((_place(row.source), _place(row.target), row.endpoint, row.node))
 
 
-def _line_key(line: Series) -> str:
+def _line_key(line: ChartLine) -> str:
     return _BEHIND_ALL.join((_place(line.source), _place(line.target), line.endpoint, ""))
 
 

@@ -10,7 +10,13 @@ from typing_extensions import TypedDict
 from api.fleet_shapes import LocalityItem, StreamItem
 from api.timestamps import timestamp
 from xds.control.load_view import ReportStream
-from xds.load.figures import ClusterFigures, Figures, Point, Row, Series
+from xds.lrs.figures import (
+    ChartLine,
+    ChartPoint,
+    ClusterFigures,
+    Figures,
+    LoadRow,
+)
 from xds.model.load_report import Metric
 from xds.model.node import Locality
 
@@ -142,7 +148,7 @@ def load_item(found: ClusterFigures) -> LoadItem:
     }
 
 
-def row_item(row: Row) -> LoadRowItem:
+def row_item(row: LoadRow) -> LoadRowItem:
     figures = _figures(row.figures)
     item = cast(LoadRowItem, {"source": locality_item(row.source), "share": _ratio(row.share), **figures})
     if row.target is not None:
@@ -164,7 +170,7 @@ def row_item(row: Row) -> LoadRowItem:
     return item
 
 
-def series_item(line: Series) -> SeriesItem:
+def series_item(line: ChartLine) -> SeriesItem:
     item: SeriesItem = {"points": [_point(point, line.step_s) for point in line.points]}
     if line.source is not None:
         item["source"] = locality_item(line.source)
@@ -218,7 +224,7 @@ def _metrics(metrics: Mapping[str, Metric]) -> dict[str, MetricItem]:
     }
 
 
-def _point(point: Point, step_s: float) -> PointItem:
+def _point(point: ChartPoint, step_s: float) -> PointItem:
     return {
         "time": timestamp(point.at),
         "successes": _rounded(point.successes),

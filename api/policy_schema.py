@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from xds.load.policy import Drain, Policy, Strategy
-from xds.load.policy_document import NAME_LIMIT, RATE_LIMIT_RPS, TIME_LIMIT_S
+from xds.assignment.policy import DrainLimits, Policy, Strategy
+from xds.assignment.policy_document import NAME_LIMIT, RATE_LIMIT_RPS, TIME_LIMIT_S
 
 Json = dict[str, Any]
 
@@ -67,6 +67,6 @@ POLICY_SCHEMA: Json = _object(
     capacity=_CAPACITY,
     preferred=_LOCALITIES,
     order={"type": "array", "items": _ORDER},
-    drain=_object(below=_number(0.0, 1.0, Drain().below), restore=_number(0.0, 1.0, Drain().restore)),
+    drain=_object(below=_number(0.0, 1.0, DrainLimits().below), restore=_number(0.0, 1.0, DrainLimits().restore)),
     **{name: _number(*bounds, _DEFAULTS[name]) for name, bounds in _NUMBERS.items()},
 )

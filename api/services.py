@@ -11,6 +11,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from api.browser_rules import BrowserRules
+from xds.codec.resources import ResourceDecoder
 from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
@@ -20,7 +21,7 @@ from xds.control.publisher import Publisher
 from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadAggregates
 from xds.store.retention import StoreCondition
 
 MIB = 1 << 20
@@ -35,12 +36,12 @@ class ApiOptions:
     client certificates, so that nobody comes in without a credential. ``browser``: which requests may not come from a
     page. ``envoy`` is the binary that validates on request. ``archive_bytes`` bounds what is restored; it is kept in
     ``spool`` meanwhile, or where temporary files are. The addresses go into bootstraps; their ports may be known only
-    after the start.
+    after the start. ``decoder`` reads pushes, with the limit on a resource.
     """
 
     body_bytes: int = 64 * MIB
     bodies_in_flight_bytes: int = 256 * MIB
-    resource_bytes: int = 4 * MIB
+    decoder: ResourceDecoder = field(default_factory=ResourceDecoder)
     tokens: Tokens = field(default_factory=Tokens)
     access: Access | None = None
     wants_certificates: bool = False
@@ -82,7 +83,7 @@ class Services:
     limit_hits: Counter[str] = field(default_factory=Counter)
     disconnect: Callable[[str], int] = lambda node_id: 0
     let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
-    load: LoadView = field(default_factory=lambda: LoadView(LoadBook()))
+    load: LoadView = field(default_factory=lambda: LoadView(LoadAggregates()))
     watched: Callable[[], WatchedDirectory | None] = lambda: None
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0

@@ -3,9 +3,9 @@
     python -m bench.assignment [--proxies 3000] [--seed 1] [--only jump,zone_loss] [--out docs/load-assignment]
 
 Proxies in four zones send by chance, balance as Envoy does and report every ten seconds; the pure computation of
-``xds.load.assign`` is asked once an interval, and what it says is served with the next. With ``--out``, the numbers
-behind every row are written there and drawn (needs matplotlib: bench/requirements.txt). The columns are explained at
-``bench.zones.figures.Row``; equal parameters give equal figures.
+``xds.assignment.decide`` is asked once an interval, and its decision is served with the next. With ``--out``, the
+numbers behind every row are written there and drawn (needs matplotlib: bench/requirements.txt). The columns are
+explained at ``bench.zones.figures.Row``; equal parameters give equal figures.
 """
 
 from __future__ import annotations

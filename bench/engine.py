@@ -24,9 +24,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xds.fleet.fleet import Fleet as FleetState
-from xds.model.resource import Reference, Resource, content_version
+from xds.model.resource import Reference, Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Snapshot, build_snapshot
+from xds.model.versions import content_version
 from xds.proto import wire_pb2
 from xds.protocol import wire
 from xds.protocol.cache import SnapshotCache
@@ -141,7 +142,7 @@ class Fleet:
     def close(self) -> None:
         """All streams end."""
         for index, stream in self.streams.items():
-            stream.close()
+            stream.close(0.0)
             self.state.stream_closed(index, 0.0)
         self.streams.clear()
 

@@ -28,10 +28,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadAggregates
+from xds.lrs.load_stats import LoadStatsRequest
 from xds.model.node import Locality, Node
 from xds.proto import wire_pb2
-from xds.protocol.load_wire import decode_load_request
 from xds.server.tuning import tune_gc
 
 REGION = "eu-west-1"
@@ -125,13 +125,13 @@ def measure(fleet: Fleet, rounds: int) -> Result:
         reports = kept_reports(fleet, rounds, file)
         first = next(reports)
         before = resident()
-        book = LoadBook(INTERVAL_S)
+        book = LoadAggregates(INTERVAL_S)
         for node in range(fleet.nodes):
             where = locality_of(node % fleet.localities)
-            book.opened(node, Node(f"node-{node}", locality=where), START_S + node / fleet.nodes * INTERVAL_S)
+            book.open_stream(node, Node(f"node-{node}", locality=where), START_S + node / fleet.nodes * INTERVAL_S)
         for stream, now, data in chain([first], reports):
             began_at = time.process_time()
-            book.add(stream, decode_load_request(data), now)
+            book.add(stream, LoadStatsRequest(data), now)
             spent_s.append(time.process_time() - began_at)
     steady = spent_s[-fleet.nodes :]  # the first round makes what the others find
     gc.collect()

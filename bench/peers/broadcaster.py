@@ -27,9 +27,10 @@ from xds.codec import schema
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol import wire
-from xds.server.options import ServerOptions, channel_arguments
+from xds.server.grpcio.server import Credentials, channel_arguments
+from xds.server.options import ServerOptions
 from xds.server.services import SERVICES
-from xds.server.tls import GrpcTls, pem_files
+from xds.server.tls import pem_files
 from xds.server.tuning import tune_gc
 
 SOTW, DELTA = "sotw", "delta"
@@ -144,7 +145,7 @@ class Broadcaster:
         if files is None:
             self._server.add_insecure_port(self._options.address)
         else:
-            self._server.add_secure_port(self._options.address, GrpcTls(files).credentials())
+            self._server.add_secure_port(self._options.address, Credentials(files).server())
         await self._server.start()
 
     async def stop(self) -> None:

@@ -32,11 +32,12 @@ MEDIA = {"json": "application/json", "binary": "application/x-protobuf"}
 
 
 async def admin_calls(stage: Stage) -> None:
-    """``PUT /snapshot`` of N EDS clusters and their N assignments, all of these changed; on disk (SQLite), no streams.
+    """``PUT /snapshot`` of N EDS clusters and N assignments, all assignments changed, on disk (SQLite), without
+    streams.
 
-    From the request to its answer; and, of a server beside it that is pushed the same, how long the event loop was held
-    meanwhile: called every millisecond, how much later than that, as far as the process itself was at work. Being
-    called so often makes the answer 4 to 8 % slower, which is why it is another server's.
+    Time from the request to its answer; and, on a second server with the same pushes, how long the event loop was
+    blocked: how late a callback of every millisecond ran, as far as the process itself was busy. These callbacks slow
+    the answer by 4 to 8 %, hence the second server.
     """
     for size in stage.scale.admin:
         found: dict[str, dict[str, list[float]]] = {form: {} for form in MEDIA}
@@ -87,18 +88,18 @@ async def _lateness(admin: _Admin, content: bytes, form: str) -> dict[str, float
 
 
 async def divided_calls(stage: Stage) -> None:
-    """A binary `PUT /snapshot` of 1,000 EDS clusters and their assignments as in (g), milliseconds of it by part.
+    """A binary `PUT /snapshot` of 1,000 EDS clusters and their assignments as in (g), in milliseconds by part.
 
-    *new*: a group that never was, nothing in it seen before; *changed*: all assignments, the clusters stay; *same*:
-    all of it as it is held. The server tells the parts, with a clock at each: *reading*: bytes to resources, canonical
-    bytes and versions; *rules*: those of Envoy's protos; *references*: what each names, and whether that is there;
-    *blobs*: resources as the store keeps them; *comparing* with what the group holds; *SQL*: rows and blobs; *disk*:
-    the commit of these, until they are durable; *snapshot*: its sets, their digests, what streams will ask of it;
-    *telling* metrics, journal and cache; *rest*: HTTP, threads that take over from each other, the answer.
+    *New*: a new group with content never seen before. *Changed*: all assignments change, the clusters stay. *Same*:
+    nothing changes. The server reports the parts by its own clock. *Reading*: bytes to resources, canonical bytes and
+    versions. *Rules*: the constraints of Envoy's protos. *References*: what each resource refers to, and whether it
+    exists. *Blobs*: resources in their stored form. *Comparing* with the content of the group. *SQL*: rows and blobs.
+    *Disk*: the commit until it is durable. *Snapshot*: its sets, their hashes, and what streams will request.
+    *Telling*: metrics, journal and cache. *Rest*: HTTP, changes of thread, the answer.
 
     *The libraries alone*: protobuf parses the assignments and writes them canonically, they are hashed twice, and the
-    same rows are written from ready-made tuples in one transaction; *rest* is a request with the same body that is
-    refused before it is read. Clusters, names, rules, references, comparisons and snapshots come on top of that.
+    same rows are written from prepared tuples in one transaction. *Rest* is a request with the same body that is
+    refused before it is read. Clusters, names, constraints, references, comparison and snapshots come on top of that.
     """
     found: dict[str, dict[str, list[float]]] = {each: {} for each in (*SITUATIONS, LIBRARIES)}
     with (

@@ -26,10 +26,10 @@ Json = dict[str, Any]
 
 
 async def real_envoys(stage: Stage) -> None:
-    """Twenty real Envoys (one worker thread each) on the same two cores, clusters of type EDS and their assignments.
+    """Twenty real Envoys (one worker thread each) on the same two cores, with EDS clusters and their assignments.
 
     A push of one assignment, and a push of one more cluster with its assignment, from the request until the last Envoy
-    has ACKed all of it (``Prefer: wait``). Most of the time is Envoy's own. Our server alone.
+    has ACKed all of it (``Prefer: wait``). Most of the time is Envoy's own. Only our server.
     """
     for size in stage.scale.envoy_clusters:
         for variant in VARIANTS:

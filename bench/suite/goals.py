@@ -18,30 +18,30 @@ Statistic = Literal["median", "worst"]
 SHORT = {"streams": "with {:,} streams", "later_s": "after {:g} s"}
 
 WHY_ANSWERED: Final = """\
-go-control-plane answers a push when all responses are built and handed to the streams' writers, which is most of its
-work; we answer when the push is durable, and tell the streams then. In some cells its last ACK comes before its
-own answer: these are not counted, as nothing is left to be faster than. The goal could be met in these words
-by answering as late as it does, when the streams are told: it would be of use to nobody. The two rows below compare
-what can be compared."""
+go-control-plane answers a push after it has built all responses and passed them to the writers of the streams, which
+is most of its work. Our server answers when the push is durable, and notifies the streams then. In some cells the last
+ACK of go-control-plane comes before its own answer; these cells are not counted, because nothing is left to compare.
+Our server could meet this goal by answering later, which would help nobody. The next two rows compare what is
+comparable."""
 WHY_ACCEPTED: Final = """\
-The streams of a Python process are served by one core, so our time is our CPU; go-control-plane spreads its own over
-two, which have the load generator to serve as well. With 1,000 clusters we take a small part of its time. With ten,
-where neither has much to do for a stream, the transport decides: bare `grpc.aio`, which knows no protocol and sends
-ready bytes, takes but little less time than go-control-plane (the broadcaster's rows in (a)), and nearly half of our
-own is sockets and the event loop (see [where each microsecond goes](#where-each-microsecond-goes)). We are a little
-below it in most of these cells and a little above in the others, and which these are differs from run to run."""
+A Python process serves its streams on one core, so our wall time is our CPU time. go-control-plane uses both cores,
+which the load generator needs too. With 1,000 clusters our server takes a small part of its time. With ten clusters,
+where little work is done per stream, the transport decides: bare `grpc.aio`, which has no protocol and sends prepared
+bytes, is only a little faster than go-control-plane (rows of the broadcaster in (a)), and nearly half of our own time
+is sockets and the event loop (see [where each microsecond goes](#where-each-microsecond-goes)). Our server is a little
+faster in most of these cells and a little slower in the others; which ones differs from run to run."""
 WHY_CALL: Final = """\
-As above, and the HTTP request, its checks and its commit are in our time (the difference of our two columns), where
-`SetSnapshot` is a function. That decides with 100 streams: they have all ACKed sooner behind our answer than behind
-that function's call."""
+As above. In addition our time includes the HTTP request, its validation and its commit (the difference of our two
+columns), while `SetSnapshot` is a function call. With 100 streams this decides: after our answer they ACK sooner than
+after the call of that function."""
 WHY_BINARY: Final = """\
-The libraries take a good part of it to do what must be done, as often as it must: protobuf, hashes, three rows of
-SQLite for each changed resource, their commit, HTTP: *the libraries alone* in
-[where an admin push's time goes](#where-an-admin-pushs-time-goes). The rest is Python that runs for each resource:
-names, rules, references, comparing, the next snapshot, handing over between threads. One row for all new bodies of a
-push would save little, as each still needs a row to be found by its hash. Writing the rows behind the answer, from a
-journal of our own in front of SQLite's, would take most of *SQL* away: a second journal is a second place in which an
-acknowledged push can be lost, so it is not done."""
+A good part of the time is spent in the libraries on necessary work: protobuf, hashes, three SQLite rows for each
+changed resource, the commit, HTTP (*the libraries alone* in [where an admin push's time
+goes](#where-an-admin-pushs-time-goes)). The rest is Python code that runs for each resource: names, constraints,
+references, comparison, the next snapshot, changes of thread. One row for all new bodies of a push would save little,
+because each body must still be found by its hash. A journal of our own in front of SQLite's, with rows written after
+the answer, would save most of *SQL*. It would be a second place where an acknowledged push can be lost, so it is not
+done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ IDLE_S = 2.0
 
 
 async def idle(stage: Stage) -> None:
-    """Memory of a stream that is in step, as the server's resident memory grows with them; the kernel's is not in it.
+    """Memory of a stream in sync: growth of the server's resident memory per stream, without the kernel's memory.
 
-    Counted from 200 streams on, half of them connected behind a push, so that neither what is made once for all (the
-    first answer from this snapshot, a megabyte of 10,000 clusters) nor what the push had left over is mistaken for
-    theirs: after the first answer, and after a push that changed one cluster. Memory is read once it and the CPU have
-    come to rest, or after eight seconds; idle CPU is that of all streams in the two seconds that follow.
+    Counted from 200 streams on, half of them connected after a push, so that data shared by all streams (the first
+    response of a snapshot, a megabyte for 10,000 clusters) and leftovers of the push are not attributed to streams.
+    Measured after the first response, and after a push that changed one cluster. Memory is read once memory and CPU
+    are at rest, or after eight seconds. Idle CPU is that of all streams in the following two seconds.
     """
     rounds: dict[Kind, int] = {OURS: stage.scale.idle_rounds, SNAPSHOT: stage.scale.idle_rounds}
     for size, streams in stage.scale.idle:

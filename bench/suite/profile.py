@@ -34,10 +34,10 @@ WAITING = "SimpleQueue_get"
 # A sample belongs to the innermost of its frames that is named here: what the C library or the interpreter do, they do
 # for whoever called them.
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "grpc_us": ("xds/http2/", "xds/server/rpc/", "UVStream", "UVTCP", "uv__read", "uv__stream", "hpack/", "grpc"),
-    "loop_us": ("uvloop", "asyncio/", "xds/server/loop.py"),
+    "grpc_us": ("xds/http2/", "xds/server/grpc/", "UVStream", "UVTCP", "uv__read", "uv__stream", "hpack/", "grpc"),
+    "loop_us": ("uvloop", "asyncio/", "xds/server/grpcio/loop.py"),
     "engine_us": ("xds/protocol/", "xds/model/", "xds/proto/"),
-    "observed_us": ("xds/fleet/", "xds/server/metrics.py", "xds/server/observation.py", "xds/control/progress.py"),
+    "observed_us": ("xds/fleet/", "xds/server/metrics/", "xds/server/observer.py", "xds/control/progress.py"),
     "shell_us": ("xds/server/",),
     "push_us": ("(api/", "xds/control/", "xds/codec/", "xds/store/", "fastapi/", "starlette/", "uvicorn/"),
 }
@@ -45,14 +45,14 @@ REST = "rest_us"
 
 
 async def profiled(stage: Stage) -> None:
-    """What a push and its ACK cost a stream, by part of our server, and what bare gRPC takes of the same.
+    """CPU of a push and its ACK per stream, by part of our server, and that of bare gRPC.
 
-    Our server's CPU is measured as in (a); then its stacks are looked at 100 times a second while it is pushed to, and
-    the CPU is divided as the samples are. *Transport*: HTTP/2, calls, and reading and writing sockets; *event loop*:
-    the rest of uvloop, and asyncio's tasks; *engine*: `xds/protocol`; *streams*: turns, queues and tasks of
-    `xds/server`; *told*: metrics, and what the fleet view keeps; *the push*: the admin call, its checks, the new
-    snapshot, divided by the streams; *rest*: the interpreter itself. *Bare gRPC* is all that bare `grpc.aio` takes to
-    send the same bytes and to drop the answers.
+    Our server's CPU is measured as in (a). Then its stacks are sampled 100 times a second during pushes, and the CPU
+    is divided in proportion to the samples. *Transport*: HTTP/2, calls, reading and writing sockets. *Event loop*: the
+    rest of uvloop, and asyncio's tasks. *Engine*: ``xds/protocol``. *Streams*: queues and tasks of ``xds/server``.
+    *Told*: metrics and the fleet view. *The push*: the admin call with validation and snapshot, divided by the
+    streams. *Rest*: the interpreter. *Bare gRPC* is what bare ``grpc.aio`` takes to send the same bytes and to discard
+    the answers.
     """
     for variant, change in SITUATIONS[: stage.scale.profiled]:
         async with stage.sides((OURS, BROADCASTER), change) as sides:

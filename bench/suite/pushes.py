@@ -29,7 +29,7 @@ def clients(streams: int, variant: Variant, **other: object) -> FleetSpec:
 
 
 async def fan_out(stage: Stage) -> None:
-    """Clusters alone, followed by everybody as a wildcard: all of them changed, then one of them."""
+    """Only clusters, which all clients follow by wildcard. First all of them change, then one."""
     for size, streams, sotw, delta, with_linear in stage.scale.sizes:
         kinds: list[Kind] = [OURS, SNAPSHOT, BROADCASTER]
         if with_linear:
@@ -52,7 +52,7 @@ async def fan_out(stage: Stage) -> None:
 
 
 async def large_node(stage: Stage) -> None:
-    """Envoy's own node of 61 KB in every request, which is how Envoy's default has it: 10 clusters, all changed."""
+    """Envoy's node of 61 KB in every request, which is Envoy's default. 10 clusters, all changed."""
     streams, change = stage.scale.node_streams, Change(NODE_CLUSTERS)
     conditions = {"clusters": NODE_CLUSTERS, "changed": "all", "streams": streams, "node_bytes": NODE_BYTES}
     async with stage.sides((OURS, SNAPSHOT), change) as sides:
@@ -63,9 +63,10 @@ async def large_node(stage: Stage) -> None:
 
 
 async def assignments(stage: Stage) -> None:
-    """One assignment among 10,000 changes; clients follow by name: 100 each (four different hundreds), or all.
+    """One of 10,000 assignments changes. Clients follow 100 by name (four different sets of 100), or all.
 
-    In SotW our server and the linear cache send the one that has changed, the snapshot cache all that a client names.
+    In SotW our server and the linear cache send the changed assignment; the snapshot cache sends all that a client
+    names.
     """
     count = stage.scale.assignments
     conditions = {"assignments": count, "changed": "one"}
@@ -87,7 +88,7 @@ def _followers(variant: Variant, names: int, streams: int, count: int) -> Iterat
 
 
 async def growth(stage: Stage) -> None:
-    """The same push to more and more streams: all changed in SotW, one changed in Delta."""
+    """The same push to a growing number of streams: all clusters changed in SotW, one in Delta."""
     asked: tuple[tuple[Variant, Changed], ...] = (("sotw", "all"), ("delta", "one"))
     for size, counts in stage.scale.growth:
         async with stage.sides((OURS, SNAPSHOT), Change(size)) as sides:
@@ -103,7 +104,7 @@ async def growth(stage: Stage) -> None:
 
 
 async def encrypted(stage: Stage) -> None:
-    """Our server with TLS and without, 10 clusters, all changed: the two rows of a cell are two servers of ours."""
+    """Our server with and without TLS, 10 clusters, all changed. Both rows of a cell are our server."""
     streams, change = stage.scale.tls_streams, Change(TLS_CLUSTERS)
     conditions = {"clusters": TLS_CLUSTERS, "changed": "all", "streams": streams}
     with tempfile.TemporaryDirectory() as folder:

@@ -25,10 +25,10 @@ CHANGE = Change(ASSIGNMENTS, ASSIGNMENTS, "one")
 
 
 async def steady(stage: Stage) -> None:
-    """A hundred pushes a second, each of one assignment among 1,000, to clients that follow 100 of them by name.
+    """A hundred pushes per second, each of one of 1,000 assignments, to clients that follow 100 of them by name.
 
-    Latency is from the answer to a push until every stream has ACKed that version or a later one: a server may leave
-    out versions that are overtaken. One server at a time.
+    Latency is the time from the answer to a push until all streams have ACKed that version or a later one, because a
+    server may skip superseded versions. One server runs at a time.
     """
     conditions = {"assignments": ASSIGNMENTS, "names": NAMES, "per_s": PER_S, "seconds": stage.scale.rate_s}
     async with stage.sides((OURS, SNAPSHOT), CHANGE, by_name=True) as sides:

@@ -30,11 +30,11 @@ PEER_ROUNDS = 1
 
 
 async def storm(stage: Stage) -> None:
-    """All streams of a fleet are cut at once and come back at once, each with Envoy's node of 61 KB and what it holds.
+    """All streams of a fleet are cut and reconnect at once, each with Envoy's node of 61 KB and its held versions.
 
-    100 clusters; a hundred streams of another fleet stay, and a cluster changes every second throughout. The steady
-    state is the memory after some of these pushes with everybody connected, before the cut. The plots show the round
-    with the median longest wait. A client that is rejected in a single round misses the goal.
+    100 clusters. A hundred streams of another fleet stay connected, and a cluster changes every second throughout. The
+    steady state is the memory after some of these pushes with all clients connected, before the cut. The plots show
+    the round with the median longest wait. One rejected client in one round misses the goal.
     """
     rounds: dict[Kind, int] = {OURS: stage.scale.storm_rounds, SNAPSHOT: PEER_ROUNDS}
     for variant in VARIANTS:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from random import Random
 
-from xds.load.assignment import Allotment, Demand
+from xds.assignment.assignment import Allotment, Demand
 from xds.model.node import Locality
 
 # Envoy's overprovisioning factor: a locality or priority counts as whole with 72 % of its endpoints healthy.

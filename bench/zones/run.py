@@ -10,11 +10,15 @@ from random import Random
 
 from bench.zones.fleet import Hosts, Proxies, balanced
 from bench.zones.scenarios import PROXIES, RATES, Moment, Scenario
-from xds.load.assign import assign
-from xds.load.assignment import Allotment, Assignment, Observed, Target
-from xds.load.nearness import Nearness, nearness
-from xds.load.placement import place, raised
-from xds.load.policy import Policy
+from xds.assignment.assignment import (
+    Allotment,
+    Assignment,
+    Observation,
+    Target,
+)
+from xds.assignment.decide import decide
+from xds.assignment.placement import Distance, distance, place, raise_capacity
+from xds.assignment.policy import Policy
 from xds.model.node import Locality
 
 # How CPU grows with load: from an idle base to all of it at capacity.
@@ -92,7 +96,7 @@ class _World:
         for source, rps in issued.items():
             for name, share in shares[source].items():
                 loads[name] += rps * share
-        decision = assign(self.policy, self._observed(moment, loads), self.assignment, now)
+        decision = decide(self.policy, self._observed(moment, loads), self.assignment, now)
         self.assignment = decision.assignment
         changed = tuple(one.source for one in decision.sources if one.is_changed)
         return self._measured(moment, issued, shares, loads, changed)
@@ -107,7 +111,7 @@ class _World:
             return tuple(Allotment(name, 0, own.endpoints) for name, own in hosts.items())
         return self.assignment.sources[source].allotments
 
-    def _observed(self, moment: Moment, loads: Mapping[Locality, float]) -> Observed:
+    def _observed(self, moment: Moment, loads: Mapping[Locality, float]) -> Observation:
         known = self.health[0]
         targets = {
             name: Target(
@@ -115,7 +119,7 @@ class _World:
             )
             for name, own in known.items()
         }
-        return Observed({source: own.demand() for source, own in self.proxies.items()}, targets)
+        return Observation({source: own.demand() for source, own in self.proxies.items()}, targets)
 
     def _measured(
         self,
@@ -128,7 +132,7 @@ class _World:
         usable = (TARGET_CPU - IDLE_CPU) / (1.0 - IDLE_CPU) if self.policy.capacity.metric else 1.0
         capacity = {name: own.capacity_rps * usable for name, own in moment.hosts.items()}
         total = sum(issued.values())
-        room, _ = raised(capacity, total)
+        room, _ = raise_capacity(capacity, total)
         best = place(self.policy, issued, room)
         above = sum(max(loads[name] - capacity[name], 0.0) for name in loads)
         return Beat(
@@ -152,5 +156,5 @@ def _cpu(hosts: Hosts, load_rps: float) -> dict[str, float]:
 
 def _away(flows: Mapping[Locality, Shares]) -> float:
     return sum(
-        rps for source, own in flows.items() for name, rps in own.items() if nearness(source, name) > Nearness.ZONE
+        rps for source, own in flows.items() for name, rps in own.items() if distance(source, name) > Distance.ZONE
     )

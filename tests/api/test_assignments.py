@@ -12,8 +12,8 @@ from tests.api.conftest import Api
 from tests.control.assigned import A, B
 from tests.control.connected import Client
 from tests.support.resources import steered_cluster, zoned_load_assignment
-from xds.load.policy import Policy, Strategy
-from xds.load.policy_document import policy_document
+from xds.assignment.policy import Policy, Strategy
+from xds.assignment.policy_document import policy_document
 from xds.model.node import Node
 from xds.model.resource_type import ENDPOINT
 

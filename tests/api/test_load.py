@@ -9,7 +9,14 @@ import pytest
 
 from tests.api.conftest import Api
 from tests.control.connected import Client
-from tests.load.reports import HERE, T0, THERE, Books, row, stats
+from tests.lrs.reports import (
+    HERE,
+    T0,
+    THERE,
+    Books,
+    row,
+    stats,
+)
 from xds.control.load_view import LoadView, ReportStream
 from xds.model.node import Node
 from xds.proto import wire_pb2

@@ -24,7 +24,7 @@ from xds.http2 import frames as f
 from xds.http2.frames import ErrorCode
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.proto import wire_pb2
-from xds.protocol.limits import NODE_BYTES
+from xds.wire.node import NODE_BYTES
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 

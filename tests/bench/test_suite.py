@@ -188,7 +188,7 @@ def test_the_page_says_who_had_fewer_than_five_rounds() -> None:
         cell("c/sotw/100", [3], [4], "p50", streams=100),
     )
     text = report.render(found, {}, "")
-    assert "a round is a run of its own" in text
+    assert "each round starts one server anew" in text
     assert "one run each" not in text
     assert "| `d/sotw` | 5,000 | ours |  | 9 |" in text
     assert "go-control-plane, snapshot cache (1 round) |  | 20 |" in text

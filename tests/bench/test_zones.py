@@ -11,7 +11,7 @@ from bench.zones.fleet import Hosts, balanced
 from bench.zones.run import run
 from bench.zones.scenarios import SCENARIOS, A, B
 from tests.support.process import REPOSITORY
-from xds.load.assignment import Allotment
+from xds.assignment.assignment import Allotment
 
 PAGE = REPOSITORY / "docs" / "assignment-algorithm.md"
 MEASURED = REPOSITORY / "docs" / "load-assignment" / "simulation.json"

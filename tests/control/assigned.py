@@ -9,12 +9,12 @@ from typing import Any
 
 from tests.control.conftest import Plane
 from tests.support.resources import steered_cluster, zoned_load_assignment
+from xds.assignment.policy import Policy
 from xds.codec.resources import decode_resource
 from xds.control.assignments import Assignments
 from xds.fleet.fleet import Fleet
-from xds.load.figures import Demand, Flow, SourceDemand
-from xds.load.policy import Policy
-from xds.lower.endpoints import locality_of, read_assignment
+from xds.lower.load_assignment import decode_assignment, locality_of
+from xds.lrs.figures import ClusterDemand, Flow, SourceDemand
 from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
@@ -59,10 +59,10 @@ class Reports:
     flows: tuple[Flow, ...] = ()
     reported: float | None = None
 
-    def demand(self, group: str, cluster: str, now: float, window_s: float) -> Demand:
+    def demand(self, group: str, cluster: str, now: float, window_s: float) -> ClusterDemand:
         at = now if self.reported is None else self.reported
         sources = tuple(SourceDemand(source, rps, 0.0, 0.0, 0, 1, at) for source, rps in self.rps.items())
-        return Demand(cluster, window_s, at, sources, self.flows)
+        return ClusterDemand(cluster, window_s, at, sources, self.flows)
 
 
 class Steered:
@@ -92,7 +92,7 @@ class Steered:
         """What the nodes of a locality are served: priority and weight by zone."""
         view = self.plane.cache.resolve(Node("n", GROUP, locality))
         assert view is not None
-        entries = read_assignment(view.snapshot.get(ENDPOINT).resources[name]).endpoints
+        entries = decode_assignment(view.snapshot.get(ENDPOINT).resources[name]).endpoints
         return {locality_of(one).zone: (one.priority, one.load_balancing_weight.value) for one in entries}
 
     def shares(self, locality: Locality) -> dict[str, float]:

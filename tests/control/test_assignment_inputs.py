@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from tests.control.assigned import A, B
+from xds.assignment.assignment import (
+    Assignment,
+    AssignmentMemory,
+    Demand,
+    SourceMemory,
+    Target,
+)
 from xds.control.assignment_inputs import SOURCES_LIMIT, bounded, observe
-from xds.load.assignment import Assignment, Demand, Memory, SourceMemory, Target
-from xds.load.figures import Demand as Reported
-from xds.load.figures import Flow, SourceDemand
-from xds.lower.endpoints import PushedLocality
+from xds.lower.load_assignment import PushedLocality
+from xds.lrs.figures import ClusterDemand as Reported
+from xds.lrs.figures import Flow, SourceDemand
 from xds.model.load_report import Metric
 from xds.model.node import Locality
 
@@ -20,7 +26,7 @@ def reported(*sources: SourceDemand, flows: tuple[Flow, ...] = ()) -> Reported:
 
 
 def test_sources_are_who_reported_who_is_there_and_who_was_here_lately() -> None:
-    memory = Memory(90.0, {C: SourceMemory(5.0, 95.0), Locality("gone"): SourceMemory(5.0, 80.0)})
+    memory = AssignmentMemory(90.0, {C: SourceMemory(5.0, 95.0), Locality("gone"): SourceMemory(5.0, 80.0)})
     found = observe(reported(SourceDemand(A, 9.0, 0, 0, 1, 2, 99.0)), [B], PUSHED, Assignment({}, memory), 90.0)
     assert found.demand == {A: Demand(9.0, 99.0, 2), B: Demand(), C: Demand()}
 
@@ -44,7 +50,10 @@ def test_targets_are_what_was_pushed_with_what_was_measured_there() -> None:
 def test_zones_stand_for_their_sub_zones_where_there_are_too_many() -> None:
     demand = {Locality("r", f"z{number % 2}", str(number)): Demand(1.0, float(number), 1) for number in range(100)}
     found = bounded(demand)
-    assert found == {Locality("r", "z0"): Demand(50.0, 98.0, 50), Locality("r", "z1"): Demand(50.0, 99.0, 50)}
+    assert found == {
+        Locality("r", "z0"): Demand(50.0, 98.0, 50),
+        Locality("r", "z1"): Demand(50.0, 99.0, 50),
+    }
 
 
 def test_of_too_many_zones_those_that_want_most_are_taken() -> None:

@@ -11,13 +11,13 @@ import pytest
 from tests.control.assigned import GROUP, KEY, A, B, Reports, Steered, cluster, connect, endpoints, policy
 from tests.control.conftest import Plane
 from tests.support.resources import zoned_load_assignment
+from xds.assignment.assignment import Standing
 from xds.codec import schema
 from xds.codec.resources import decode_resource
 from xds.control.assignments import SAVE_EVERY_S
 from xds.control.policies import DECIDED_KIND, KIND, document_id
 from xds.control.translation import V2
-from xds.load.assignment import Standing
-from xds.load.figures import Flow
+from xds.lrs.figures import Flow
 from xds.model.errors import NotFoundError
 from xds.model.load_report import Metric
 from xds.model.node import Locality, Node

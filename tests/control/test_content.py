@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xds.control.content import BlobIds, changes
-from xds.model.resource import Reference, Resource, content_version
+from xds.model.resource import Reference, Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, diff, mix
+from xds.model.versions import content_version
 from xds.protocol.builder import PREPARED_FROM, ResponseBuilder, prepare
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.draft import Demand, Variant

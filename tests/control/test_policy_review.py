@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.control.assigned import cluster, endpoints, policy
+from xds.assignment.policy import Policy
 from xds.codec.schema import require
 from xds.control.policy_review import review_policy, review_times, weighs_localities
-from xds.load.policy import Policy
 from xds.model.errors import WARNING, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER

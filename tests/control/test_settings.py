@@ -220,7 +220,7 @@ def test_a_variable_that_cannot_be_read_is_named(name: str, value: str, monkeypa
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError) as caught:
         load_settings()
-    assert str(caught.value).startswith(f"{name.upper()}: not the JSON")
+    assert str(caught.value).startswith(f"{name.upper()}: expected JSON")
     assert value not in str(caught.value)
     assert "DRAIN" not in str(caught.value)
 
@@ -246,7 +246,7 @@ def test_somebody_must_be_an_administrator(host: str, insecure: bool) -> None:
     for auth in ({}, {"certificates": [{"uri": "spiffe://a/*", "name": "x", "scopes": ["read"]}]}):
         with pytest.raises(SettingsError, match="none of them has the scope admin") as told:
             load_settings(flags={"server": server, "auth": auth})
-    lines = str(told.value).partition("by a name it has:\n")[2].partition("or a token:")[0]
+    lines = str(told.value).partition("by a name in it:\n")[2].partition("or a token:")[0]
     added = yaml.safe_load(lines)["auth"]
     for entry in added["certificates"]:
         assert load_settings(flags={"server": server, "auth": {"certificates": [entry]}}).auth.has_administrator()

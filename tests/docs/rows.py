@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.bench.test_bench import BENCHES
+from tests.deploy.dockerfile import read_stages
+from tests.deploy.native import compose
 from tests.support.clone import ON_PATH, SERVE, Clone, Row
 from tests.support.process import LOOPBACK, REPOSITORY, child_environment, free_port, wait_until
 
@@ -37,6 +40,36 @@ def make(*arguments: str, environment: Mapping[str, str] | None = None) -> subpr
         env=child_environment({**inherited, **(environment or {})}),
         check=False,
     )
+
+
+def installable(clone: Clone, command: str) -> None:
+    """pip can build the package and satisfies what it needs; that what it installs runs is seen in ``tests/deploy``."""
+    argv = [*command.split(), "--dry-run", "--no-build-isolation", "--no-index", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", *argv],
+        capture_output=True,
+        text=True,
+        timeout=DEMO_TIMEOUT_S,
+        cwd=REPOSITORY,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def built(clone: Clone, command: str) -> None:
+    """Docker may not be there: the image is that of the compose file, whose services ``tests/deploy`` starts."""
+    image = compose()["services"]["xds"]
+    assert shlex.split(command) == ["docker", "build", "-t", image["image"], image["build"]]
+
+
+def contained(clone: Clone, command: str) -> None:
+    """It publishes the image's ports on the loopback, keeps its volume, and starts it as the compose file does."""
+    words = shlex.split(command)
+    service, final = compose()["services"]["xds"], read_stages(REPOSITORY / "Dockerfile")[-1]
+    published = [words[index + 1] for index, word in enumerate(words) if word == "-p"]
+    assert published == [f"{LOOPBACK}:{port}:{port}" for port in final.last("EXPOSE").rest.split()]
+    assert words[words.index("-v") + 1].endswith(f":{final.last('VOLUME').rest}")
+    assert words[words.index(service["image"]) + 1 :] == service["command"]
 
 
 def dry(clone: Clone, command: str) -> None:

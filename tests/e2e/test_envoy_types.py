@@ -148,7 +148,7 @@ def test_virtual_hosts_on_demand(server: ServerProcess, connect: Connect, upstre
     port = envoy.wait_listener("web")
     wait_body(port, "a", "foo.com")
     wait_body(port, "b", "bar.com")
-    # real_clients: removed_resources would leave the request hanging; a Resource with name and alias gives 404.
+    # docs/clients.md#vhds: removed_resources leaves the request hanging; a Resource with name and alias gives 404.
     assert get(port, "unknown.com").status_code == 404
     server.push(server.group, [*base, _served_host("foo.com", "c2"), _served_host("bar.com", "c2")])
     wait_body(port, "b", "foo.com")

@@ -50,7 +50,7 @@ def test_live_at_start_without_a_timer(
 
 @pytest.mark.parametrize("variant", Variant)
 def test_live_when_the_group_is_empty(server: ServerProcess, connect: Connect, variant: Variant) -> None:
-    # xds_protocol: a wildcard request is answered even when there is nothing, else Envoy waits 15 s.
+    # docs/clients.md#requests: a wildcard request is answered even when there is nothing, else Envoy waits 15 s.
     server.push(server.group, [])
     assert connect(variant).wait_live().fetch_timeouts() == {}
 
@@ -101,7 +101,7 @@ def test_follows_updates_and_removals(
 def test_changed_cluster_is_warmed_by_its_endpoints(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
-    # real_clients 0.1: a changed EDS cluster waits for EDS again; unanswered it is warm after 15 s only.
+    # docs/clients.md#warming: a changed EDS cluster waits for EDS again; unanswered it becomes active after 15 s.
     source = variant.config_source
     a = upstream("a")
     _, *rest = r.web_resources("c1", a.port, source=source)

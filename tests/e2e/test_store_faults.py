@@ -1,4 +1,4 @@
-"""What happens to the store's files, and what a server says and does then (spec/security.md, findings 6, 10, 12)."""
+"""Faults of the store's files, and how the server reports and survives them (docs/design.md#failures)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support import resources as r
 from tests.support.commands import Ran, address, xds
 from tests.support.process import REPOSITORY, wait_until
 from tests.support.server import ServerProcess
-from xds.store.sqlite import acknowledged
+from xds.store.sqlite.engine import acknowledged
 
 from .test_disk import NAMESPACE, _can_mount, big, check_serving, push
 from .test_durability import _serve

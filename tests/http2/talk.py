@@ -10,10 +10,18 @@ from h2.connection import H2Connection
 from h2.settings import SettingCodes
 
 from xds.http2 import frames as f
-from xds.http2.connection import DEFAULT_LIMITS, Limits, ServerConnection
-from xds.http2.events import Closed, Event, Message, Opened, Stream
+from xds.http2.connection import ServerConnection
 from xds.http2.headers import encode
 from xds.http2.messages import prefix
+from xds.http2.stream import (
+    DEFAULT_LIMITS,
+    Http2Event,
+    Http2Limits,
+    MessageReceived,
+    RequestReceived,
+    Stream,
+    StreamReset,
+)
 
 REQUEST = (
     (":method", "POST"),
@@ -88,7 +96,7 @@ def in_frames(stream_id: int, body: bytes, size: int = f.DEFAULT_MAX_FRAME) -> I
         yield data(stream_id, body[at : at + size])
 
 
-def greeted(limits: Limits = DEFAULT_LIMITS, *pairs: tuple[int, int]) -> ServerConnection:
+def greeted(limits: Http2Limits = DEFAULT_LIMITS, *pairs: tuple[int, int]) -> ServerConnection:
     """A connection whose greetings are exchanged."""
     server = ServerConnection(limits)
     server.receive(f.PREFACE + settings(*pairs))
@@ -96,7 +104,7 @@ def greeted(limits: Limits = DEFAULT_LIMITS, *pairs: tuple[int, int]) -> ServerC
     return server
 
 
-def receive(server: ServerConnection, said: bytes) -> list[Event]:
+def receive(server: ServerConnection, said: bytes) -> list[Http2Event]:
     """What these bytes bring, however many frames they are."""
     events = server.receive(said)
     while server.is_behind:
@@ -107,27 +115,29 @@ def receive(server: ServerConnection, said: bytes) -> list[Event]:
 def opened(server: ServerConnection, *stream_ids: int) -> list[Stream]:
     """Open these streams."""
     events = receive(server, b"".join(map(opening, stream_ids)))
-    assert [type(event) for event in events] == [Opened] * len(stream_ids)
+    assert [type(event) for event in events] == [RequestReceived] * len(stream_ids)
     return [event.stream for event in events]
 
 
-def bodies(events: Iterable[Event], stream_id: int = 1) -> list[bytes]:
+def bodies(events: Iterable[Http2Event], stream_id: int = 1) -> list[bytes]:
     """The messages of a stream among events."""
-    return [event.piece.data for event in events if isinstance(event, Message) and event.stream.id == stream_id]
+    return [
+        event.message.data for event in events if isinstance(event, MessageReceived) and event.stream.id == stream_id
+    ]
 
 
-def closed(events: Iterable[Event]) -> list[tuple[int, int]]:
+def closed(events: Iterable[Http2Event]) -> list[tuple[int, int]]:
     """Streams that are closed, and with which code."""
-    return [(event.stream.id, event.code) for event in events if isinstance(event, Closed)]
+    return [(event.stream.id, event.code) for event in events if isinstance(event, StreamReset)]
 
 
 class Talk:
     """hyper-h2 as the client of a server in memory; it raises for whatever the server may not do."""
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS, **values: int) -> None:
+    def __init__(self, limits: Http2Limits = DEFAULT_LIMITS, **values: int) -> None:
         self.server = ServerConnection(limits)
         self.client = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
-        self.heard: list[Event] = []
+        self.heard: list[Http2Event] = []
         self.answered: list[Any] = []
         self.client.initiate_connection()
         if values:
@@ -150,7 +160,9 @@ class Talk:
         """Open a stream; as the server sees it."""
         self.client.send_headers(stream_id, [*REQUEST, *more], end_stream=ends)
         self.exchange()
-        return next(event.stream for event in self.heard if isinstance(event, Opened) and event.stream.id == stream_id)
+        return next(
+            event.stream for event in self.heard if isinstance(event, RequestReceived) and event.stream.id == stream_id
+        )
 
     def send(self, stream_id: int, payload: bytes, *, ends: bool = False, pad: int | None = None) -> None:
         """As much as h2 may send at once."""

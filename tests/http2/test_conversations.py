@@ -14,8 +14,16 @@ from tests.http2.talk import settings as settings_frame
 from tests.support.examples import examples
 from xds.http2 import frames as f
 from xds.http2.connection import ServerConnection
-from xds.http2.events import Broken, Closed, Event, HalfClosed, Message, Opened, Written
-from xds.http2.messages import Piece
+from xds.http2.messages import GrpcMessage
+from xds.http2.stream import (
+    Http2Event,
+    MalformedMessage,
+    MessageReceived,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WriteDrained,
+)
 
 PADDING = bytes(7)
 EXAMPLES = 40
@@ -68,11 +76,11 @@ def conversation() -> bytes:
 
 EXPECTED = [
     ("opened", 1, "/s/M", None),
-    ("message", 1, Piece(False, b"m" * 3_000)),
+    ("message", 1, GrpcMessage(False, b"m" * 3_000)),
     ("opened", 3, "/s/M", 3.0),
-    ("message", 3, Piece(False, b"")),
-    ("message", 3, Piece(False, b"two")),
-    ("message", 1, Piece(False, b"m" * 3_000)),
+    ("message", 3, GrpcMessage(False, b"")),
+    ("message", 3, GrpcMessage(False, b"two")),
+    ("message", 1, GrpcMessage(False, b"m" * 3_000)),
     ("closed", 3, 8),
     ("half closed", 1),
     ("opened", 7, "/s/M", None),
@@ -82,20 +90,20 @@ EXPECTED = [
 ]
 
 
-def told(event: Event) -> tuple[object, ...]:
+def told(event: Http2Event) -> tuple[object, ...]:
     """An event by its values."""
     match event:
-        case Opened(stream, head):
+        case RequestReceived(stream, head):
             return ("opened", stream.id, head.path, head.timeout_s)
-        case Message(stream, piece):
+        case MessageReceived(stream, piece):
             return ("message", stream.id, piece)
-        case HalfClosed(stream):
+        case StreamEnded(stream):
             return ("half closed", stream.id)
-        case Broken(stream, _):
+        case MalformedMessage(stream, _):
             return ("broken", stream.id)
-        case Closed(stream, code):
+        case StreamReset(stream, code):
             return ("closed", stream.id, code)
-        case Written(stream):
+        case WriteDrained(stream):
             return ("written", stream.id)
 
 
@@ -154,7 +162,7 @@ def test_requests_arrive_whole(wanted: list[int], cuts: list[tuple[int, int | No
         talk.send(1, left[:size], pad=pad)
         left = left[size:]
         if stream.unread and (next(takes) or not room):
-            talk.server.taken(stream)
+            talk.server.consumed(stream)
             talk.exchange()
             taken += 1
     talk.send(1, b"", ends=True)
@@ -205,7 +213,7 @@ def test_responses_arrive_whole(
     assert got == sent
     assert not talk.server.streams
     assert {event.stream_id for event in talk.received(h2.events.StreamEnded)} == {1, 3, 5}
-    assert {event.stream.id for event in talk.heard if isinstance(event, Written)} == waits
+    assert {event.stream.id for event in talk.heard if isinstance(event, WriteDrained)} == waits
 
 
 def grant(talk: Talk, what: str, stream_id: int, size: int) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.http2.talk import REQUEST, Talk, greeted, opened, settings, written
 from xds.http2 import frames as f
-from xds.http2.events import Opened
 from xds.http2.headers import RESPONSE_HEAD, encode, read_request, read_timeout, trailers
+from xds.http2.stream import RequestReceived
 
 
 def decoded(block: bytes) -> list[tuple[str, str]]:
@@ -106,7 +106,7 @@ def test_tables_of_the_client_are_followed(requests: list[list[tuple[str, str]]]
         encoder.header_table_size = 4_096 >> (index % 3)
         block = encoder.encode([*REQUEST, *metadata])
         (event,) = server.receive(f.frame(f.HEADERS, f.END_HEADERS, 2 * index + 1, block))
-        assert isinstance(event, Opened)
+        assert isinstance(event, RequestReceived)
         assert [field for field in event.head.metadata if field[0] != "user-agent"] == [
             field
             for field in metadata
@@ -118,7 +118,7 @@ def test_a_value_that_is_no_utf8_is_a_value() -> None:
     server = greeted()
     block = encode(REQUEST) + b"\x00\x03x-a\x02\xff\xe4"
     (event,) = server.receive(f.frame(f.HEADERS, f.END_HEADERS, 1, block))
-    assert isinstance(event, Opened)
+    assert isinstance(event, RequestReceived)
     assert event.head.metadata == (("x-a", "\xff\xe4"),)
 
 

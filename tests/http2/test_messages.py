@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.http2.talk import message
-from xds.http2.messages import Assembler, MessageError, Piece, decompress, prefix
+from xds.http2.messages import GrpcMessage, MessageAssembler, MessageError, decompress, prefix
 
 LIMIT = 1_000
 
@@ -26,41 +26,41 @@ def test_messages_cut_anywhere_are_put_together(sent: list[tuple[bool, bytes]], 
     whole = b"".join(parts)
     ends = {0, *accumulate(map(len, parts))}
     edges = [0, *sorted(place % (len(whole) + 1) for place in places), len(whole)]
-    assembler = Assembler(LIMIT)
-    found: list[Piece] = []
+    assembler = MessageAssembler(LIMIT)
+    found: list[GrpcMessage] = []
     for begin, end in pairwise(edges):
         found += assembler.feed(b"__" + whole[begin:end] + b"\xff", 2, 2 + end - begin)
-        assert assembler.is_amid is (end not in ends)
-    assert found == [Piece(flag, body) for flag, body in sent]
+        assert assembler.is_incomplete is (end not in ends)
+    assert found == [GrpcMessage(flag, body) for flag, body in sent]
 
 
 def test_what_a_message_still_wants_is_told() -> None:
-    assembler = Assembler(LIMIT)
+    assembler = MessageAssembler(LIMIT)
     whole = message(b"12345")
     wanting = []
     for byte in whole:
-        wanting.append((assembler.is_amid, assembler.missing))
+        wanting.append((assembler.is_incomplete, assembler.missing))
         found = assembler.feed(bytes((byte,)), 0, 1)
     assert wanting == [(False, 0), *((True, size) for size in (4, 3, 2, 1, 5, 4, 3, 2, 1))]
-    assert found == [Piece(False, b"12345")]
-    assert (assembler.is_amid, assembler.missing) == (False, 0)
+    assert found == [GrpcMessage(False, b"12345")]
+    assert (assembler.is_incomplete, assembler.missing) == (False, 0)
 
 
 @pytest.mark.parametrize("cut", [1, 4, 5, 6, 500])
 def test_a_message_beyond_the_limit_is_refused_by_its_prefix(cut: int) -> None:
     whole = message(b"x" * (LIMIT + 1))
-    assembler = Assembler(LIMIT)
+    assembler = MessageAssembler(LIMIT)
     with pytest.raises(MessageError) as caught:
         for begin, end in ((0, cut), (cut, 600)):
             assembler.feed(whole[begin:end], 0, end - begin)
     assert caught.value.too_large
-    assert Assembler(LIMIT).feed(message(b"x" * LIMIT), 0, LIMIT + 5) == [Piece(False, b"x" * LIMIT)]
+    assert MessageAssembler(LIMIT).feed(message(b"x" * LIMIT), 0, LIMIT + 5) == [GrpcMessage(False, b"x" * LIMIT)]
 
 
 @pytest.mark.parametrize("flag", [2, 0x80, 0xFF])
 def test_a_flag_that_is_none_is_refused(flag: int) -> None:
     with pytest.raises(MessageError, match="flag"):
-        Assembler(LIMIT).feed(bytes((flag,)) + prefix(1)[1:] + b"x", 0, 6)
+        MessageAssembler(LIMIT).feed(bytes((flag,)) + prefix(1)[1:] + b"x", 0, 6)
 
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}

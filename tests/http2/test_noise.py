@@ -8,10 +8,12 @@ import pytest
 
 from tests.http2.talk import HEAD, data, greeted, message, number, opened, opening, receive, settings, written
 from xds.http2 import frames as f
-from xds.http2.connection import FRAMES_AT_ONCE, ServerConnection
+from xds.http2.connection import ServerConnection
 from xds.http2.frames import ErrorCode, Http2Error
+from xds.http2.stream import DEFAULT_LIMITS
 
 FRAMES = 1_000
+AT_ONCE = DEFAULT_LIMITS.frames_at_once
 PADDING = bytes((8,)) + bytes(8)
 
 
@@ -95,26 +97,26 @@ def test_each_frame_of_a_flood_is_noise(
     begin(server)
     frames = flood()
     receive(server, b"".join(next(frames) for _ in range(FRAMES)))
-    before = server.noise
+    before = server.abuse_score
     receive(server, b"".join(next(frames) for _ in range(FRAMES)))
-    assert server.noise == before + FRAMES
+    assert server.abuse_score == before + FRAMES
 
 
 def test_a_reset_is_noise_and_the_call_before_it_is_not() -> None:
     server = greeted()
-    before = server.noise
+    before = server.abuse_score
     opened(server, 1, 3)
     server.receive(data(1, message(b"x")) + data(1, b"\0") + data(3, b"", ends=True))
-    assert server.noise == before
+    assert server.abuse_score == before
     server.receive(number(f.RST_STREAM, 1, 8))
-    assert server.noise == before + 1
+    assert server.abuse_score == before + 1
 
 
 def test_calls_are_no_noise() -> None:
     """gRPC's C core tells of the windows of each stream it opens, and of both windows for each message that it
     reads, of many streams at once."""
     server = greeted()
-    before = server.noise
+    before = server.abuse_score
     ids = range(1, 2_001, 2)
     streams = opened(server, *ids)
     receive(server, b"".join(number(f.WINDOW_UPDATE, stream_id, 5) for stream_id in ids))
@@ -125,12 +127,12 @@ def test_calls_are_no_noise() -> None:
         grown = (number(f.WINDOW_UPDATE, each, 9) + number(f.WINDOW_UPDATE, 0, 9) for each in ids)
         receive(server, b"".join(grown))
     receive(server, b"".join(data(stream_id, b"", ends=True) for stream_id in ids))
-    assert server.noise == before
+    assert server.abuse_score == before
 
 
 def test_a_long_message_through_small_windows_is_no_noise() -> None:
     server = greeted()
-    before = server.noise
+    before = server.abuse_score
     (stream,) = opened(server, 1)
     server.send_message(stream, bytes(1_000_000))
     while stream.pending:
@@ -139,17 +141,17 @@ def test_a_long_message_through_small_windows_is_no_noise() -> None:
         for at in range(0, sent, 1_000):
             size = min(1_000, sent - at)
             server.receive(number(f.WINDOW_UPDATE, 1, size) + number(f.WINDOW_UPDATE, 0, size))
-    assert server.noise == before
+    assert server.abuse_score == before
 
 
 def test_many_frames_are_read_some_at_a_time() -> None:
     server = greeted()
-    pings = [f.frame(f.PING, 0, 0, index.to_bytes(8)) for index in range(3 * FRAMES_AT_ONCE)]
-    answers = [f.frame(f.PING, f.ACK, 0, index.to_bytes(8)) for index in range(3 * FRAMES_AT_ONCE + 1)]
+    pings = [f.frame(f.PING, 0, 0, index.to_bytes(8)) for index in range(3 * AT_ONCE)]
+    answers = [f.frame(f.PING, f.ACK, 0, index.to_bytes(8)) for index in range(3 * AT_ONCE + 1)]
     server.receive(b"".join(pings) + f.frame(f.PING, 0, 0, len(pings).to_bytes(8))[:-1])
     for turn in range(3):
         assert server.is_behind
-        assert b"".join(server.outgoing()) == b"".join(answers[turn * FRAMES_AT_ONCE : (turn + 1) * FRAMES_AT_ONCE])
+        assert b"".join(server.outgoing()) == b"".join(answers[turn * AT_ONCE : (turn + 1) * AT_ONCE])
         server.receive(b"")
     assert not server.is_behind
     assert server.outgoing() == []
@@ -159,7 +161,7 @@ def test_many_frames_are_read_some_at_a_time() -> None:
 
 def test_what_is_wrong_behind_many_frames_is_found_in_its_turn() -> None:
     server = greeted()
-    server.receive(f.frame(f.PING, 0, 0, bytes(8)) * FRAMES_AT_ONCE + data(0, b"x"))
+    server.receive(f.frame(f.PING, 0, 0, bytes(8)) * AT_ONCE + data(0, b"x"))
     assert server.is_behind
     with pytest.raises(Http2Error) as caught:
         server.receive(b"")

@@ -25,12 +25,10 @@ from tests.http2.talk import (
     written,
 )
 from xds.http2 import frames as f
-from xds.http2.blocks import HEADER_BLOCK_LIMIT
 from xds.http2.connection import ServerConnection
-from xds.http2.events import Opened
 from xds.http2.frames import ErrorCode, Http2Error
-from xds.http2.gaps import GAPS
-from xds.http2.headers import encode
+from xds.http2.headers import HEADER_BLOCK_LIMIT, encode
+from xds.http2.stream import SKIPPED_RANGES_KEPT, RequestReceived
 
 E = ErrorCode
 WHOLE = f.END_HEADERS | f.END_STREAM
@@ -194,13 +192,13 @@ def test_one_stream_ends_and_the_others_go_on(stream_id: int, said: bytes, code:
     server = greeted()
     opened(server, 1, 3)
     events = server.receive(said)
-    was_open = stream_id == 1 or any(isinstance(event, Opened) for event in events)
+    was_open = stream_id == 1 or any(isinstance(event, RequestReceived) for event in events)
     assert closed(events) == ([(stream_id, code)] if was_open else [])
     resets = [(each.stream_id, each.number) for each in written(server) if each.kind == f.RST_STREAM]
     assert resets == [(stream_id, code)]
-    assert server.noise > 0
+    assert server.abuse_score > 0
     events = server.receive(data(3, message(b"as before")) + opening(11))
-    assert [type(event).__name__ for event in events] == ["Message", "Opened"]
+    assert [type(event).__name__ for event in events] == ["MessageReceived", "RequestReceived"]
     server.receive(f.frame(f.PING, 0, 0, b"12345678"))
     assert written(server) == [(f.PING, f.ACK, 0, b"12345678")]
 
@@ -242,13 +240,19 @@ def test_a_content_length_that_is_true_is_allowed() -> None:
     server = greeted()
     padded = f.frame(f.DATA, f.PADDED, 5, bytes((3,)) + message(b"x") + bytes(3))
     events = server.receive(announced(18) + data(5, message(b"x")) + padded + data(5, message(b"z"), ends=True))
-    assert [type(event).__name__ for event in events] == ["Opened", "Message", "Message", "Message", "HalfClosed"]
+    assert [type(event).__name__ for event in events] == [
+        "RequestReceived",
+        "MessageReceived",
+        "MessageReceived",
+        "MessageReceived",
+        "StreamEnded",
+    ]
     assert not [each for each in written(server) if each.kind == f.RST_STREAM]
 
 
 def test_only_so_many_gaps_between_streams_are_remembered() -> None:
     server = greeted()
-    numbers = range(1, 4 * GAPS + 9, 4)
+    numbers = range(1, 4 * SKIPPED_RANGES_KEPT + 9, 4)
     opened(server, *numbers)
     server.receive(opening(3))  # forgotten: it counts as one that has ended
     assert [each.number for each in written(server) if each.kind == f.RST_STREAM] == [E.STREAM_CLOSED]

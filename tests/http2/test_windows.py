@@ -23,9 +23,18 @@ from tests.http2.talk import (
     written,
 )
 from xds.http2 import frames as f
-from xds.http2.connection import CONNECTION_WINDOW, DEFAULT_LIMITS, LENT_LIMIT, Limits, ServerConnection
-from xds.http2.events import STREAM_WINDOW, Broken, Event, Message, Stream, Written
+from xds.http2.connection import CONNECTION_WINDOW, PRECREDIT_MESSAGES, ServerConnection
 from xds.http2.frames import ErrorCode
+from xds.http2.stream import (
+    DEFAULT_LIMITS,
+    STREAM_WINDOW,
+    Http2Event,
+    Http2Limits,
+    MalformedMessage,
+    MessageReceived,
+    Stream,
+    WriteDrained,
+)
 
 
 def grown(server: ServerConnection) -> dict[int, int]:
@@ -37,7 +46,7 @@ def grown(server: ServerConnection) -> dict[int, int]:
     return found
 
 
-def fill(server: ServerConnection, stream_id: int, body: bytes) -> list[Event]:
+def fill(server: ServerConnection, stream_id: int, body: bytes) -> list[Http2Event]:
     return [event for each in in_frames(stream_id, body) for event in server.receive(each)]
 
 
@@ -49,15 +58,15 @@ def test_a_message_that_nobody_takes_stops_the_window() -> None:
     assert stream.unread == 3
     assert grown(server) == {}
     for _ in range(2):
-        server.taken(stream)
+        server.consumed(stream)
         assert grown(server) == {}
-    server.taken(stream)
+    server.consumed(stream)
     assert grown(server) == {1: 3 * len(whole)}
     assert stream.window == STREAM_WINDOW
 
 
 def test_a_message_longer_than_the_window_comes_in() -> None:
-    talk = Talk(Limits(message_bytes=4 << 20))
+    talk = Talk(Http2Limits(message_bytes=4 << 20))
     stream = talk.open()
     left = message(b"l" * (3 << 20))
     while left:
@@ -66,7 +75,7 @@ def test_a_message_longer_than_the_window_comes_in() -> None:
         talk.send(1, left[:room])
         left = left[room:]
     assert bodies(talk.heard) == [b"l" * (3 << 20)]
-    talk.server.taken(stream)
+    talk.server.consumed(stream)
     talk.exchange()
     assert talk.client.local_flow_control_window(1) > STREAM_WINDOW // 2
 
@@ -82,7 +91,7 @@ def test_streams_share_the_window_of_the_connection() -> None:
     assert grown(server) == {}
     for stream in streams:
         for _ in range(4):
-            server.taken(stream)
+            server.consumed(stream)
     found = grown(server)
     assert found.pop(0) >= CONNECTION_WINDOW // 2
     assert found == dict.fromkeys(ids, each)
@@ -133,21 +142,21 @@ def end(server: ServerConnection, stream: Stream, ending: str) -> None:
 def test_messages_that_nobody_takes_are_bounded_over_all_streams() -> None:
     """Whole or not: the window moved on for them."""
     limit = 1 << 20
-    server = greeted(Limits(message_bytes=limit))
-    ids = range(1, 2 * LENT_LIMIT + 4, 2)
+    server = greeted(Http2Limits(message_bytes=limit))
+    ids = range(1, 2 * PRECREDIT_MESSAGES + 4, 2)
     opened(server, *ids)
     body = message(b"m" * (limit - 5))
-    events: list[Event] = []
+    events: list[Http2Event] = []
     for stream_id in ids:
         for frame in in_frames(stream_id, body):
             if stream_id not in server.streams:
                 break
             events += server.receive(frame)
     assert len(bodies(events)) == 1
-    assert len([event for event in events if isinstance(event, Message)]) == LENT_LIMIT
+    assert len([event for event in events if isinstance(event, MessageReceived)]) == PRECREDIT_MESSAGES
     assert closed(events) == [(stream_id, ErrorCode.ENHANCE_YOUR_CALM) for stream_id in ids[-2:]]
     for stream in list(server.streams.values()):
-        server.taken(stream)
+        server.consumed(stream)
     opened(server, 99)
     assert bodies(fill(server, 99, body), 99) == [b"m" * (limit - 5)]
 
@@ -156,7 +165,7 @@ def test_messages_that_nobody_takes_are_bounded_over_all_streams() -> None:
 def test_many_messages_that_come_in_turns_do_not_lock_each_other_out(size: int) -> None:
     """As from an Envoy with split streams: a frame of each in turns. None is whole when the connection's window is
     used up by all of them."""
-    talk = Talk(Limits(message_bytes=16 << 20))
+    talk = Talk(Http2Limits(message_bytes=16 << 20))
     left = {stream_id: message(bytes(size)) for stream_id in range(1, 801, 2)}
     for stream_id in left:
         talk.open(stream_id)
@@ -174,9 +183,9 @@ def test_many_messages_that_come_in_turns_do_not_lock_each_other_out(size: int) 
             unread = [stream for stream in talk.server.streams.values() if stream.unread]
             assert unread, "all are stuck"
             for stream in unread:
-                talk.server.taken(stream)
+                talk.server.consumed(stream)
             talk.exchange()
-    assert len([event for event in talk.heard if isinstance(event, Message)]) == 400
+    assert len([event for event in talk.heard if isinstance(event, MessageReceived)]) == 400
 
 
 def test_a_message_that_the_window_holds_is_lent_nothing() -> None:
@@ -187,10 +196,10 @@ def test_a_message_that_the_window_holds_is_lent_nothing() -> None:
 
 
 def test_a_message_that_is_too_large_is_told_before_it_comes() -> None:
-    server = greeted(Limits(message_bytes=100))
+    server = greeted(Http2Limits(message_bytes=100))
     opened(server, 1)
     (event,) = server.receive(data(1, message(b"x" * 101)[:5]))
-    assert isinstance(event, Broken)
+    assert isinstance(event, MalformedMessage)
     assert event.error.too_large
     assert server.receive(data(1, message(b"never mind"))) == []
 
@@ -199,11 +208,11 @@ def test_a_message_cut_short_by_the_end_is_told() -> None:
     server = greeted()
     opened(server, 1)
     (event,) = server.receive(data(1, message(b"half")[:7], ends=True))
-    assert isinstance(event, Broken)
+    assert isinstance(event, MalformedMessage)
 
 
 def test_streams_beyond_the_limit_are_refused() -> None:
-    server = greeted(Limits(streams=2))
+    server = greeted(Http2Limits(streams=2))
     opened(server, 1, 3)
     assert server.receive(opening(5)) == []
     assert written(server) == [(f.RST_STREAM, 0, 5, f.NUMBER.pack(ErrorCode.REFUSED_STREAM))]
@@ -238,10 +247,10 @@ def test_a_message_waits_for_the_stream_and_for_the_connection() -> None:
     talk.exchange()
     talk.client.increment_flow_control_window(100_000, 1)
     talk.exchange()
-    assert not [event for event in talk.heard if isinstance(event, Written)]
+    assert not [event for event in talk.heard if isinstance(event, WriteDrained)]
     talk.client.increment_flow_control_window(100_000)
     talk.exchange()
-    assert [event.stream.id for event in talk.heard if isinstance(event, Written)] == [1]
+    assert [event.stream.id for event in talk.heard if isinstance(event, WriteDrained)] == [1]
     got = b"".join(e.data for e in talk.received(h2.events.DataReceived) if e.stream_id == 1)
     assert got == message(b"f" * 70_000)
 
@@ -337,8 +346,8 @@ def test_few_bytes_cost_little_whatever_waits() -> None:
     server.outgoing()
     one = number(f.WINDOW_UPDATE, 0, 1)
     assert steps(lambda: [server.receive(one) for _ in range(1_000)]) < 20_000
-    noise = server.noise
+    noise = server.abuse_score
     changes = settings(*((f.INITIAL_WINDOW_SIZE, 70_000 + index) for index in range(1_000)))
     assert steps(lambda: server.receive(changes)) < 20_000
-    assert server.noise > noise + len(streams) // 100
+    assert server.abuse_score > noise + len(streams) // 100
     assert sum(len(frame.payload) for frame in written(server) if frame.kind == f.DATA) == 1_000

@@ -37,6 +37,7 @@ class World:
         self.pushed: dict[str, Site] = {}
         self.delayed_s = 0.0
         self.behind = 0
+        self.undrained = 0  # pushes since the last connection of an old listener has ended
         self.untold: set[Link] = set()  # those that do not know of the last push
         self.clients: list[EnvoyLike] = []
         self._publish(first(False, False), True, "default")
@@ -59,6 +60,7 @@ class World:
 
     def _publish(self, content: Site, told: bool, group: str) -> None:
         self.behind += 1
+        self.undrained += 1
         self.pushed[group] = apart(content) if self.split else content
         push(self.server, self.pushed[group], group, source="api" if self.split else "ads", wake=told)
         self.untold = set() if told else {link for client in self.clients for link in client.links}
@@ -107,6 +109,7 @@ class World:
             spend(seconds, *self.clients)
             self._be_slow(self.slow)
             self.behind = self.behind if seconds < CAUGHT_UP_S else 0
+            self.undrained = self.undrained if seconds < DRAINED_S else 0
             return
         self.delayed_s += seconds
         self.server.elapse(seconds)
@@ -130,6 +133,8 @@ class World:
         if not restart and "cuts" not in self.features:
             return
         self._catch_up(len(missed))
+        if restart and self.undrained + len(missed) > BEHIND:
+            self.wait(DRAINED_S)  # a new process knows no more of what lingers than the revisions that are retained
         gone = self.clients if restart else self.clients[:1]
         for client in gone:
             client.disconnect()

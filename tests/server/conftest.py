@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Any, Self
 
 import grpc
 import pytest
 
+from tests.support.pki import Certificate, CertificateAuthority
 from tests.support.sansio import make_resource
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.fleet.state import Sync
+from xds.lrs.aggregates import LoadAggregates
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
 from xds.protocol.cache import SnapshotCache, Translate
-from xds.server.metrics import Metrics
+from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, ServerOptions
 from xds.server.server import XdsServer
 
@@ -107,7 +110,10 @@ class Harness:
     """A server with its cache, fleet and metrics."""
 
     def __init__(
-        self, options: ServerOptions, variants: Mapping[str, Translate] | None = None, book: LoadBook | None = None
+        self,
+        options: ServerOptions,
+        variants: Mapping[str, Translate] | None = None,
+        book: LoadAggregates | None = None,
     ) -> None:
         self.cache = SnapshotCache("test", nonce_prefix="t", variants=variants)
         self.fleet = Fleet()
@@ -159,7 +165,7 @@ Start = Callable[..., Awaitable[Harness]]
 
 @pytest.fixture
 def transport() -> str:
-    """What carries gRPC. Modules whose tests hold for both have a fixture of this name with both."""
+    """What carries gRPC. The contract of both (``test_transport_contract``) has a fixture of this name with both."""
     return ASYNCIO
 
 
@@ -172,7 +178,7 @@ async def start(transport: str) -> AsyncIterator[Start]:
         *,
         ready: bool = True,
         variants: Mapping[str, Translate] | None = None,
-        book: LoadBook | None = None,
+        book: LoadAggregates | None = None,
         **options: Any,
     ) -> Harness:
         harness = Harness(ServerOptions(**{"port": 0, "transport": transport, **options}), variants, book)
@@ -190,3 +196,48 @@ async def server(start: Start) -> Harness:
     harness = await start()
     harness.push({"c1": "a", "c2": "a"})
     return harness
+
+
+@pytest.fixture
+async def bystander(server: Harness) -> AsyncIterator[RawStream]:
+    """Another client, which is served before and after."""
+    stream = await server.stream()
+    await stream.request(node_id="bystander")
+    await stream.ack(await stream.receive())
+    yield stream
+    server.push({"c1": "afterwards", "c2": "a"})
+    response = await stream.receive()
+    while next(each.value for each in response.resources) != b"c1=afterwards":
+        await stream.ack(response)
+        response = await stream.receive()
+    assert len(server.server.registry) >= 1
+
+
+async def refusal(server: Harness, data: bytes, method: str = "") -> tuple[grpc.StatusCode, str]:
+    stream = await server.stream(method) if method else await server.stream()
+    with suppress(grpc.aio.AioRpcError):  # refused before anything was sent
+        await stream.send(data)
+    return await stream.ended()
+
+
+def state_of(server: Harness, node_id: str = "n1") -> dict[str, Sync]:
+    found = server.fleet.node(node_id)
+    return {each.type: each.state for each in found.types} if found is not None else {}
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path)
+
+
+async def tls(start: Start, authority: CertificateAuthority, **options: Any) -> Harness:
+    own = authority.issue("server")
+    files = {"tls_certificate": own.path, "tls_key": own.key_path, "client_ca": authority.path}
+    harness = await start(**files, **options)
+    harness.push({"c1": "a"})
+    return harness
+
+
+def shown(authority: CertificateAuthority, certificate: Certificate) -> Any:
+    pems = (authority.pem, certificate.key_pem, certificate.pem)
+    return grpc.ssl_channel_credentials(*(pem.encode() for pem in pems))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.server.conftest import Harness, RawStream, within
+from xds.lrs.report_stream import SEND_ALL_CLUSTERS
 from xds.proto import wire_pb2
-from xds.protocol.load_stream import SENDS_ALL
 
 V3 = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 V2 = "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats"
@@ -15,7 +15,7 @@ ZONE = wire_pb2.Locality(region="r", zone="z1")
 
 
 def reporter(
-    node_id: str = "n1", features: Sequence[str] = (SENDS_ALL,), user_agent: str = "envoy", zone: str = "z1"
+    node_id: str = "n1", features: Sequence[str] = (SEND_ALL_CLUSTERS,), user_agent: str = "envoy", zone: str = "z1"
 ) -> bytes:
     """The node of a client that reports."""
     locality = wire_pb2.Locality(region="r", zone=zone)

@@ -11,7 +11,7 @@ from prometheus_client.registry import CollectorRegistry
 from tests.control.assigned import GROUP, KEY, A, Steered, cluster, connect, endpoints, policy
 from tests.control.assigned import B as FAR
 from tests.control.conftest import Plane
-from xds.server.assignment_metrics import AssignmentMetrics
+from xds.server.metrics.collectors import AssignmentMetrics
 
 
 @pytest.fixture

@@ -1,18 +1,14 @@
-"""Streams under rules that change, and certificates that end. Over both transports."""
+"""Streams under rules that change, certificates and tokens."""
 
 from __future__ import annotations
 
-import datetime
 from hashlib import sha256
-from pathlib import Path
-from time import time
-from typing import Any
 
 import grpc
 import pytest
 
-from tests.server.conftest import DELTA, SOTW, Harness, RawStream, Start, until, within
-from tests.support.pki import Certificate, CertificateAuthority
+from tests.server.conftest import DELTA, SOTW, Harness, RawStream, Start, shown, tls, within
+from tests.support.pki import CertificateAuthority
 from xds.control.access import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
 from xds.control.tokens import Grant, Tokens
 from xds.fleet.events import EventFilter, EventKind
@@ -20,21 +16,10 @@ from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
 from xds.proto import wire_pb2
-from xds.server.node_door import TOLD_BURST
-from xds.server.options import ASYNCIO, GRPCIO
+from xds.server.node_auth import REPORTED_BURST
 
 LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 DENIED, UNAUTHENTICATED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
-
-
-@pytest.fixture(params=[ASYNCIO, GRPCIO])
-def transport(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> CertificateAuthority:
-    return CertificateAuthority(tmp_path)
 
 
 def tokens(**scopes: str) -> Tokens:
@@ -47,53 +32,7 @@ def rules(principal: str, node_id: str, mode: NodeAuthMode = NodeAuthMode.ENFORC
     return NodeRules(mode, (NodeRule(PrincipalPattern(principal), ClaimPattern(node_id)),))
 
 
-async def tls(start: Start, authority: CertificateAuthority, **options: Any) -> Harness:
-    own = authority.issue("server")
-    files = {"tls_certificate": own.path, "tls_key": own.key_path, "client_ca": authority.path}
-    harness = await start(**files, **options)
-    harness.push({"c1": "a"})
-    return harness
-
-
-def shown(authority: CertificateAuthority, certificate: Certificate) -> Any:
-    pems = (authority.pem, certificate.key_pem, certificate.pem)
-    return grpc.ssl_channel_credentials(*(pem.encode() for pem in pems))
-
-
 # -- certificates ------------------------------------------------------------------------------------------------------
-
-
-async def test_streams_end_with_their_certificate(start: Start, authority: CertificateAuthority) -> None:
-    server = await tls(start, authority, expiry_spread_s=0.5)
-    short = authority.issue("short", valid_for=datetime.timedelta(seconds=2))
-    ends_at = time() + 2
-    long = authority.issue("long")
-    channel = await server.channel(shown(authority, short))
-    streams = [RawStream(channel, SOTW), RawStream(channel, DELTA)]
-    staying = RawStream(await server.channel(shown(authority, long)))
-    for number, stream in enumerate((*streams, staying)):
-        await stream.request(node_id=f"n{number}")
-        await stream.receive()
-    for stream in streams:
-        assert await stream.ended() == (UNAUTHENTICATED, "the client certificate has expired")
-    assert time() >= ends_at - 1  # seconds, as certificates have them
-    # Its connection went with it: a client that comes back has to show another one.
-    await until(lambda: channel.get_state() is not grpc.ChannelConnectivity.READY)
-    server.push({"c1": "b"})
-    assert (await staying.receive()).version_info == "2"
-
-
-async def test_the_principal_is_shown(start: Start, authority: CertificateAuthority) -> None:
-    server = await tls(start, authority)
-    named = authority.issue("edge-1", ["spiffe://corp/edge-1", "edge-1.corp"])
-    stream = RawStream(await server.channel(shown(authority, named)))
-    await stream.request()
-    await stream.receive()
-    found = server.fleet.node("n1")
-    assert found is not None
-    assert found.principals == ("spiffe://corp/edge-1",)
-    events = server.fleet.events.after(0, EventFilter(frozenset({EventKind.STREAM})), 10).events
-    assert [event.details["principal"] for event in events] == ["spiffe://corp/edge-1"]
 
 
 async def test_a_certificate_is_a_credential_beside_tokens(start: Start, authority: CertificateAuthority) -> None:
@@ -114,7 +53,6 @@ async def test_a_certificate_is_a_credential_beside_tokens(start: Start, authori
         assert (await stream.receive()).version_info == "1"
 
 
-@pytest.mark.parametrize("transport", [ASYNCIO], indirect=True)
 async def test_who_shows_no_certificate_needs_a_token(start: Start, authority: CertificateAuthority) -> None:
     server = await tls(start, authority, client_cert_optional=True, tokens=tokens(proxy="xds"))
     channel = await server.channel(grpc.ssl_channel_credentials(authority.pem.encode()))
@@ -194,15 +132,14 @@ async def test_scopes_of_tokens_narrow_whatever_the_mode(start: Start) -> None:
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("transport", [ASYNCIO], indirect=True)
 async def test_a_flood_of_refusals_is_counted_but_not_told_without_end(start: Start) -> None:
     server = await start(access=Access(nodes=rules("token:a", "n1")))
     identity = server.server.access.admit("")
     assert identity is not None
     for number in range(1000):
         with pytest.raises(RemoteProtocolError, match="may not be node"):
-            server.server.door.check(identity, Node(f"n{number}"), "", "ADS", "peer")
+            server.server.node_auth.check(identity, Node(f"n{number}"), "", "ADS", "peer")
     assert server.metrics.refused["node"] == 1000
     told = server.fleet.events.after(0, EventFilter(frozenset({EventKind.AUTH})), 2000).events
-    assert 0 < len(told) <= TOLD_BURST + 10
+    assert 0 < len(told) <= REPORTED_BURST + 10
     assert (told[0].action, told[0].node, told[0].details["service"]) == ("refused", "n0", "ADS")

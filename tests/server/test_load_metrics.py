@@ -8,9 +8,9 @@ from prometheus_client.core import Metric
 
 from tests.server.conftest import Harness, until
 from tests.server.load_client import connect, told
-from tests.server.test_lrs import counted
+from tests.server.test_load_reports import counted
 from xds.proto import wire_pb2
-from xds.server.load_metrics import LoadMetrics
+from xds.server.metrics.collectors import LoadMetrics
 
 SPECIFIED: Mapping[str, tuple[str, set[str]]] = {
     "xds_server_lrs_streams": ("gauge", set()),

@@ -15,7 +15,7 @@ from xds.control import journal as journal_module
 from xds.control.journal import PushJournal
 from xds.fleet.events import EventLog
 from xds.model.errors import ConflictError
-from xds.server import observation
+from xds.server import observer
 from xds.server.logs import ERROR_TEXT_LIMIT, configure_logging, get_logger
 from xds.store.base import Meta, Rollback
 
@@ -90,7 +90,7 @@ async def test_a_conversation_in_lines(start: Start, monkeypatch: pytest.MonkeyP
     out = io.StringIO()
     configure_logging("debug", stream=out)
     # Loggers keep what they were first used with.
-    monkeypatch.setattr(observation, "_log", get_logger("xds.server.discovery"))
+    monkeypatch.setattr(observer, "_log", get_logger("xds.server.discovery"))
     server = await start()
     server.push({"c1": "a"})
     stream = await server.stream()

@@ -21,11 +21,15 @@ from xds.fleet.events import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol.cache import SnapshotCache
-from xds.server.assignment_metrics import AssignmentMetrics
-from xds.server.store_metrics import AuditMetrics, BackupMetrics, StoreMetrics
-from xds.server.watch_metrics import WatchMetrics
+from xds.server.metrics.collectors import (
+    AssignmentMetrics,
+    AuditMetrics,
+    BackupMetrics,
+    StoreMetrics,
+    WatchMetrics,
+)
 from xds.store.base import NO_META, FullSet, Meta, Rollback
-from xds.store.memory.engine import MemoryStore
+from xds.store.memory.engine.engine import MemoryStore
 from xds.store.retention import Retention
 
 PREFIX = "xds_server_"

@@ -8,7 +8,8 @@ from tests.server.conftest import Harness, until
 from xds.fleet.fleet import Fleet
 from xds.model.resource_type import CLUSTER
 from xds.protocol.cache import SnapshotCache
-from xds.server.metrics import GROUP_LABELS, OTHER, Distribution, Metrics
+from xds.server.metrics.collectors import FleetMetrics
+from xds.server.metrics.counters import GROUP_LABELS, OTHER, Distribution, Metrics
 
 CORE = {
     "streams",
@@ -49,7 +50,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
 
 def test_the_core_metrics_are_there() -> None:
     metrics = Metrics()
-    metrics.attach(SnapshotCache(), Fleet())
+    metrics.registry.register(FleetMetrics(metrics, SnapshotCache(), Fleet(), 0))
     families = {family.name for family in text_string_to_metric_families(metrics.render().decode())}
     assert {f"xds_server_{name}" for name in CORE} <= families
     assert "process_resident_memory_bytes" in families

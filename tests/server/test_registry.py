@@ -14,8 +14,9 @@ from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import build_snapshot
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.membership import Rule
-from xds.server.metrics import Metrics
-from xds.server.registry import SLICE_S, WAKE_BATCH, StreamRegistry
+from xds.server.flow.limits import DEFAULT_FLOW
+from xds.server.metrics.counters import Metrics
+from xds.server.registry import StreamRegistry
 
 
 class Stream:
@@ -123,7 +124,7 @@ async def test_a_stream_that_left_is_not_woken() -> None:
 
 async def test_others_run_while_a_large_fleet_is_woken() -> None:
     cache, registry = fixture()
-    streams = [Stream(registry, cache, f"n{number}") for number in range(10 * WAKE_BATCH)]
+    streams = [Stream(registry, cache, f"n{number}") for number in range(10 * DEFAULT_FLOW.wake_batch)]
     registry.wake(["default"])
     seen = set()
     while not streams[-1].woken:
@@ -161,13 +162,13 @@ async def test_others_run_while_a_large_fleet_is_judged_anew(monkeypatch: pytest
     while len(judged) < len(streams):
         seen.add(len(judged))
         await asyncio.sleep(0)
-    assert len(seen) >= len(streams) / 1000 / SLICE_S / 2
+    assert len(seen) >= len(streams) / 1000 / DEFAULT_FLOW.wake_slice_s / 2
     assert not any(stream.woken for stream in streams)
 
 
 async def test_pushes_during_a_fan_out_join_in() -> None:
     cache, registry = fixture()
-    streams = [Stream(registry, cache, f"n{number}") for number in range(3 * WAKE_BATCH)]
+    streams = [Stream(registry, cache, f"n{number}") for number in range(3 * DEFAULT_FLOW.wake_batch)]
     registry.wake(["default"])
     await until(lambda: streams[0].woken)
     registry.wake(["default"])

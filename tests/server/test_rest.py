@@ -14,14 +14,16 @@ from tests.server.conftest import Harness, Start
 from xds.codec import schema
 from xds.control.access import Access
 from xds.fleet.events import EventLog
-from xds.model.resource import Resource, content_version
+from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot
+from xds.model.versions import content_version
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.limits import NODE_BYTES, Limits
-from xds.server.metrics import Metrics
-from xds.server.node_door import NodeDoor
+from xds.protocol.limits import Limits
+from xds.server.metrics.counters import Metrics
+from xds.server.node_auth import NodeAuthorizer
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
+from xds.wire.node import NODE_BYTES
 
 
 def real(type_url: str, name: str, **fields: Any) -> Resource:
@@ -53,7 +55,7 @@ class Poller:
 @pytest.fixture
 async def poller() -> AsyncIterator[Poller]:
     cache, metrics = SnapshotCache("test", nonce_prefix="t"), Metrics()
-    door = NodeDoor(Access(), EventLog(), metrics)
+    door = NodeAuthorizer(Access(), EventLog(), metrics)
     app = Starlette(routes=rest_routes(cache, metrics, door, Limits(names_per_request=10)))
     transport = httpx.ASGITransport(app)
     headers = {"content-type": "application/json; charset=utf-8"}
@@ -152,16 +154,16 @@ async def test_limits(poller: Poller) -> None:
 def test_rendered_json_is_kept_and_bounded() -> None:
     rendered = RenderedJson(limit=1000)
     resources = [real(CLUSTER, f"c{number}") for number in range(100)]
-    assert rendered.of(resources[0]) is rendered.of(resources[0])
+    assert rendered.render(resources[0]) is rendered.render(resources[0])
     for resource in resources:
-        rendered.of(resource)
+        rendered.render(resource)
     assert rendered.size <= 1000
 
 
 async def test_a_poller_sees_what_streams_see(start: Start) -> None:
     server: Harness = await start()
     server.push({"c1": "a"})
-    app = Starlette(routes=rest_routes(server.cache, server.metrics, server.server.door))
+    app = Starlette(routes=rest_routes(server.cache, server.metrics, server.server.node_auth))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         answer = await client.post("/v3/discovery:clusters", json={"node": {"id": "n1"}})
     assert answer.json()["version_info"].startswith("1+")

@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 
-from xds.server.tuning import Tide, release_memory, tune_gc
+from xds.server.tuning import ChurnDetector, release_memory, tune_gc
 
 
 def test_tune_gc() -> None:
@@ -26,8 +26,8 @@ def test_release_memory_is_harmless() -> None:
 
 
 def test_memory_is_released_while_streams_move_and_once_behind_it() -> None:
-    tide = Tide()
-    assert [tide.turns(moved) for moved in (0, 5, 9, 9, 9, 9, 10, 10, 10)] == [
+    churn = ChurnDetector()
+    assert [churn.update(total) for total in (0, 5, 9, 9, 9, 9, 10, 10, 10)] == [
         False, True, True, True, False, False, True, True, False,
     ]  # fmt: skip
 

@@ -300,3 +300,49 @@ def test_a_stream_of_its_own_for_each_type_comes_back_in_any_order(server: Serve
     assert route_of(streams[ROUTE]) == "b"
     assert streams[CLUSTER].texts(CLUSTER) == {"b": "@1"}
     assert not pending(streams[CLUSTER])
+
+
+def _early(server: Server, variant: Variant, *, names: str) -> Client:
+    """A stream for routes, of a client that has no other one."""
+    early = Client(server, variant, type_url=ROUTE)
+    early.subscribe(ROUTE, names)
+    return early
+
+
+def test_an_early_stream_waits_until_it_is_known_what_its_client_has(server: Server, variant: Variant) -> None:
+    """On streams of its own Envoy asks for routes when it has listeners: this one was here before."""
+    push(server, A, source="api")
+    listeners = Client(server, variant, type_url=LISTENER)
+    listeners.subscribe(LISTENER)
+    clusters = Client(server, variant, type_url=CLUSTER)
+    clusters.subscribe(CLUSTER)
+    listeners.ack()
+    clusters.ack()
+    listeners.disconnect()
+    clusters.disconnect()
+    push(server, B, source="api")
+    server.restart()
+    early = _early(server, variant, names="r1")
+    assert not early.inbox
+    clusters.reconnect()
+    assert early.texts(ROUTE) == {} and len(early.inbox) == 1
+    early.ack()
+    assert early.texts(ROUTE) == {"r1": "a"}, "the client has no cluster b yet"
+
+
+def test_an_early_stream_of_a_client_with_other_listeners_waits_for_a_moment(server: Server, variant: Variant) -> None:
+    push(server, A, source="api")
+    early = _early(server, variant, names="r1")
+    assert not early.inbox
+    server.elapse(RETURN_S)
+    early.ack()
+    assert early.texts(ROUTE) == {"r1": "a"}
+
+
+def test_an_early_stream_of_a_client_with_other_listeners_is_answered_at_once_where_no_listener_names_it(
+    server: Server, variant: Variant
+) -> None:
+    push(server, {**A, LISTENER: {}}, source="api")
+    early = _early(server, variant, names="r1")
+    early.ack()
+    assert early.texts(ROUTE) == {"r1": "a"}

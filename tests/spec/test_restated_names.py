@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xds.model.errors import RemoteProtocolError
-from xds.model.name import canonical_names
+from xds.model.names import canonical_names
 from xds.proto import wire_pb2
 from xds.protocol.events import ErrorDetail, SotwRequest
 from xds.protocol.restated import WORTHWHILE_BYTES, split

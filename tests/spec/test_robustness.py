@@ -48,7 +48,7 @@ def test_rule_80_a_closed_stream_leaves_nothing_behind(server: Server, connect: 
     assert len(server.clients) == 5
     for client in clients:
         client.disconnect()
-        client.stream.close()
+        client.stream.close(0.0)
     assert len(server.clients) == 0
     assert all(not client.stream.status() for client in clients)
 

@@ -22,10 +22,10 @@ from xds.protocol.cache import SnapshotCache
 from xds.store.audit import AuditNote
 from xds.store.base import CorruptError, Drop, Entry, FullSet, Store, StoreError, UnavailableError, blob_id
 from xds.store.engines import SQLITE_FILE, open_store
-from xds.store.memory.engine import MemoryStore
+from xds.store.memory.engine.engine import MemoryStore
 from xds.store.records import REVISIONS as REVISIONS_KIND
 from xds.store.records import Record
-from xds.store.sqlite.record_rows import LINE_COLUMNS
+from xds.store.sqlite.engine.record_rows import LINE_COLUMNS
 
 REVISIONS, SIZE = 12, 20
 FLIPS = 60
@@ -162,7 +162,7 @@ async def test_a_sound_store_is_saved_as_it_is(sound: bytes, tmp_path: Path) -> 
     (tmp_path / SQLITE_FILE).write_bytes(sound)
     before = (tmp_path / SQLITE_FILE).read_bytes()
     found = examine_directory(tmp_path)
-    assert (found.findings, found.groups["a"], found.groups["gone"]) == ([], "sound at revision 12", "deleted")
+    assert (found.findings, found.groups["a"], found.groups["gone"]) == ([], "intact at revision 12", "deleted")
     assert (tmp_path / SQLITE_FILE).read_bytes() == before
     store = open_store("sqlite", tmp_path)
     await store.open()
@@ -196,7 +196,7 @@ async def test_a_store_of_an_earlier_release_is_saved(sound: bytes, tmp_path: Pa
             connection.execute(f"ALTER TABLE revision DROP COLUMN {column}")
     found = examine_directory(tmp_path)
     assert [finding for finding in found.findings if not finding.startswith("the schema is 2")] == []
-    assert (found.groups["a"], found.groups["gone"]) == ("sound at revision 12", "deleted")
+    assert (found.groups["a"], found.groups["gone"]) == ("intact at revision 12", "deleted")
     await check_salvaged(found.records, 0)
     lines = {record.values[0]: record.values for record in found.records if record.kind == "revisions"}
     kind = list(REVISIONS_KIND.fields).index("kind")
@@ -206,8 +206,8 @@ async def test_a_store_of_an_earlier_release_is_saved(sound: bytes, tmp_path: Pa
 async def test_a_group_goes_back_to_the_newest_revision_that_is_whole(sound: bytes, tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(spoiled(sound, 0))
     found = examine_directory(tmp_path)
-    assert found.groups["a"] == "revision 11 becomes 13" and found.groups["b"] == "sound at revision 12"
-    assert "group 'a': revision 12 is not whole" in found.findings
+    assert found.groups["a"] == "revision 11 becomes 13" and found.groups["b"] == "intact at revision 12"
+    assert "group 'a': revision 12 is incomplete" in found.findings
     store = MemoryStore()
     await store.open()
     await store.restore(lambda: iter(found.records))

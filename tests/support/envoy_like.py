@@ -1,6 +1,6 @@
 """An Envoy in memory: it warms, drains, withholds and retries as Envoy 1.40 does, and notices what would be lost.
 
-Contents are texts (``tests.support.texts``). Sources: the traces of spec/real_clients.md 2, spec/swaps.md, and Envoy's
+Contents are texts (``tests.support.texts``). Sources: docs/clients.md#envoy and Envoy's
 ``grpc_mux_impl.cc``, ``delta_subscription_state.cc`` and ``watch_map.cc``. What it does:
 
 * CDS is paused while a cluster warms: on ADS the answer is withheld, and a new stream asks for no clusters. SotW then
@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.support.envoy_link import Link, Taken, Warm
 from tests.support.sansio import Response, Server
-from tests.support.texts import ADMIN, AUTHZ, parse
+from tests.support.texts import ADMIN, AUTHZ, INTERNAL, parse
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET, resource_type
 from xds.protocol.draft import Variant
 from xds.protocol.events import Send
@@ -464,12 +464,21 @@ class EnvoyLike:
         return [*chains, *(chain for each in more for chain in each.values())]
 
     def _reachable(self) -> Iterator[str]:
-        for chain in self._chains():
-            yield from chain.parsed.to
-            for route in chain.parsed.names:
-                yield from parse(self.there[ROUTE].get(route, "")).names
-            for each in chain.parsed.ecds:
-                yield from parse(self.there[EXTENSION_CONFIG].get(each, "")).to
+        left, seen = [chain for chain in self._chains() if INTERNAL not in chain.parsed.flags], set[str]()
+        while left:
+            for name in self._clusters_of(left.pop()):
+                yield name
+                cluster = self.active.get(name)
+                inner = set(cluster.parsed.inner if cluster is not None else ()) - seen
+                left += (self.listening[each] for each in inner if each in self.listening)
+                seen |= inner
+
+    def _clusters_of(self, chain: Warm) -> Iterator[str]:
+        yield from chain.parsed.to
+        for route in chain.parsed.names:
+            yield from parse(self.there[ROUTE].get(route, "")).names
+        for each in chain.parsed.ecds:
+            yield from parse(self.there[EXTENSION_CONFIG].get(each, "")).to
 
     def _reason(self, name: str, seen: frozenset[str] = frozenset()) -> str:
         """Why a request to a cluster is lost; empty when it is not."""
@@ -480,6 +489,9 @@ class EnvoyLike:
         if cluster.parsed.members:
             reasons = [self._reason(member, seen | {name}) for member in members]
             return "" if "" in reasons else f"no member of {name}: {reasons}"
+        for inner in cluster.parsed.inner:  # where it leads is looked at as of any listener
+            if inner not in self.listening:
+                return f"no listener {inner} behind {name}"
         return f"no endpoints of {name}" if cluster.assignment and not (cluster.endpoints or cluster.spoiled) else ""
 
     def _lacking(self, chain: Warm) -> list[str]:

@@ -1,6 +1,6 @@
 """Clients in memory that behave like Envoy and gRPC, and notice when a request would have been lost.
 
-Texts say what refers to what: see ``tests.support.texts``. Sources: the traces of spec/real_clients.md 2 and 3.
+Texts say what refers to what: see ``tests.support.texts``. Source: docs/clients.md.
 """
 
 from __future__ import annotations

@@ -15,9 +15,10 @@ from typing import Any
 from tests.support.stored import read_back
 from xds.filter.filter import compile_filter
 from xds.model.node import Locality
-from xds.model.resource import Reference, Resource, content_version
+from xds.model.resource import Reference, Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.snapshot import Snapshot, build_snapshot
+from xds.model.versions import content_version
 from xds.proto import wire_pb2
 from xds.protocol import wire
 from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
@@ -235,7 +236,7 @@ class Client:
         """The stream ends; what was not read is lost."""
         if self in self.server.streams:
             self.server.streams.remove(self)
-        if self.stream.close():
+        if self.stream.close(self.server.now):
             self._wake_others()
         self.inbox.clear()
 

@@ -9,6 +9,7 @@ clusters    ``eds:x``            its assignment is ``x``; without it, the one of
             ``api`` ``rest``     the assignment comes on a stream, or by a poll, of its own
             ``static``           no assignment: its endpoints are its own
             ``of:a,b``           an aggregate of these clusters
+            ``in:l``             no assignment: its endpoints stand for the internal listener ``l``
             ``hc:8``             warm only when its health checks have told: after 8 seconds
             ``sds:s``            warm only with this secret
             any other word       means nothing
@@ -17,6 +18,7 @@ listeners   ``r``                the routes are the route configuration ``r`` (R
             ``to:a``             an inline route to cluster ``a``
             ``ecds:f`` ``sds:s`` a filter by ECDS, a secret: the listener warms until they are there
             ``authz``            an authorisation filter
+            ``internal``         no socket: requests reach it through a cluster that says ``in:`` only
             ``lua``              code that may choose any cluster
 routes      ``a``                a route to cluster ``a``
             ``/admin``           a path that only listeners with ``authz`` should have
@@ -35,17 +37,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tests.support.sansio import Content, Server, make_resource
-from xds.model.label import default_label
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
 from xds.model.snapshot import Snapshot
+from xds.model.versions import default_version_info
 
 TARGET = "svc"  # the listener of the sites below
 BAD, MALFORMED = "bad", "malformed"
-ADMIN, AUTHZ = "/admin", "authz"
+ADMIN, AUTHZ, INTERNAL = "/admin", "authz", "internal"
 ANY_CLUSTER = "*"
 Site = dict[str, dict[str, str]]
-_FLAGS = frozenset((BAD, MALFORMED, ADMIN, AUTHZ, "api", "rest", "static", "lua"))
+_FLAGS = frozenset((BAD, MALFORMED, ADMIN, AUTHZ, INTERNAL, "api", "rest", "static", "lua"))
 
 
 class Text(NamedTuple):
@@ -59,13 +61,14 @@ class Text(NamedTuple):
     eds: str = ""
     check_s: float = 0.0
     members: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Text:
     """What a text says."""
     words = text.split()
-    named: dict[str, list[str]] = {"to": [], "sds": [], "ecds": [], "eds": [], "hc": [], "of": []}
+    named: dict[str, list[str]] = {"to": [], "sds": [], "ecds": [], "eds": [], "hc": [], "of": [], "in": []}
     names = []
     for word in words:
         kind, _, name = word.partition(":")
@@ -82,13 +85,14 @@ def parse(text: str) -> Text:
         eds=next(iter(named["eds"]), ""),
         check_s=float(next(iter(named["hc"]), 0)),
         members=tuple(member for each in named["of"] for member in each.split(",")),
+        inner=tuple(named["in"]),
     )
 
 
 def assignment_of(name: str, text: str) -> str:
     """The assignment of a cluster; empty for one that has none."""
     parsed = parse(text)
-    return "" if parsed.members or "static" in parsed.flags else parsed.eds or name
+    return "" if parsed.members or parsed.inner or "static" in parsed.flags else parsed.eds or name
 
 
 def references_of(url: str, name: str, text: str, source: str = "ads") -> tuple[Reference, ...]:
@@ -102,6 +106,7 @@ def _references(url: str, name: str, text: str, source: str) -> Iterator[Referen
         if assignment := assignment_of(name, text):
             yield Reference(ENDPOINT, assignment, next(iter(parsed.flags & {"api", "rest"}), source))
         yield from (Reference(CLUSTER, member) for member in parsed.members)
+        yield from (Reference(LISTENER, listener) for listener in parsed.inner)
     elif url == LISTENER:
         yield from (Reference(ROUTE, route, source) for route in parsed.names)
         yield from (Reference(EXTENSION_CONFIG, each, source) for each in parsed.ecds)
@@ -139,7 +144,7 @@ def push(
     """Publish texts, with the references that the codec would find in them."""
     resources = resources_of(content, source, ttls)
     return server.push_resources(
-        resources, group, label, types=content, on_nack=on_nack, wake=wake, label_of=default_label
+        resources, group, label, types=content, on_nack=on_nack, wake=wake, label_of=default_version_info
     )
 
 

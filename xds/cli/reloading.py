@@ -18,7 +18,7 @@ import structlog
 from xds.control.auth_settings import AuthSettings
 from xds.control.settings import Settings, SettingsError
 from xds.fleet.events import EventKind, EventLog
-from xds.server.metrics import Metrics
+from xds.server.metrics.counters import Metrics
 
 LOOK_EVERY_S = 1.0
 

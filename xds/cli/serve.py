@@ -22,6 +22,7 @@ from api.app import create_app
 from api.browser_rules import ANY, BrowserRules, is_address
 from api.services import ApiOptions, Services
 from xds.cli.reloading import Reloader
+from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access, NodeAuthMode
 from xds.control.assignments import Assignments
@@ -48,25 +49,27 @@ from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.events import EventLog
 from xds.fleet.fleet import Fleet
-from xds.load.book import LoadBook
+from xds.lrs.aggregates import LoadAggregates
+from xds.lrs.report_stream import LoadSettings
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.limits import Limits
-from xds.protocol.load_stream import LoadSettings
-from xds.server.assignment_metrics import AssignmentMetrics
-from xds.server.http_door import HttpBounds
-from xds.server.http_server import HttpServer
-from xds.server.https import follow
+from xds.server.http_server import HttpLimits, HttpServer
 from xds.server.logs import configure_logging
-from xds.server.loop import Loop
-from xds.server.metrics import Metrics
+from xds.server.metrics.collectors import (
+    AssignmentMetrics,
+    AuditMetrics,
+    BackupMetrics,
+    StoreMetrics,
+    WatchMetrics,
+)
+from xds.server.metrics.counters import Metrics
 from xds.server.open_files import OpenFiles
 from xds.server.options import ServerOptions
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
-from xds.server.store_metrics import AuditMetrics, BackupMetrics, StoreMetrics
-from xds.server.tls import PemFiles
+from xds.server.tls import PemFiles, follow
+from xds.server.transport import loop_factory
 from xds.server.tuning import collect_young, raise_file_limit, tune_gc, tune_threads
-from xds.server.watch_metrics import WatchMetrics
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
 
@@ -92,7 +95,7 @@ def serve(
     """
     add_descriptor_sets(settings.codec.descriptor_sets)
     configure_logging(settings.logs.level, {"auto": None, "json": True, "console": False}[settings.logs.format])
-    with asyncio.Runner(loop_factory=Loop) as runner:
+    with asyncio.Runner(loop_factory=loop_factory(settings.server.grpc.transport)) as runner:
         runner.run(_serve(settings, make or Server, read or load_settings, files or auth_files(None)))
 
 
@@ -138,6 +141,7 @@ class Server:
         self.access: Access = settings.auth.access()
         self._shown = shown_settings(settings)
         self.phase = Phase.STARTING
+        self.decoder = ResourceDecoder(settings.limits.resource_bytes)
         kept = settings.store
         self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
         # Numbers grow across restarts: a reader of events can come back with the last one it saw.
@@ -149,7 +153,7 @@ class Server:
             nonce_prefix=secrets.token_hex(NONCE_PREFIX_BYTES),
             variants={V2: translate_to_v2},
         )
-        self.book = LoadBook(settings.load.interval_s)
+        self.book = LoadAggregates(settings.load.interval_s)
         self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.book)
         own = settings.server
         self.publisher = Publisher(
@@ -258,18 +262,16 @@ class Server:
         await self.grpc.drain(self.settings.server.drain_s)
 
     def _watched(self) -> WatchedDirectory | None:
-        watch, limits = self.settings.watch, self.settings.limits
+        watch = self.settings.watch
         if watch.directory is None:
             return None
-        return WatchedDirectory(
-            self.publisher, watch.directory, prune=watch.prune, resource_bytes=limits.resource_bytes
-        )
+        return WatchedDirectory(self.publisher, watch.directory, prune=watch.prune, decoder=self.decoder)
 
     def _application(self) -> FastAPI:
         settings = self.settings
         options = ApiOptions(
             body_bytes=settings.limits.body_bytes,
-            resource_bytes=settings.limits.resource_bytes,
+            decoder=self.decoder,
             tokens=self.access.tokens,
             access=self.access,
             wants_certificates=_asks_certificates(settings.server.http.tls),
@@ -292,13 +294,13 @@ class Server:
             self.metrics.limit_hits,
             self.grpc.disconnect,
             self.grpc.let_go,
-            LoadView(self.book, self.grpc.load.of),
+            LoadView(self.book, self.grpc.load.of_node),
             lambda: self.watched,
             backups=self.backups,
             condition=self.store.condition,
             foreign_refused=self.metrics.foreign_refused,
         )
-        return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.door, stream_limits(settings)))
+        return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 
     def _grpc_address(self) -> tuple[str, int]:
         return reachable(self.settings.server.grpc.host), self.grpc.port
@@ -381,7 +383,7 @@ def stream_limits(settings: Settings) -> Limits:
 def http_server(settings: Settings, app: FastAPI, metrics: Metrics, files: OpenFiles) -> HttpServer:
     """The server of the HTTP port, within its limits."""
     limits = settings.limits
-    bounds = HttpBounds(limits.http_head_bytes, limits.http_head_s, limits.http_body_s, limits.http_body_bytes_per_s)
+    bounds = HttpLimits(limits.http_head_bytes, limits.http_head_s, limits.http_body_s, limits.http_body_bytes_per_s)
     return HttpServer(http_config(settings, app), bounds, metrics.limit_hits, files, limits.http_connections)
 
 

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from xds.assignment.assignment import (
+    Allotment,
+    Assignment,
+    Decision,
+    Observation,
+)
+from xds.assignment.policy import Policy
 from xds.control.policies import Key
-from xds.load.assignment import Allotment, Assignment, Decision, Observed
-from xds.load.policy import Policy
-from xds.lower.assignment import overlaid
-from xds.lower.endpoints import PushedLocality, pushed_localities
+from xds.lower.load_assignment import PushedLocality, overlay_assignment, pushed_localities
 from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.protocol.overlay import StandIn
@@ -20,7 +24,7 @@ from xds.protocol.overlay import StandIn
 class PolicyDecision:
     """A decision with its inputs. ``decided_at`` is epoch seconds."""
 
-    observed: Observed
+    observed: Observation
     decision: Decision
     decided_at: float
 
@@ -75,7 +79,7 @@ class ActivePolicy:
         wanted = {source: own.allotments for source, own in sources.items() if own.is_overlay}
         kept = {source: one for source, one in self.stand_ins.items() if wanted.get(source) == self._allotments[source]}
         for source in wanted.keys() - kept.keys():
-            kept[source] = StandIn(partial(overlaid, allotments=wanted[source]))
+            kept[source] = StandIn(partial(overlay_assignment, allotments=wanted[source]))
         self.stand_ins, self._allotments = kept, wanted
 
 

@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from xds.assignment.assignment import (
+    Assignment,
+    Demand,
+    Observation,
+    SourceAssignment,
+    SourceDecision,
+    Standing,
+    Target,
+)
+from xds.assignment.reasons import describe_shares, locality_label
 from xds.control.active_policy import PolicyDecision
 from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.policies import Key
 from xds.fleet.events import EventKind, EventLog
-from xds.load import figures
-from xds.load.assignment import Assignment, Demand, Observed, SourceAssignment, SourceDecision, Standing, Target
-from xds.load.telling import named, split
-from xds.lower.endpoints import PushedLocality
+from xds.lower.load_assignment import PushedLocality
+from xds.lrs import figures
 from xds.model.load_report import Metric
 from xds.model.node import Locality
 
@@ -24,12 +32,12 @@ SOURCES_LIMIT = 64  # per policy; each source needs a snapshot of its own
 
 
 def observe(
-    reported: figures.Demand,
+    reported: figures.ClusterDemand,
     connected: Collection[Locality],
     pushed: Mapping[Locality, PushedLocality],
     previous: Assignment | None,
     remembered_since: float,
-) -> Observed:
+) -> Observation:
     """Demand by source, and the state of the targets.
 
     Sources are the localities of reports and of ``connected`` nodes, and the sources of the ``previous`` assignment
@@ -42,7 +50,7 @@ def observe(
     remembered = (source for source, own in memory.items() if own.heard_at >= remembered_since)
     for source in (*connected, *remembered):
         demand.setdefault(source, Demand())
-    return Observed(bounded(demand), _targets(pushed, reported.flows))
+    return Observation(bounded(demand), _targets(pushed, reported.flows))
 
 
 def bounded(demand: Mapping[Locality, Demand]) -> Mapping[Locality, Demand]:
@@ -111,9 +119,14 @@ def record_decision_events(log: EventLog, key: Key, before: Assignment | None, o
                 "source": str(one.source),
                 "standing": str(one.standing),
                 "reasons": ",".join(dict.fromkeys(str(reason.code) for reason in reasons)),
-                "shares": split(own.shares()),
+                "shares": describe_shares(own.shares()),
             }
-            message = "; ".join((f"{named(one.source)}: {split(own.shares())}", *(reason.detail for reason in reasons)))
+            message = "; ".join(
+                (
+                    f"{locality_label(one.source)}: {describe_shares(own.shares())}",
+                    *(reason.detail for reason in reasons),
+                )
+            )
             log.record(EventKind.ASSIGNMENT, action, outcome.decided_at, group=key[0], message=message, details=details)
     return recorded
 

@@ -20,6 +20,9 @@ from typing import Protocol
 
 import structlog
 
+from xds.assignment.assignment import Assignment, Standing
+from xds.assignment.decide import decide
+from xds.assignment.policy import Policy
 from xds.control.active_policy import ActivePolicy, PolicyDecision, resumed
 from xds.control.assignment_inputs import observe, record_decision_events, record_policy_event
 from xds.control.audit import UNKNOWN_CALLER, Caller
@@ -28,10 +31,7 @@ from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, ke
 from xds.control.policy_review import assignment_name, finder, review_policy, review_times
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
-from xds.load import figures
-from xds.load.assign import assign
-from xds.load.assignment import Assignment, Standing
-from xds.load.policy import Policy
+from xds.lrs import figures
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 from xds.model.resource import Resource
@@ -54,7 +54,7 @@ class DemandSource(Protocol):
 
     interval_s: float
 
-    def demand(self, group: str, cluster: str, now: float, window_s: float) -> figures.Demand:
+    def demand(self, group: str, cluster: str, now: float, window_s: float) -> figures.ClusterDemand:
         """Demand for a cluster over the last ``window_s`` seconds before ``now`` (epoch seconds)."""
         ...
 
@@ -246,7 +246,7 @@ class Assignments:
         since = now - policy.fallback_after_s
         observed = observe(reported, connected, active.look(pushed), previous, since)
         pairs = len(observed.demand) * len(observed.targets)
-        return PolicyDecision(observed, await run_sized(assign, policy, observed, previous, now, resources=pairs), now)
+        return PolicyDecision(observed, await run_sized(decide, policy, observed, previous, now, resources=pairs), now)
 
     async def _prepare(self, active: ActivePolicy) -> None:
         """Build the overlaid resources in a thread."""

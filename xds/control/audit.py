@@ -1,4 +1,4 @@
-"""Audit notes: who wrote what and from where, and which requests were refused.
+"""AuditLog notes: who wrote what and from where, and which requests were refused.
 
 A write is noted in the store transaction that makes it (`GroupPush.note`, `Store.put_doc`). Refused requests make no
 transaction. They are collected and written once a second, so that refused requests cannot load the store. Each source

@@ -71,12 +71,12 @@ class RevisionReader:
         known = {**shared(manifest, current), **shared(manifest, base)}
         wanted = [entry for entry in manifest.entries if (entry.type_url, entry.name) not in known]
         blobs = await self._store.blobs({entry.blob_id for entry in wanted})
-        read_compared = await run_sized(decode_resources, wanted, blobs, resources=len(wanted))
+        decoded = await run_sized(decode_resources, wanted, blobs, resources=len(wanted))
         return await run_sized(
             build_content,
             manifest,
             blob_ids(manifest.entries),
-            {**known, **read_compared},
+            {**known, **decoded},
             base,
             resources=len(manifest.entries),
         )

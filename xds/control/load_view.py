@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import time
 
-from xds.load.book import LoadBook
-from xds.load.figures import By, ClusterFigures, Series
+from xds.lrs.aggregates import LoadAggregates
+from xds.lrs.figures import Breakdown, ChartLine, ClusterFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class LoadView:
 
     def __init__(
         self,
-        book: LoadBook,
+        book: LoadAggregates,
         streams: Callable[[str], Sequence[ReportStream]] = lambda node_id: (),
         clock: Callable[[], float] = time,
     ) -> None:
@@ -49,11 +49,11 @@ class LoadView:
         """The figures of each (cluster, service name), ordered by name, without rows."""
         return self._book.clusters(self._clock(), window_s)
 
-    def cluster(self, cluster: str, window_s: float, by: By, service_name: str | None) -> ClusterFigures | None:
+    def cluster(self, cluster: str, window_s: float, by: Breakdown, service_name: str | None) -> ClusterFigures | None:
         """The figures of one cluster with rows; None for a cluster that no client reported."""
         return self._book.cluster(cluster, self._clock(), window_s, by, service_name)
 
-    def series(self, cluster: str, window_s: float, step_s: float, by: By | None) -> list[Series]:
+    def series(self, cluster: str, window_s: float, step_s: float, by: Breakdown | None) -> list[ChartLine]:
         """The window in steps; empty for a cluster that no client reported."""
         return self._book.series(cluster, self._clock(), window_s, step_s, by)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from xds.assignment.policy import Policy
 from xds.codec import schema
-from xds.load.policy import Policy
-from xds.lower.endpoints import pushed_localities
+from xds.lower.load_assignment import pushed_localities
 from xds.model.errors import WARNING, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT

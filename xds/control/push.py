@@ -26,9 +26,9 @@ from xds.control.content import (
 from xds.control.threads import run_sized
 from xds.control.undo import with_kept_endpoints
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
-from xds.model.label import hash_of
 from xds.model.resource import Resource
 from xds.model.snapshot import Change
+from xds.model.versions import short_hash
 from xds.protocol.foresight import NOTHING_FORESEEN, Foresight
 from xds.store.base import (
     NO_META,
@@ -173,7 +173,7 @@ class PlannedChange:
         """The call to the store, with the current content so that the store need not read it."""
         current = self.current
         known = KnownContent(current.revision, current.blob_ids) if current is not None else None
-        hashes = {type_url: hash_of(digest) for type_url, digest in self.digests.items()}
+        hashes = {type_url: short_hash(digest) for type_url, digest in self.digests.items()}
         return GroupPush(self.group, self.request.change, self.expect, known, hashes)
 
 
@@ -276,8 +276,8 @@ def _content_after_rollback(
 
 def result_of(content: GroupContent, difference: Mapping[str, Change], changed: bool = True) -> PushResult:
     """The result of a push that led to ``content``. ``difference`` is by type URL."""
-    labelled = by_type_label(difference)
-    return PushResult(content.group, content.revision, content.etag, content.versions(), labelled, changed)
+    shown = by_type_label(difference)
+    return PushResult(content.group, content.revision, content.etag, content.versions(), shown, changed)
 
 
 def dry_run_result(planned: PlannedChange) -> PushResult:

@@ -12,15 +12,15 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
+from xds.assignment.policy import Policy
+from xds.codec.conflicts import LISTENERS
 from xds.codec.crosscheck import check_references
-from xds.codec.exclusive import LISTENERS
 from xds.control.content import BlobIds, GroupContent, Key
 from xds.control.groups import GroupSettings, GroupTable
 from xds.control.policy_review import Find, assignment_name, review_policy
 from xds.control.push import EmptyingError, PlannedChange, PushRequest, plan_change
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
-from xds.load.policy import Policy
 from xds.model.errors import ERROR, ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource import Resource

@@ -21,7 +21,7 @@ from xds.fleet.order_state import (
 from xds.fleet.partial_sets import stands_for
 from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import NodeState, StreamState, Sync, TypeState
-from xds.model.name import is_glob
+from xds.model.names import is_glob
 from xds.model.node import Node
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet

@@ -1,4 +1,4 @@
-"""HTTP/2 frames as bytes (RFC 9113, sections 4, 6 and 7)."""
+"""HTTP/2 frames as bytes: constants, errors, encoding and checks (RFC 9113, sections 4, 6 and 7)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_MAX_FRAME = 16_384
 DEFAULT_HEADER_TABLE = 4_096
 LARGEST_MAX_FRAME = 2**24 - 1
 MAX_WINDOW = 2**31 - 1
-UNRESERVED = 2**31 - 1  # the bits of a stream's number, or of what a window grows by: the first one is reserved
+UNRESERVED = 2**31 - 1  # mask of a stream id or a window increment: the first bit is reserved
 PRIORITY_BYTES = 5
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
@@ -48,17 +48,17 @@ class ErrorCode(IntEnum):
 
 
 class Http2Error(Exception):
-    """The peer broke the protocol: the connection is of no use any more."""
+    """The peer violated the protocol: the connection must be closed."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
-        self.events: Sequence[Any] = ()  # what the bytes before it brought
+        self.events: Sequence[Any] = ()  # events of the bytes before the error
 
 
 class StreamError(Exception):
-    """The peer broke the protocol on one stream, which is to be reset; the connection goes on."""
+    """The peer violated the protocol on one stream: the stream must be reset, the connection continues."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
@@ -66,35 +66,35 @@ class StreamError(Exception):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """A whole frame."""
+    """The bytes of a frame."""
     return HEADER.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
 
 def check_stream(stream_id: int) -> None:
-    """Of frames that belong to a stream."""
+    """Check the id of a frame that must belong to a stream. Raises ``Http2Error``."""
     if not stream_id:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame of a stream on the connection")
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a stream frame on stream 0")
 
 
 def check_connection(stream_id: int) -> None:
-    """Of frames that belong to the connection."""
+    """Check the id of a frame that must belong to the connection. Raises ``Http2Error``."""
     if stream_id:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a frame of the connection on stream {stream_id}")
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a connection frame on stream {stream_id}")
 
 
 def check_size(payload: bytes, size: int) -> None:
-    """Of frames that have one size."""
+    """Check the payload of a frame of fixed size. Raises ``Http2Error``."""
     if len(payload) != size:
-        raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"{len(payload)} bytes where {size} must be")
+        raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a payload of {len(payload)} bytes instead of {size}")
 
 
 def parent_of(priority: bytes) -> int:
-    """The stream that one is said to depend on, by the payload of PRIORITY or what HEADERS have of it."""
+    """The id of the parent stream in the priority fields of a PRIORITY or HEADERS frame."""
     return int(NUMBER.unpack_from(priority)[0]) & UNRESERVED
 
 
 def unpadded(payload: bytes) -> bytes:
-    """The payload of a frame with the PADDED flag without its padding."""
+    """The payload of a padded frame without its padding. Raises ``Http2Error``."""
     if not payload:
         raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a padded frame without the length of its padding")
     if payload[0] >= len(payload):

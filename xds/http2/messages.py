@@ -1,4 +1,4 @@
-"""gRPC's messages in the DATA of a stream: a flag, a length, and as many bytes."""
+"""gRPC messages in the DATA of a stream: a flag, a length, and so many bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WINDOW_BITS = {"gzip": _GZIP, "deflate": _DEFLATE}
 
 
 class MessageError(Exception):
-    """What came is no message; ``too_large`` when it is one that nobody wants."""
+    """The data is not a valid gRPC message, is ``too_large``, or has an ``unsupported`` encoding."""
 
     def __init__(self, text: str, *, too_large: bool = False, unsupported: bool = False) -> None:
         super().__init__(text)
@@ -22,66 +22,66 @@ class MessageError(Exception):
         self.unsupported = unsupported
 
 
-class Piece(NamedTuple):
-    """One message as it came."""
+class GrpcMessage(NamedTuple):
+    """One message as it was received."""
 
     compressed: bool
     data: bytes
 
 
 def prefix(size: int) -> bytes:
-    """What stands before a message of ``size`` bytes."""
+    """The prefix of an uncompressed message of ``size`` bytes."""
     return _PREFIX.pack(0, size)
 
 
-class Assembler:
-    """Puts the messages of one stream together. ``limit``: bytes of one message."""
+class MessageAssembler:
+    """Assembles the messages of one stream. ``limit``: bytes of one message."""
 
-    __slots__ = ("_held", "_limit")
+    __slots__ = ("_limit", "_partial")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held: bytearray | None = None  # what came of a message that is not whole yet
+        self._partial: bytearray | None = None  # the received part of an incomplete message
 
     @property
-    def is_amid(self) -> bool:
-        """A message has begun and is not whole yet."""
-        return self._held is not None
+    def is_incomplete(self) -> bool:
+        """True within an incomplete message."""
+        return self._partial is not None
 
     @property
     def missing(self) -> int:
-        """Bytes that a message which has begun still wants, as far as is known."""
-        held = self._held
-        if held is None:
+        """Bytes that an incomplete message lacks, as far as is known."""
+        partial = self._partial
+        if partial is None:
             return 0
-        if len(held) < PREFIX_BYTES:
-            return PREFIX_BYTES - len(held)
-        return PREFIX_BYTES + int(_PREFIX.unpack_from(held)[1]) - len(held)
+        if len(partial) < PREFIX_BYTES:
+            return PREFIX_BYTES - len(partial)
+        return PREFIX_BYTES + int(_PREFIX.unpack_from(partial)[1]) - len(partial)
 
-    def feed(self, data: bytes, start: int, end: int) -> list[Piece]:
+    def feed(self, data: bytes, start: int, end: int) -> list[GrpcMessage]:
         """The messages that ``data[start:end]`` completes. Raises ``MessageError``."""
-        if self._held is None and end - start >= PREFIX_BYTES:
+        if self._partial is None and end - start >= PREFIX_BYTES:
             flag, size = _PREFIX.unpack_from(data, start)
             if not flag and start + PREFIX_BYTES + size == end:
                 self._check(flag, size)
-                return [Piece(False, data[start + PREFIX_BYTES : end])]
-        held = self._held if self._held is not None else bytearray()
-        held += memoryview(data)[start:end]  # no copy but this one: a load report may have megabytes
-        found = list(self._whole(held))
-        self._held = held or None
-        return found
+                return [GrpcMessage(False, data[start + PREFIX_BYTES : end])]
+        partial = self._partial if self._partial is not None else bytearray()
+        partial += memoryview(data)[start:end]  # the only copy: a load report may have megabytes
+        messages = list(self._complete(partial))
+        self._partial = partial or None
+        return messages
 
-    def _whole(self, held: bytearray) -> Iterator[Piece]:
-        while len(held) >= PREFIX_BYTES:
-            flag, size = _PREFIX.unpack_from(held)
+    def _complete(self, partial: bytearray) -> Iterator[GrpcMessage]:
+        while len(partial) >= PREFIX_BYTES:
+            flag, size = _PREFIX.unpack_from(partial)
             self._check(flag, size)
-            behind = PREFIX_BYTES + size
-            if behind > len(held):
+            end = PREFIX_BYTES + size
+            if end > len(partial):
                 return
-            with memoryview(held) as whole:
-                message = bytes(whole[PREFIX_BYTES:behind])
-            del held[:behind]
-            yield Piece(bool(flag), message)
+            with memoryview(partial) as view:
+                message = bytes(view[PREFIX_BYTES:end])
+            del partial[:end]
+            yield GrpcMessage(bool(flag), message)
 
     def _check(self, flag: int, size: int) -> None:
         if flag > 1:
@@ -91,18 +91,18 @@ class Assembler:
 
 
 def decompress(data: bytes, encoding: str, limit: int) -> bytes:
-    """A message that came compressed. Raises ``MessageError``: unknown encoding, broken, or larger than ``limit``."""
+    """Decompress a message. Raises ``MessageError``: unknown encoding, corrupt, or larger than ``limit``."""
     if encoding == "identity":
-        raise MessageError("a message that says to be compressed, in a request that says it is not")
+        raise MessageError("a compressed message in a request with the encoding identity")
     if encoding not in _WINDOW_BITS:
-        raise MessageError(f"messages are not understood in the encoding {encoding}", unsupported=True)
+        raise MessageError(f"the encoding {encoding} is not supported", unsupported=True)
     reader = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
         plain = reader.decompress(data, limit + 1)
     except zlib.error as error:
-        raise MessageError(f"a message that is not {encoding}: {error}") from error
+        raise MessageError(f"a message that is not valid {encoding}: {error}") from error
     if len(plain) > limit:
         raise MessageError(f"a message that is larger than {limit} bytes when decompressed", too_large=True)
     if not reader.eof:
-        raise MessageError(f"a message whose {encoding} ends too early")
+        raise MessageError(f"a message whose {encoding} data is truncated")
     return plain

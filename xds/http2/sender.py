@@ -1,11 +1,10 @@
-"""The sending side of a connection: what goes out, and what waits for the peer's windows (RFC 9113 5.2)."""
+"""The sending side of a connection: outgoing frames, and data that waits for the peer's windows (RFC 9113 5.2)."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
 from xds.http2 import frames, headers
-from xds.http2.events import Event, Stream, Waiting, Written
 from xds.http2.frames import (
     CONTINUATION,
     DEFAULT_MAX_FRAME,
@@ -22,57 +21,72 @@ from xds.http2.frames import (
     frame,
 )
 from xds.http2.messages import PREFIX_BYTES, prefix
+from xds.http2.stream import (
+    Http2Event,
+    QueuedData,
+    Stream,
+    WriteDrained,
+)
 
-_EMPTY_TABLE = b"\x20"  # RFC 7541 6.3: from now on the sender's table holds nothing
-# Of a longer message, which many streams may be sent, no more than this is copied, even if the client takes frames of
-# megabytes, as gRPC's C core does.
+_EMPTY_TABLE = b"\x20"  # RFC 7541 6.3: a table size update to 0
+# At most this much of a longer message is copied: many streams may send the same one. It holds even for clients that
+# accept frames of megabytes, such as gRPC's C core.
 COPIED_BYTES = DEFAULT_MAX_FRAME
-# WINDOW_UPDATEs that a message, or a new stream, may bring before more of them are noise. Clients send two or three;
-# Envoy allows its own twenty for each frame of DATA.
+# WINDOW_UPDATEs that are expected for a message or a new stream; more count as abuse. Clients send two or three;
+# Envoy allows its own clients twenty for each DATA frame.
 UPDATES = 10
-UPDATE_BYTES = 256  # of a longer message, that one more may come for: growing a window by less is noise
-UPDATES_AHEAD = 10_000  # and no more than so many are saved up by long messages
+UPDATE_BYTES = 256  # one more is expected for so many bytes of a longer message
+UPDATES_LIMIT = 10_000  # the most that long messages may add up to
 
 
 class Sender:
-    """What one connection sends; take ``out`` and write it."""
+    """Sends for one connection; take ``out`` and write it."""
 
-    __slots__ = ("_blocked", "_initial_window", "_max_frame", "_streams", "_table", "_window", "out", "updates_due")
+    __slots__ = (
+        "_blocked",
+        "_initial_window",
+        "_max_frame",
+        "_streams",
+        "_table",
+        "_window",
+        "expected_updates",
+        "out",
+    )
 
     def __init__(self, streams: dict[int, Stream]) -> None:
         self.out: list[bytes | memoryview] = []
-        self.updates_due = UPDATES  # that the client may send for what was sent to it
+        self.expected_updates = UPDATES  # WINDOW_UPDATEs that may still arrive for data that was sent
         self._streams = streams
-        # Streams that wait for the connection's window alone, longest waiting first.
+        # Streams that wait for the connection's window alone, in the order they began to wait.
         self._blocked: OrderedDict[int, Stream] = OrderedDict()
         self._window = self._initial_window = DEFAULT_WINDOW
         self._max_frame = DEFAULT_MAX_FRAME
-        self._table: bytes | None = None  # what the next header block tells of our table, once; None: nothing yet
+        self._table: bytes | None = None  # a prefix for the next header block, once; None: not decided yet
 
     @property
     def initial_window(self) -> int:
-        """The window of a new stream."""
+        """The send window of a new stream."""
         return self._initial_window
 
-    # What is sent
+    # Sending
 
     def head(self, stream: Stream, metadata: headers.Fields = ()) -> None:
-        """The head of a response, before its first message."""
+        """Send the headers of a response, before its first message."""
         stream.head_sent = True
         self._send_block(stream.id, headers.RESPONSE_HEAD + (headers.encode(metadata) if metadata else b""), 0)
 
     def message(self, stream: Stream, message: bytes) -> bool:
-        """A message: as much of it as the windows allow, the rest when they grow. True when nothing waits."""
+        """Send as much of a message as the windows allow, and queue the rest. True when nothing is queued."""
         if self.message_now(stream, message):
             return True
-        # The prefix shares a frame with what it tells of.
+        # The prefix shares a frame with the beginning of the message.
         first = memoryview(prefix(len(message)) + message[: COPIED_BYTES - PREFIX_BYTES])
         rest = memoryview(message)[len(first) - PREFIX_BYTES :]
-        stream.pending += (Waiting(first, False), Waiting(rest, False)) if rest else (Waiting(first, False),)
+        stream.pending += (QueuedData(first, False), QueuedData(rest, False)) if rest else (QueuedData(first, False),)
         return self._pump(stream)
 
     def message_now(self, stream: Stream, message: bytes) -> bool:
-        """A message that fits a frame of the smallest size, and the windows; False: nothing is sent."""
+        """Send a message if it fits one frame of the default size and the windows; False: nothing was sent."""
         if not stream.head_sent:
             self.head(stream)
         size = len(message) + PREFIX_BYTES
@@ -80,31 +94,31 @@ class Sender:
             return False
         stream.send_window -= size
         self._window -= size
-        self.updates_due += UPDATES
+        self.expected_updates += UPDATES
         self.out.append(HEADER.pack(size << 8, 0, stream.id) + prefix(size - PREFIX_BYTES) + message)
         return True
 
     def last(self, stream: Stream, block: bytes) -> None:
-        """The header block that ends the stream, behind all that waits."""
-        stream.pending.append(Waiting(memoryview(block), True))
+        """Send the header block that ends the stream, behind all queued data."""
+        stream.pending.append(QueuedData(memoryview(block), True))
         self._pump(stream)
 
     def reset(self, stream_id: int, code: ErrorCode) -> None:
         self.out.append(frame(RST_STREAM, 0, stream_id, NUMBER.pack(code)))
 
     def drop(self, stream: Stream) -> None:
-        """Nothing more is sent on it."""
+        """Drop the queued data of a stream."""
         stream.pending.clear()
         self._blocked.pop(stream.id, None)
 
-    # What the peer allows
+    # Windows and settings of the peer
 
     def set(self, name: int, value: int) -> None:
-        """A setting of the peer's. Raises ``Http2Error``. See ``set_initial_window`` for what follows of that one."""
+        """Apply a setting of the peer, except for the effect of INITIAL_WINDOW_SIZE. Raises ``Http2Error``."""
         if name == frames.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"an initial window of {value}")
         if name == frames.HEADER_TABLE_SIZE and value < frames.DEFAULT_HEADER_TABLE and self._table is None:
-            self._table = _EMPTY_TABLE  # we use none, but strict decoders want to be told (RFC 7541 4.2)
+            self._table = _EMPTY_TABLE  # we use no table, but strict decoders expect an update (RFC 7541 4.2)
         elif name == frames.MAX_FRAME_SIZE:
             if not DEFAULT_MAX_FRAME <= value <= frames.LARGEST_MAX_FRAME:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes")
@@ -112,36 +126,38 @@ class Sender:
         elif name == frames.ENABLE_PUSH and value > 1:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
 
-    def set_initial_window(self, size: int, events: list[Event]) -> None:
-        """SETTINGS_INITIAL_WINDOW_SIZE: open streams are given, or lose, the difference. Raises ``Http2Error``."""
+    def set_initial_window(self, size: int, events: list[Http2Event]) -> None:
+        """Apply INITIAL_WINDOW_SIZE: the windows of open streams change by the difference. Raises ``Http2Error``."""
         grown, self._initial_window = size - self._initial_window, size
         for stream in list(self._streams.values()):
             if stream.send_window + grown > MAX_WINDOW:
-                raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "an initial window that makes others too large")
+                raise Http2Error(
+                    ErrorCode.FLOW_CONTROL_ERROR, "an initial window that makes the windows of streams too large"
+                )
             self.grow_stream(stream, grown, events)
 
-    def grow(self, size: int, events: list[Event]) -> None:
-        """The connection's window grows. Raises ``Http2Error``."""
+    def grow(self, size: int, events: list[Http2Event]) -> None:
+        """Extend the connection's window. Raises ``Http2Error``."""
         self._window += size
         if self._window > MAX_WINDOW:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"a window that grows by {size}")
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"a window update of {size}")
         if self._blocked:
             self._pump_blocked(events)
 
-    def grow_stream(self, stream: Stream, size: int, events: list[Event]) -> None:
-        """A stream's window grows. The caller has checked it."""
+    def grow_stream(self, stream: Stream, size: int, events: list[Http2Event]) -> None:
+        """Extend a stream's window. The caller has checked the size."""
         stream.send_window += size
         if stream.pending and self._pump(stream):
-            events.append(Written(stream))
+            events.append(WriteDrained(stream))
 
-    def _pump_blocked(self, events: list[Event]) -> None:
+    def _pump_blocked(self, events: list[Http2Event]) -> None:
         while self._blocked and self._window > 0:
             stream = next(iter(self._blocked.values()))
             if self._pump(stream):
-                events.append(Written(stream))
+                events.append(WriteDrained(stream))
 
     def _pump(self, stream: Stream) -> bool:
-        """Send what the windows allow of what waits; True when nothing waits any more."""
+        """Send the queued data that the windows allow; True when nothing is queued any more."""
         while stream.pending:
             data, is_last = stream.pending[0]
             if is_last:
@@ -152,24 +168,24 @@ class Sender:
                 if stream.send_window > 0:
                     self._blocked[stream.id] = stream
                 else:
-                    self._blocked.pop(stream.id, None)  # its own window tells when to go on
+                    self._blocked.pop(stream.id, None)  # an update of its own window continues it
                 return False
             stream.send_window -= size
             self._window -= size
-            if self.updates_due < UPDATES_AHEAD:
-                self.updates_due += size // UPDATE_BYTES
+            if self.expected_updates < UPDATES_LIMIT:
+                self.expected_updates += size // UPDATE_BYTES
             self.out += (HEADER.pack(size << 8, 0, stream.id), data[:size])
             if size == len(data):
-                self.updates_due += UPDATES
+                self.expected_updates += UPDATES
                 del stream.pending[0]
             else:
-                stream.pending[0] = Waiting(data[size:], False)
+                stream.pending[0] = QueuedData(data[size:], False)
         self._blocked.pop(stream.id, None)
         return True
 
     def _end(self, stream: Stream, block: memoryview) -> None:
         self._send_block(stream.id, block, END_STREAM)
-        # RFC 9113 8.1: a server that needs no more of a request says so by RST_STREAM with NO_ERROR.
+        # RFC 9113 8.1: a server that does not need the rest of a request sends RST_STREAM with NO_ERROR.
         if not stream.half_closed:
             self.reset(stream.id, ErrorCode.NO_ERROR)
         self.drop(stream)

@@ -1,1 +1,1 @@
-"""From what was decided to the resources that say so. Pure."""
+"""Decisions written into xDS resources. Pure."""

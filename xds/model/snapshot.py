@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import count
 from types import MappingProxyType
 
-from xds.model.label import made_label
 from xds.model.resource import Resource
 from xds.model.resource_type import ResourceType, resource_type
+from xds.model.versions import derived_version_info
 
 # How many amendments back a set knows what changed, and how many names an amendment may touch to be known.
 _JOURNAL_LIMIT = 512
@@ -240,7 +240,7 @@ def mix(base: ResourceSet, earlier: ResourceSet, keep: Collection[str]) -> Resou
         return base
     made = base.amended(base.version_info, put, removed)
     made.mixture = Mixture(base, frozenset((*put, *removed)))
-    made.version_info = made_label(base.version_info, base.digest, made.digest)
+    made.version_info = derived_version_info(base.version_info, base.digest, made.digest)
     if not removed and after.keys().isdisjoint(put):
         made.origin_id = base.origin_id
     made.omitted = base.omitted
@@ -273,19 +273,14 @@ class Snapshot:
             yield from resource_set.resources.values()
 
 
-_EMPTY_SETS: dict[str, ResourceSet] = {}
-_EMPTY_SETS_LIMIT = 1024
+_EMPTY_SETS_REMEMBERED = 1024  # clients choose type URLs: the memo is bounded
 NO_VERSION = "0"
 
 
+@lru_cache(_EMPTY_SETS_REMEMBERED)
 def empty_set(type_url: str) -> ResourceSet:
     """The shared empty set of a type that a snapshot never held; its version_info is ``0``."""
-    found = _EMPTY_SETS.get(type_url)
-    if found is None:
-        found = ResourceSet(resource_type(type_url), NO_VERSION, {})
-        if len(_EMPTY_SETS) < _EMPTY_SETS_LIMIT:  # type URLs come from clients: bounded
-            _EMPTY_SETS[type_url] = found
-    return found
+    return ResourceSet(resource_type(type_url), NO_VERSION, {})
 
 
 def build_snapshot(

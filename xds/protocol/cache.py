@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from xds.model.group import GroupMatch
-from xds.model.label import stem
-from xds.model.node import Locality, Node
+from xds.model.node import GroupMatch, Locality, Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Change, ResourceSet, Snapshot, diff, diff_among
+from xds.model.versions import version_stem
 from xds.protocol.builder import ResponseBuilder
 from xds.protocol.foresight import NOTHING_FORESEEN, Foresight, assignments_of, sets_key
-from xds.protocol.holdings import has_all, lacking, leads_within, named_by
+from xds.protocol.holdings import fed_by, has_all, lacking, leads_within, named_by
 from xds.protocol.membership import Membership, Rule
 from xds.protocol.memo import Memo
 from xds.protocol.mixtures import mixture_of
@@ -100,11 +99,12 @@ class SnapshotCache:
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(_MEMO_ENTRIES)
         self._changes: Memo[tuple[int, int], Change] = Memo(_MEMO_ENTRIES)
         self._assignments: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._parts: Memo[tuple[int, frozenset[str], int], ResourceSet] = Memo(_MEMO_ENTRIES)
+        self._parts: Memo[tuple[int, frozenset[str], int, int], ResourceSet] = Memo(_MEMO_ENTRIES)
         self._missing: Memo[tuple[Interest, int], tuple[str, ...]] = Memo(_MEMO_ENTRIES, _NAMES_BUDGET, _names_cost)
         self._lacking: Memo[tuple[frozenset[str], int, int], frozenset[str]] = Memo(
             _MEMO_ENTRIES, _NAMES_BUDGET, lambda key, lacking: len(key[0]) + len(lacking)
         )
+        self._fed: Memo[tuple[object, ...], ResourceSet | None] = Memo(_MEMO_ENTRIES)
         self._mixtures: Memo[tuple[object, ...], ResourceSet | None] = Memo(_MEMO_ENTRIES)
         self._recalled: Memo[tuple[int, ...], tuple[Mapping[str, str], ResourceSet | None]] = Memo(
             _MEMO_ENTRIES, _NAMES_BUDGET, lambda key, recalled: 2 * len(recalled[0])
@@ -148,6 +148,7 @@ class SnapshotCache:
                 self._parts,
                 self._missing,
                 self._lacking,
+                self._fed,
                 self._mixtures,
                 self._recalled,
             ):
@@ -255,7 +256,7 @@ class SnapshotCache:
         label, mark, shown = version_info.rpartition("+")
         if not mark:
             return None
-        bases = [each for each in history if stem(each.version_info, each.digest) == label]
+        bases = [each for each in history if version_stem(each.version_info, each.digest) == label]
         for base in bases:
             others = [each for each in history if each is not base]
             key: tuple[object, ...] = (shown, base.id, *(each.id for each in others))
@@ -272,15 +273,16 @@ class SnapshotCache:
         clusters: ResourceSet | None,
         groups: Sequence[str],
         variant: str = "",
+        fed: ResourceSet | None = None,
     ) -> ResourceSet:
         """Some names of a set that a client holds, as it asks for no others; ``clusters`` are those it has.
 
-        What the set lacks the client may have been led to since. It is taken in the newest version that leads to no
-        cluster which the client lacks, else from the first revision after the set that has it ("answered at once, from
-        the revision it holds").
+        What the set lacks the client may have been led to since ("answered at once, from the revision it holds"): it is
+        taken from the first revision after the set where it leads to no cluster that the client lacks, else where it
+        leads to none but ``fed``, if that is all that is known. A later one may open what no filter guards yet.
         """
-        key = (held.id, names, clusters.id if clusters is not None else 0)
-        return self._parts.get(key, lambda: self._part(held, names, clusters, groups, variant))
+        key = (held.id, names, clusters.id if clusters is not None else 0, fed.id if fed is not None else 0)
+        return self._parts.get(key, lambda: self._part(held, names, clusters, groups, variant, fed))
 
     def _part(
         self,
@@ -289,6 +291,7 @@ class SnapshotCache:
         clusters: ResourceSet | None,
         groups: Sequence[str],
         variant: str,
+        fed: ResourceSet | None,
     ) -> ResourceSet:
         members = {name: held.resources[name] for name in sorted(names) if name in held.resources}
         history = self._history(groups, held.type.type_url, variant)
@@ -300,7 +303,9 @@ class SnapshotCache:
         for name in sorted(names - members.keys()):
             versions = [found.resources[name] for found in history[:at] if name in found.resources]
             if versions:
-                members[name] = next((each for each in versions if leads_within(each, clusters)), versions[-1])
+                served = [each for each in versions if leads_within(each, clusters)]
+                served = served or [each for each in versions if leads_within(each, fed)] or versions
+                members[name] = served[-1]
         return ResourceSet(held.type, held.version_info, members, origin_id=held.origin_id)
 
     def served_names(self, group: str, type_url: str, variant: str = "") -> Collection[str]:
@@ -385,6 +390,13 @@ class SnapshotCache:
         snapshots = (snapshot, *(reversed(held.retained) if held is not None else ()))
         sets = dict.fromkeys(each.get(clusters) for each in snapshots)
         return any(not assignments.isdisjoint(self.assignments(None, each)) for each in sets)
+
+    def fed_by(
+        self, assignments: frozenset[str], clusters: str, groups: Sequence[str], variant: str = ""
+    ) -> ResourceSet | None:
+        """The clusters of groups that take their endpoints from these assignments: who names them has those."""
+        history = self._history(groups, clusters, variant)
+        return self._fed.get((assignments, *(each.id for each in history)), lambda: fed_by(assignments, history))
 
     def _view(self, group: _Group, variant: str, locality: Locality | None) -> View:
         overlays = self._overlays.get(group.snapshot.group)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.ack import State
+from xds.protocol.arrival import come_back, is_early
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import Held
 from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal, on_grid
@@ -18,7 +20,7 @@ from xds.protocol.memory import Memory
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.past import Past
 from xds.protocol.release import Releases, joined
-from xds.protocol.removals import sent_of, with_removed, without_unsent
+from xds.protocol.removals import sent_of, with_removed, with_sent_clusters, without_unsent
 from xds.protocol.returning import Shown
 from xds.protocol.transition import Transition
 from xds.protocol.watch import Watch
@@ -36,33 +38,34 @@ class ClientState:
     """
 
     __slots__ = (
-        "_cache",
         "_has_moved",
         "_now_s",
         "_position",
+        "cache",
         "cut",
         "drain_until_s",
         "goal",
         "has_clusters",
-        "has_returned",
         "is_aggregated",
         "lingering",
         "order",
         "past",
         "released",
+        "returned_s",
         "rules",
         "shown",
         "streams",
         "told_held",
         "told_lingering",
         "transition",
+        "undecided",
         "unknown_until_s",
         "warm",
         "watches",
     )
 
     def __init__(self, cache: SnapshotCache, rules: OrderRules, view: View | None, memories: Sequence[Memory]) -> None:
-        self._cache = cache
+        self.cache = cache
         self.rules = rules
         self.order: GroupOrder = DEFAULT_ORDER
         self.streams = 0
@@ -78,7 +81,8 @@ class ClientState:
         self.drain_until_s = 0.0
         # The clusters that were all warm when the last transition was over; None where nobody knows.
         self.warm: ResourceSet | None = None
-        self.has_returned = False  # it showed something that it held before
+        self.returned_s: float | None = None  # since when it shows something that it held before
+        self.undecided: tuple[Watch, ...] = ()  # what it asks for on streams that came before all that would tell
         self.unknown_until_s: float | None = None
         self.told_lingering: Lingering = NOTHING_LINGERS  # what operators know of it
         self.told_held: tuple[Held, ...] = ()
@@ -94,12 +98,17 @@ class ClientState:
 
     @property
     def releases(self) -> Releases:
-        return self._cache.releases
+        return self.cache.releases
 
     @property
     def is_idle(self) -> bool:
         """True when every type is released in full."""
         return self.transition is None
+
+    @property
+    def has_returned(self) -> bool:
+        """Did it show something that it held before?"""
+        return self.returned_s is not None
 
     def release_of(self, type_url: str) -> ResourceSet:
         """The content the client may see now. Requests are answered from it at once."""
@@ -142,8 +151,11 @@ class ClientState:
             self.goal = goal
             self.release(goal, now_s)
             return
+        is_move = self.released.group != goal.group
+        if is_move:
+            self.released = with_sent_clusters(self, self.released)
         self.goal = goal
-        releases, lingering = self._cache.releases, self.lingering
+        releases, lingering = self.cache.releases, self.lingering
         if lingering is not NOTHING_LINGERS:
             lingering = self.lingering = releases.lingerings.missing_in(lingering, goal)
         step = releases.step(self.released, goal, lingering)
@@ -151,7 +163,7 @@ class ClientState:
             step.is_simple
             and self.transition is None
             and not self.watches.lagging_types
-            and (self.has_clusters or not step.has_trees or not self.takes_clusters)
+            and (not step.has_trees or not self._awaits_clusters(now_s))
         ):
             # The most frequent pushes: none of what changes waits for anything.
             kept = releases.lingerings.kept(lingering, goal) if lingering is not NOTHING_LINGERS else NO_NAMES
@@ -159,7 +171,6 @@ class ClientState:
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
-        is_move = self.released.group != goal.group
         removed = without_unsent(self, step.removed) if is_move else step.removed
         self.lingering = with_removed(self, removed, goal.revision)
 
@@ -168,77 +179,30 @@ class ClientState:
         self.goal = sent_of(self, self.goal)
         self.release(sent_of(self, self.released), now_s)
 
-    def join(self, watch: Watch, shown: Shown | None, now_s: float) -> None:
-        """A stream asked for a type for the first time; ``shown`` is what its client says it holds from before."""
+    def join(self, watch: Watch, names: frozenset[str], shown: Shown | None, now_s: float) -> None:
+        """A stream asked for names of a type for the first time; ``shown`` is what its client holds from before."""
         url = watch.type.type_url
         watch.refusals = self.watches.refusals_of(url)
         self.watches.add(watch, now_s)
-        self.has_clusters = self.has_clusters or watch.type.is_led_to
+        self.has_clusters = self.has_clusters or watch.type.is_route_target
         if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
             if self.has_returned:  # it is back, and never accepted anything of this type
                 watch.refusals = watch.refusals or self.past.refusals(url)
-            return
-        held = shown.held
-        if held is not None:
-            self.past.note_shown(held)
-        if not self.has_returned:
-            self.has_returned = True
-            self.warm = self.past.warm
-        if watch.type.is_led_to:
-            self.shown = held
-            if self.is_aggregated and held is not None:
-                self._trust(held)
-        if watch.unknown:
-            self._return(now_s)  # they are told as removed when what lingers ends
-        watch.refusals = watch.refusals or self.past.refusals(url)
-        if held is None:
-            if watch.type.in_tree:
-                transition = self._return(now_s)
+            if is_early(self, watch, names):
+                self.undecided = (*self.undecided, watch)
+                transition = self.begin_return(now_s)
+                transition.returning_until_s = transition.returning_until_s or now_s + self.rules.return_s
                 transition.silent |= {url}
-                transition.drains = True
             return
-        goal = self.goal.get(url)
-        change = self._cache.change(held, goal)
-        is_first = len(self.watches.of(url)) == 1
-        if not change.changed and not change.removed and not (watch.type.full_state and change.added):
-            watch.acked_set = goal
-            if self.released.get(url) is not goal:  # pushed since the client came back, and held
-                self._resume(url, held, is_first=is_first)
-            return
-        watch.acked_set = held
-        self._restore()
-        self.released = self.releases.resumed(self.released, url, held, self._clusters(), is_first=is_first)
-        step = self.releases.step(self.released, self.goal, self.lingering)
-        if (
-            step.is_simple
-            and self.transition is None
-            and not self.lingering
-            and (self.has_clusters or not step.has_trees)
-        ):
-            self.release(self.goal, now_s)
-            return
-        transition = self._return(now_s)
-        transition.origin = self.releases.resumed(transition.origin, url, held, self._clusters(), is_first=is_first)
-        # Without memory of what lingered, it may have begun to drain just now.
-        transition.drains = transition.drains or step.drains or not self.past.memories
-        self.lingering = with_removed(self, step.removed, self.goal.revision)
+        come_back(self, watch, shown, now_s, is_first=len(self.watches.of(url)) == 1)
 
-    def _trust(self, held: ResourceSet) -> None:
-        """ "On a new stream Envoy asks for no clusters while one warms": what it shows now is warm."""
-        self.warm = held
+    def take_undecided(self) -> tuple[Watch, ...]:
+        """What was asked for on streams that came early, now that it may be told what it is for."""
+        undecided, self.undecided = self.undecided, ()
         if self.transition is not None:
-            self.transition.readiness.before = held
-
-    def _resume(self, url: str, held: ResourceSet, *, is_first: bool) -> None:
-        """The client may see what it showed it holds, instead of what would have been told it."""
-        self.released = self.releases.resumed(self.released, url, held, self._clusters(), is_first=is_first)
-        if self.transition is not None:
-            self.transition.origin = self.releases.resumed(
-                self.transition.origin, url, held, self._clusters(), is_first=is_first
-            )
-
-    def _clusters(self) -> ResourceSet | None:
-        return self.last_acked(self.url_of("clusters"))
+            self.transition.silent -= {watch.type.type_url for watch in undecided}
+        self._has_moved = True
+        return tuple(watch for watch in undecided if watch.ack.state is State.NEW)
 
     def leave(self, watch: Watch) -> None:
         """The stream of this watch ended."""
@@ -247,6 +211,8 @@ class ClientState:
             self.transition.broken_until_s = self._now_s + self.rules.return_s
         self.past.keep(watch)
         self.watches.remove(watch)
+        if self.undecided:
+            self.undecided = tuple(other for other in self.undecided if other is not watch)
 
     def update(self, watch: Watch, now_s: float) -> None:
         """The watch sent something or heard from its client."""
@@ -381,7 +347,7 @@ class ClientState:
         if self.past.has(url):
             return True
         named = self.watches.names(self.url_of("endpoints"))
-        return bool(named) and self._cache.refers_to(self.goal, url, named)
+        return bool(named) and self.cache.refers_to(self.goal, url, named)
 
     def release(self, release: Snapshot, now_s: float) -> None:
         """The client may see this from now on."""
@@ -391,7 +357,7 @@ class ClientState:
         for url in self.watches:
             if before.get(url) is not release.get(url):
                 self._has_moved = True
-                if resource_type(url).is_led_to:
+                if resource_type(url).is_route_target:
                     self._cool(url, release)
                 for watch in self.watches.of(url):
                     self.watches.mark_pending(watch, now_s)
@@ -405,28 +371,30 @@ class ClientState:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
+    def _awaits_clusters(self, now_s: float) -> bool:
+        """Is this client about to ask for its clusters? On streams of its own it does so in a moment or not at all."""
+        if self.has_clusters:
+            return False
+        if self.is_aggregated:
+            return self.takes_clusters
+        return self.returned_s is not None and now_s < self.returned_s + self.rules.return_s
+
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
             self.transition = Transition(self, now_s)
             self.transition.drains = self.has_returned and self.past.drains
-            if not self.has_clusters and self.takes_clusters:
+            if self._awaits_clusters(now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
         self.transition.is_fetch_over = self.transition.is_withheld_told = False
         return self.transition
 
-    def _return(self, now_s: float) -> Transition:
+    def begin_return(self, now_s: float) -> Transition:
         """The client was away while the snapshot changed: its types may come in any order, and are all waited for."""
         is_new = self.transition is None
         transition = self._begin(now_s)
         if is_new:
             transition.returning_until_s = now_s + self.rules.return_s
         return transition
-
-    def _restore(self) -> None:
-        """What lingered when the client was here last lingers on, with the same ends."""
-        if not self.lingering:
-            self.lingering = self.releases.lingerings.missing_in(self.past.lingering(self.releases), self.goal)
-        self.drain_until_s = max(self.drain_until_s, self.past.drain_until_s)
 
     def _start_clock(self, transition: Transition, now_s: float) -> None:
         """All that could refer to what was removed is ACKed: it goes when the last old connection may have ended."""

@@ -23,13 +23,11 @@ class ClientTable:
         self._rules = rules
         self._states: dict[ClientKey, ClientState] = {}
         self._by_node: dict[str, tuple[ClientState, ...]] = {}
-        self._now_s = 0.0
         self.refused: dict[str, Mapping[str, Mapping[str, str]]] = {}
         self.memories = Memories(2 * (rules.listener_drain_s + rules.removal_delay_s))
 
     def enter(self, key: ClientKey, view: View | None, now_s: float) -> ClientState:
         """The state of a client, shared by its streams; each stream enters and leaves once."""
-        self._now_s = now_s
         state = self._states.get(key)
         if state is None:
             node_id = key[1]
@@ -43,7 +41,7 @@ class ClientTable:
         state.streams += 1
         return state
 
-    def exit(self, key: ClientKey) -> None:
+    def exit(self, key: ClientKey, now_s: float) -> None:
         """Rule 80: a client's state goes with its last stream."""
         state = self._states[key]
         state.streams -= 1
@@ -56,7 +54,7 @@ class ClientTable:
             self._by_node[node_id] = others
         else:
             del self._by_node[node_id]
-        memory = state.past.memory(state, self._now_s)
+        memory = state.past.memory(state, now_s)
         if memory is not None:
             self.memories.keep(node_id, memory)
             self.refused.pop(node_id, None)  # from here on it is remembered with the rest

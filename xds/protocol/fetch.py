@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xds.model.label import made_label
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import content_digest
+from xds.model.versions import derived_version_info
 from xds.protocol import wire
 from xds.protocol.cache import View
 from xds.protocol.events import SotwRequest
@@ -43,5 +43,5 @@ def fetch(view: View, request: SotwRequest) -> Fetched:
     released = view.snapshot.get(request.type_url)
     resources = tuple(released.resources[name] for name in subscription.interest.select(released))
     digest = content_digest((resource.name, resource.version) for resource in resources)
-    version_info = made_label(released.version_info, released.digest, digest)
+    version_info = derived_version_info(released.version_info, released.digest, digest)
     return Fetched(request.type_url, version_info, resources, version_info != request.version_info)

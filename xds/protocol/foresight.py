@@ -31,7 +31,7 @@ def foresee(old: Snapshot | None, new: Snapshot) -> Foresight:
             continue
         key = sets_key(before, after)
         change = found.changes[key] = diff(before, after)
-        if after.type.is_led_to:
+        if after.type.is_route_target:
             found.assignments[key] = assignments_of((*change.added, *change.changed), after)
     return found
 

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xds.model.resource import Resource
-from xds.model.resource_type import resource_type
+from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet
 
 
 def leads_within(resource: Resource, clusters: ResourceSet | None) -> bool:
     """Does all that a resource leads to exist among clusters?"""
-    led_to = (each.name for each in resource.references if resource_type(each.type_url).is_led_to)
+    led_to = (each.name for each in resource.references if resource_type(each.type_url).is_route_target)
     return clusters is not None and all(name in clusters.resources for name in led_to)
+
+
+def fed_by(assignments: frozenset[str], history: Sequence[ResourceSet]) -> ResourceSet | None:
+    """The clusters of a history, the newest first, that take their endpoints from these assignments; None for none."""
+    members: dict[str, Resource] = {}
+    for found in history:
+        for name, cluster in found.resources.items():
+            named = [each.name for each in cluster.references if alias_of(each.type_url) == "endpoints"]
+            if name not in members and named and assignments.issuperset(named):
+                members[name] = cluster
+    return ResourceSet(history[0].type, history[0].version_info, members) if members else None
 
 
 def has_all(resource_set: ResourceSet, members: Mapping[str, Resource]) -> bool:

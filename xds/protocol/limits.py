@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.protocol.events import Request, SotwRequest
+from xds.wire.node import NODE_BYTES
 
 NODE_ID_LIMIT = 4096
-NODE_BYTES = 256 * 1024  # the largest usual node of an Envoy has 61 kB
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,6 @@ def check_names(request: Request, held: int, limits: Limits) -> None:
     if asked > limits.names_per_request:
         message = f"{asked} names in one request; at most {limits.names_per_request} are accepted"
         raise LimitError("names_per_request", message)
-
-
-def check_node_bytes(size: int, limit_bytes: int) -> None:
-    """Raise ``RemoteProtocolError`` for a node that would take long to read and much to keep; before it is read."""
-    if size > limit_bytes:
-        raise LimitError("node_bytes", f"a node of {size} bytes; at most {limit_bytes} are accepted")
 
 
 def check_node_id(node_id: str) -> None:

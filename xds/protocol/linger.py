@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 
-from xds.model.resource_type import resource_type
+from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot
 from xds.protocol.memo import Memo
 
@@ -170,9 +170,23 @@ def removed_names(
             routes = found.get(type.narrowed_by, frozenset()) | lingering.names.get(type.narrowed_by, frozenset())
             under = (name for name in each.removed if name.rpartition("/")[0] in routes)
             found[type_url] = frozenset(under) - lingering.names.get(type_url, frozenset())
+        elif type.alias == "listeners":
+            internal = frozenset().union(*(internal_listeners(released.get(url)) for url in released.sets))
+            found[type_url] = internal.intersection(each.removed) - lingering.names.get(type_url, frozenset())
         elif type.alias == "scoped_routes" and is_draining and not _has_scopes(goal, type_url):
             found[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
     return keep_of(found)
+
+
+def internal_listeners(clusters: ResourceSet, names: Iterable[str] | None = None) -> frozenset[str]:
+    """The listeners of the same proxy that endpoints in these clusters stand for; ``names``: of some of them."""
+    if not clusters.type.is_route_target:
+        return frozenset()
+    resources = clusters.resources
+    some = resources.values() if names is None else [resources[name] for name in names if name in resources]
+    return frozenset(
+        each.name for cluster in some for each in cluster.references if alias_of(each.type_url) == "listeners"
+    )
 
 
 def _has_scopes(goal: Snapshot, type_url: str) -> bool:

@@ -11,12 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from xds.filter.data import Record
-from xds.filter.errors import EvaluationError
+from xds.filter.expression import EvaluationError
 from xds.filter.filter import Filter
-from xds.filter.node import node_record
-from xds.model.group import GroupMatch, candidate_groups, match_group
-from xds.model.node import Node
+from xds.filter.values import FixedRecord, node_record
+from xds.model.node import GroupMatch, Node, candidate_groups, match_group
 
 SELECTOR = "selector"
 
@@ -90,7 +88,7 @@ class Membership:
             exists = self._exists(match.group)
             yield Candidate(match, exists, "there is such a group" if exists else "there is no such group")
 
-    def _selects(self, rule: Rule, record: Record) -> bool:
+    def _selects(self, rule: Rule, record: FixedRecord) -> bool:
         try:
             return rule.selector.matches(record)
         except EvaluationError as error:
@@ -99,7 +97,7 @@ class Membership:
                 self.on_failure(rule.group, error)
             return False
 
-    def _reason(self, rule: Rule, record: Record) -> tuple[bool, str]:
+    def _reason(self, rule: Rule, record: FixedRecord) -> tuple[bool, str]:
         try:
             matched = rule.selector.matches(record)
         except EvaluationError as error:

@@ -20,6 +20,8 @@ PER_NODE = 4  # proxies of one node id, or one that was cut several times
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 NO_REFUSALS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_SUSPECTS: Mapping[str, Refusals] = MappingProxyType({})
+Sets = tuple[ResourceSet, ...]
+NOTHING_SENT: Mapping[str, Sets] = MappingProxyType({})
 
 
 class Memory(NamedTuple):
@@ -29,6 +31,7 @@ class Memory(NamedTuple):
       (content that is told under another label is not sent again);
     * ``warm``: the set of clusters that were all warm;
     * ``drains``: a listener had changed, and the clock of what lingers for that did not run yet;
+    * ``sent``: by type URL, what it was sent besides and had not ACKed, of full-state types: it may show that;
     * ``refused``: by type URL, name to the version that was refused; ``suspected``: by type URL, what may be refused.
     """
 
@@ -41,6 +44,7 @@ class Memory(NamedTuple):
     refused: Mapping[str, Mapping[str, str]]
     left_s: float
     suspected: Mapping[str, Refusals] = NO_SUSPECTS
+    sent: Mapping[str, Sets] = NOTHING_SENT
 
 
 class Memories:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from xds.model.label import HASH_CHARS
 from xds.model.snapshot import DIGEST_BITS, Change, ResourceSet, mix, pair_hash
+from xds.model.versions import HASH_CHARS
 
 # Combinations that are looked at: some 3 ms. Of more the later ones, of the oldest sets, are not.
 _COMBINATIONS_LIMIT = 1 << 12

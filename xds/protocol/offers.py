@@ -132,7 +132,7 @@ class Offers:
             watch.ack.become_held()  # rule 16: "After a NACK do NOT resend the same content"
             return False
         nonce, body = self._sign(watch, built.response)
-        if watch.type.is_led_to:
+        if watch.type.is_route_target:
             for child in self.watches:
                 self.warm(watch, child, released, client, now)
         goal = client.release_of(watch.type.type_url)
@@ -153,7 +153,7 @@ class Offers:
             return False
         if ack.dirty_since is None:
             ack.dirty_since = now
-        if not (watch.type.is_led_to and watch.is_read):
+        if not (watch.type.is_route_target and watch.is_read):
             if now - ack.dirty_since < self._offer_timeout_s:
                 return False
             events.append(OfferTimedOut(watch.type.type_url, ack.nonce))
@@ -162,7 +162,7 @@ class Offers:
 
     def lose_removed(self, watch: Watch, response: Response) -> None:
         """What a response takes away that was not accepted may be gone (rule 18): it counts as such."""
-        if watch.type.is_led_to and watch.acked_set is not None:
+        if watch.type.is_route_target and watch.acked_set is not None:
             watch.acked_set = self._cache.releases.common(watch.acked_set, response.resource_set)
 
     def _demand(self, watch: Watch, client: ClientState, released: ResourceSet) -> Demand:

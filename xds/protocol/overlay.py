@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
-from xds.model.label import made_label
 from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
+from xds.model.versions import derived_version_info
 
 
 class StandIn:
@@ -65,7 +65,7 @@ def lay(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceSet:
     if not put:
         return base
     made = base.amended(base.version_info, put)
-    made.version_info = made_label(base.version_info, base.digest, made.digest)
+    made.version_info = derived_version_info(base.version_info, base.digest, made.digest)
     made.origin_id = base.origin_id
     made.omitted = base.omitted
     made.overlaid = {name: base.resources[name].version for name in put}

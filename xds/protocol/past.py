@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from xds.model.snapshot import ResourceSet
 from xds.protocol.linger import Lingering, keep_of
-from xds.protocol.memory import NO_LABELS, NO_REFUSALS, NO_SUSPECTS, Memory
+from xds.protocol.memory import NO_LABELS, NO_REFUSALS, NO_SUSPECTS, NOTHING_SENT, Memory, Sets
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import Releases
 from xds.protocol.watch import Watch
@@ -28,7 +28,7 @@ class Past:
     ``refused_before``: what it refused before the server started, as in `Memory`.
     """
 
-    __slots__ = ("_left", "_left_refusals", "_own", "memories", "refused_before")
+    __slots__ = ("_left", "_left_refusals", "_left_sent", "_own", "memories", "refused_before")
 
     def __init__(self, memories: Sequence[Memory]) -> None:
         self.memories = memories
@@ -37,16 +37,25 @@ class Past:
         # What was ACKed and refused of types whose streams ended. Most clients have one stream: no room for nothing.
         self._left: dict[str, _Acked] | None = None
         self._left_refusals: dict[str, Refusals] | None = None
+        self._left_sent: dict[str, Sets] | None = None
 
     def forget(self) -> None:
         """Nothing of it is for this client."""
         self.memories = self._own = ()
 
     def note_shown(self, held: ResourceSet) -> None:
-        """The client shows that it holds this: a memory of something else is another proxy's."""
+        """The client shows that it holds this: a memory of something else is another proxy's.
+
+        What was sent and not ACKed it may have taken: the ACK was lost with the stream.
+        """
         if held.type.full_state and self._own:
             url, digest = held.type.type_url, held.digest
-            kept = tuple(m for m in self._own if url not in m.sets or m.sets[url].digest == digest)
+            kept = tuple(
+                memory
+                for memory in self._own
+                if url not in memory.sets
+                or any(each.digest == digest for each in (memory.sets[url], *memory.sent.get(url, ())))
+            )
             self._own = kept if len(kept) < len(self._own) else self._own
 
     # -- what is remembered -----------------------------------------------------------------------------------------
@@ -112,17 +121,22 @@ class Past:
             self._left_refusals = {**(self._left_refusals or {}), url: watch.refusals}
         if watch.acked_set is not None:
             self._left = {**(self._left or {}), url: _acked_by(watch, (self._left or {}).get(url))}
+        if sent := _sent_by(watch):
+            self._left_sent = {**(self._left_sent or {}), url: sent}
 
     def memory(self, client: ClientState, now_s: float) -> Memory | None:
         """What is remembered of the client for its return; None where it holds nothing."""
         held = dict(self._left or {})
         refusals = dict(self._left_refusals or {})
+        sent = dict(self._left_sent or {})
         for url in client.watches:
             for watch in client.watches.of(url):
                 if watch.acked_set is not None:
                     held[url] = _acked_by(watch, held.get(url))
                 if watch.refusals:
                     refusals[url] = watch.refusals.copy()
+                if in_flight := _sent_by(watch):
+                    sent[url] = in_flight
         if not held:
             return None
         transition = client.transition
@@ -136,6 +150,7 @@ class Past:
             {url: dict(each.refused) for url, each in refusals.items() if each.refused} or NO_REFUSALS,
             now_s,
             {url: each for url, each in refusals.items() if each.suspects} or NO_SUSPECTS,
+            sent or NOTHING_SENT,
         )
 
 
@@ -153,3 +168,10 @@ def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
     if before is None:
         return watch.acked_set, watch.acked_label
     return watch.acked_set if watch.lags else before[0], watch.acked_label if before[1] == watch.acked_label else ""
+
+
+def _sent_by(watch: Watch) -> Sets:
+    """What a watch sent of a full-state type and has no answer to."""
+    if not watch.type.full_state:
+        return ()
+    return tuple(each for each in watch.sent_sets() if each is not watch.acked_set)

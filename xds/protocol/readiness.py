@@ -32,6 +32,7 @@ class Readiness:
 
     __slots__ = (
         "acked_at",
+        "acked_s",
         "before",
         "cold",
         "cold_since_s",
@@ -53,10 +54,15 @@ class Readiness:
         self.proved: frozenset[str] = _NOTHING
         # On streams of their own: the version of a cluster that was ACKed, and the position of the ACK.
         self.acked_at: dict[str, tuple[str, int]] = {}
+        self.acked_s: float | None = None  # since when CDS is ACKed; None while it is not
         self.warm_at_s: dict[str, float] = {}  # on streams of their own: the end of the first health check; 0 if over
 
     def look(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str]:
         """The clusters of the newest snapshot that are cold now. ``is_awaited``: CDS has yet to be asked for."""
+        if client.watches.lagging(client.url_of("clusters")):
+            self.acked_s = None
+        elif self.acked_s is None:
+            self.acked_s = now_s
         cold = self._unproved(client, now_s, is_awaited=is_awaited)
         if cold is not self.cold:
             self.cold = cold
@@ -105,9 +111,10 @@ class Readiness:
         if clusters_since_s is not None and now_s >= clusters_since_s + client.rules.offer_timeout_s:
             self.is_one_by_one = True
         self.warm_at_s = {name: due_s if due_s > now_s else 0.0 for name, due_s in self.warm_at_s.items()}
-        over_since_s = now_s - self._timeout_s(client)
         since = self.cold_since_s.items()
-        over = frozenset(name for name, since_s in since if since_s <= over_since_s and name not in self.refused)
+        over = frozenset(
+            name for name, since_s in since if self._due_s(client, since_s) <= now_s and name not in self.refused
+        )
         ended = over - self.given_up
         self.given_up |= over
         return ended
@@ -116,17 +123,20 @@ class Readiness:
         """When `expire` or `look` should be called although nothing happened."""
         ended = self.given_up | self.refused if self.refused else self.given_up
         waiting = [since_s for name, since_s in self.cold_since_s.items() if name not in ended]
-        due = [min(waiting) + self._timeout_s(client)] if waiting else []
+        due = [self._due_s(client, min(waiting))] if waiting else []
         due += filter(None, self.warm_at_s.values())
         clusters_since_s = client.watches.lagging_since_s(client.url_of("clusters"))
         if self.cold and clusters_since_s is not None and not self.is_one_by_one:
             due.append(clusters_since_s + client.rules.offer_timeout_s)
         return min(due, default=None)
 
-    def _timeout_s(self, client: ClientState) -> float:
-        if not client.is_aggregated and not client.watches.of(client.url_of("endpoints")):
-            return client.rules.return_s  # assignments come from elsewhere, or their first stream is on its way
-        return client.rules.order_timeout_s
+    def _due_s(self, client: ClientState, since_s: float) -> float:
+        """When the wait for a cluster ends that began then."""
+        rules = client.rules
+        if client.is_aggregated or self.acked_s is None or client.watches.of(client.url_of("endpoints")):
+            return since_s + rules.order_timeout_s
+        # Assignments come from elsewhere, or the first stream for one is on its way since the ACK.
+        return max(since_s, self.acked_s) + min(rules.return_s, rules.order_timeout_s)
 
     def _unproved(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str]:
         url = client.url_of("clusters")

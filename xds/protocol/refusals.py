@@ -73,7 +73,7 @@ class Refusals:
         return guilty
 
     def note_ack(self, accepted: Mapping[str, str]) -> None:
-        """A response with these names and versions was accepted."""
+        """A response with these names and versions was accepted; or is, as a client shows that comes back."""
         was_probe = bool(self.probe)
         left = {name: version for name, version in self.whole.items() if accepted.get(name) != version}
         mine = (*self.refused.items(), *self.suspects.items())
@@ -100,6 +100,8 @@ class Refusals:
         """Try the next suspects; False when there are none."""
         if not self.groups:
             return False
+        if len(self.whole) > 1 and self.whole.keys() <= set(self.groups[0]):
+            self.groups = (*_halves(self.groups[0]), *self.groups[1:])  # to try them all would be to send it again
         self.probe = frozenset(self.groups[0])
         return True
 

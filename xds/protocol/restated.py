@@ -7,6 +7,8 @@ reads the request can look up what they mean.
 
 from __future__ import annotations
 
+from xds.wire.fields import WireFormatError, decode_varint
+
 WORTHWHILE_BYTES = 4096  # below this, reading the names is as quick
 
 SOTW_NODE_TAG = 0x12
@@ -37,8 +39,7 @@ def cut_node(data: bytes, tag: int) -> tuple[memoryview, bytes] | None:
     """The node where it stands, and a copy of the rest of the request; None where it is not among the first fields."""
     position = 0
     while position < len(data) and data[position] in _LEADING_TAGS:
-        size, begin = _varint(data, position + 1)
-        end = begin + size
+        begin, end = _sized(data, position + 1)
         if data[position] == tag:
             return (memoryview(data)[begin:end], data[:position] + data[end:]) if end <= len(data) else None
         position = end
@@ -48,18 +49,14 @@ def cut_node(data: bytes, tag: int) -> tuple[memoryview, bytes] | None:
 def _behind_leading_fields(data: bytes) -> int:
     position = 0
     while position < len(data) and data[position] in _LEADING_TAGS:
-        size, position = _varint(data, position + 1)
-        position += size
+        _, position = _sized(data, position + 1)
     return position
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A varint of up to four bytes and the position behind it; a longer one leads behind the end."""
-    value = 0
-    for shift in range(0, 28, 7):
-        byte = data[position] if position < len(data) else 0x80
-        value |= (byte & 0x7F) << shift
-        position += 1
-        if byte < 0x80:
-            return value, position
-    return 0, len(data)
+def _sized(data: bytes, position: int) -> tuple[int, int]:
+    """Where the value of a length-delimited field begins and ends; behind the end of ``data`` if it is malformed."""
+    try:
+        size, begin = decode_varint(data, position)
+    except WireFormatError:
+        return len(data), len(data) + 1
+    return begin, begin + size

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from xds.model.resource_type import ResourceType
+from xds.model.resource_type import ResourceType, resource_type
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import DeltaRequest, Request, SotwRequest
 from xds.protocol.holdings import leads_within
 from xds.protocol.memory import Memory
 from xds.protocol.watch import Watch
+
+if TYPE_CHECKING:
+    from xds.protocol.client import ClientState
 
 _NAMED = ("endpoints", "secrets")  # what clusters and listeners name, beside what is in a tree
 
@@ -26,6 +29,8 @@ class Origin(NamedTuple):
     clusters: ResourceSet | None  # what the client is known to have
     released: ResourceSet  # what it would be told of the type that it asks for
     has_returned: bool = False  # it showed something of another type already
+    # Where it asks for no clusters, since one warms: those whose assignments it asks for. Not all of them are warm.
+    fed: ResourceSet | None = None
 
     @property
     def has_moved(self) -> bool:
@@ -38,16 +43,43 @@ class Origin(NamedTuple):
         return (*self.former, self.group)
 
     def named(self, type_url: str, label: str) -> ResourceSet | None:
-        """The set of a type that the client took under a version_info when it was here last."""
+        """The set of a type that the client took under a version_info when it was here last.
+
+        Proxies of one node id may have taken different parts of what they refused: what not all have counts as held
+        only if it is there no more, so that it lingers.
+        """
+        found: dict[bytes, ResourceSet] = {}
         for memory in self.memories:
             held = memory.sets.get(type_url)
             if held is not None and label in (held.version_info, memory.labels.get(type_url)):
-                return held
-        return None
+                found.setdefault(held.digest, held)
+        if len(found) <= 1:
+            return next(iter(found.values()), None)
+        most, served = max(found.values(), key=len), self.released.resources
+        unsure = [n for n in most.resources if n in served and any(n not in each.resources for each in found.values())]
+        return most.amended(most.version_info, {}, unsure)
 
     def sets(self, type_url: str) -> list[ResourceSet]:
         """The sets of a type that are remembered, the latest first."""
         return [memory.sets[type_url] for memory in self.memories if type_url in memory.sets]
+
+
+def origin_of(
+    client: ClientState, cache: SnapshotCache, type_url: str, former: Sequence[str], group: str, api: str
+) -> Origin:
+    """Where a client may have content of a type from, as far as it is known now."""
+    url = client.url_of("clusters")
+    clusters, fed = client.last_acked(url), None
+    if clusters is None and client.has_returned and client.is_aggregated and resource_type(type_url).in_tree:
+        assignments = client.names_wanted(client.url_of("endpoints"))
+        fed = cache.fed_by(assignments, url, (*former, group), api)
+    memories, released = client.past.memories, client.release_of(type_url)
+    return Origin(group, api, former, memories, clusters, released, client.has_returned, fed)
+
+
+def names_asked(request: Request) -> frozenset[str]:
+    """The names in the first request of a type."""
+    return request.names if isinstance(request, SotwRequest) else request.subscribe
 
 
 class Shown(NamedTuple):
@@ -73,19 +105,19 @@ def _shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCa
     watch.placeholders = not label
     watch.acked_label = label  # what it took last, until it takes something on this stream
     if not label:
-        return _needed(watch, request.names, cache, origin)
+        return needed_by(watch, request.names, cache, origin)
     url = type.type_url
     held = origin.named(url, label) or cache.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
         groups = origin.groups
-        if type.is_guarded and origin.has_moved:
+        if type.kept_on_move and origin.has_moved:
             # A label and names prove nothing: what only another group has stays with the client, and is not sent again.
             held, groups = empty_set(type.type_url), (origin.group,)
-        held = cache.part(held, request.names, origin.clusters, groups, origin.api)
+        held = cache.part(held, request.names, origin.clusters, groups, origin.api, origin.fed)
     return Shown(held)
 
 
-def _needed(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
+def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
     """What a client that is back needs for a listener that it holds, and never got: "from the revision it holds"."""
     type = watch.type
     if not ((type.in_tree or type.alias in _NAMED) and names) or type.full_state:
@@ -99,7 +131,7 @@ def _needed(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: O
     released = origin.released.resources
     if all(name in released and leads_within(released[name], origin.clusters) for name in names):
         return None
-    held = cache.part(empty_set(type.type_url), names, origin.clusters, origin.groups, origin.api)
+    held = cache.part(empty_set(type.type_url), names, origin.clusters, origin.groups, origin.api, origin.fed)
     return Shown(held) if held.resources else None
 
 
@@ -116,7 +148,7 @@ def _shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache
     """
     versions = request.initial_versions
     if not versions:
-        return _needed(watch, request.subscribe, cache, origin)
+        return needed_by(watch, request.subscribe, cache, origin)
     type = watch.type
     held = cache.recall_versions(
         origin.group, type.type_url, versions, origin.api, origin.former, origin.sets(type.type_url)
@@ -125,7 +157,7 @@ def _shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache
     if held is not None and len(held) == len(versions):
         if type.in_tree and not request.subscribe <= held.resources.keys():
             names = request.subscribe.union(held.resources)
-            held = cache.part(held, names, origin.clusters, origin.groups, origin.api)
+            held = cache.part(held, names, origin.clusters, origin.groups, origin.api, origin.fed)
         return Shown(held)
     unknown = {name: version for name, version in versions.items() if held is None or name not in held.resources}
     if type.in_tree:

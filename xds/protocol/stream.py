@@ -24,6 +24,7 @@ from xds.model.resource_type import resource_type
 from xds.model.snapshot import empty_set
 from xds.protocol import warming, wire
 from xds.protocol.ack import Answer, State
+from xds.protocol.arrival import decide_early
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
@@ -49,10 +50,11 @@ from xds.protocol.events import (
 )
 from xds.protocol.limits import Limits, check_names, check_node_id, check_type, names_in
 from xds.protocol.offers import Offers
-from xds.protocol.returning import Origin, owed_at_first, shown_by
+from xds.protocol.returning import Origin, names_asked, origin_of, owed_at_first, shown_by
 from xds.protocol.status import TypeStatus, status_of
 from xds.protocol.subscription import Shift
 from xds.protocol.watch import Watch
+from xds.wire.node import decode_node
 
 READS_ERRORS = "gRPC"  # user agents that heed resource_errors (A88); Envoy goes by its own timers
 Authorize = Callable[[Node, str], None]  # raises ``RemoteProtocolError`` where the node may not follow the group
@@ -199,7 +201,7 @@ class DiscoveryStream:
                 due = heartbeats.due_s
         return due
 
-    def close(self) -> bool:
+    def close(self, now: float) -> bool:
         """The stream ended: its state goes with it (rule 80). Closing twice is harmless.
 
         True when the client is amid a transition: its other streams may have waited for this one.
@@ -209,7 +211,7 @@ class DiscoveryStream:
             for watch in self._in_rank_order:
                 self._client.leave(watch)
             self._client.untell()
-            self._clients.exit(self.client_key)
+            self._clients.exit(self.client_key, now)
         self._client = None
         self._authorize = self._may_return = None  # they may refer to who holds the stream
         self._watches, self._offers.watches = {}, ()
@@ -262,11 +264,11 @@ class DiscoveryStream:
         if self.node is not None:
             # Of a node of 61 KB in every ACK, no more is looked at than what it begins with.
             if request.node and request.node[: len(self._node_prefix)] != self._node_prefix:
-                other = wire.decode_node(request.node, self._limits.node_bytes)
+                other = decode_node(request.node, self._limits.node_bytes)
                 if other.id != self.node.id:
                     events.append(NodeMismatch(other))
             return
-        node = wire.decode_node(request.node, self._limits.node_bytes)
+        node = decode_node(request.node, self._limits.node_bytes)
         check_node_id(node.id)
         match = self._cache.match(node)
         home = match.group if match is not None else ""
@@ -361,18 +363,20 @@ class DiscoveryStream:
         watch = self._watches[type.type_url] = Watch(type, client.next_position())
         watch.reads_errors = self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS)
         self._offers.watches = tuple(sorted(self._watches.values(), key=lambda watch: watch.type.rank))
-        clusters = client.last_acked(client.url_of("clusters"))
-        released = client.release_of(type_url)
-        past = client.past.memories
-        origin = Origin(self.group, self.api, self._former, past, clusters, released, client.has_returned)
-        shown = shown_by(watch, request, self._cache, origin)
-        client.join(watch, shown, now)
+        shown = shown_by(watch, request, self._cache, self._origin(type_url))
+        client.join(watch, names_asked(request), shown, now)
+        if client.undecided and type.is_route_target:
+            decide_early(client, self._cache, self._origin, now)
         if shown is not None:
             # A reconnecting client shows what it holds of a child when its changed parent is already on the way.
             for parent in self._in_rank_order:
                 if parent.ack.offered is not None:
                     self._offers.warm(parent, watch, parent.ack.offered.resource_set, client, now)
         return watch
+
+    def _origin(self, type_url: str) -> Origin:
+        groups = self._former, self.group, self.api
+        return origin_of(self._require_client(), self._cache, type_url, *groups)
 
     def _answer(self, watch: Watch, client: ClientState, answer: Answer, request: Request, events: list[Event]) -> None:
         type_url = watch.type.type_url

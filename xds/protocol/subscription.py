@@ -10,7 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from xds.model.name import WILDCARD, XDSTP, is_glob, matches_glob
+from xds.model.names import (
+    WILDCARD,
+    XDSTP,
+    is_glob,
+    matches_glob,
+)
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
 

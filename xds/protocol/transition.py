@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import Snapshot
+from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.linger import NO_NAMES, Names, keep_of, without
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
@@ -37,12 +37,14 @@ if TYPE_CHECKING:
 
 _NOTHING: frozenset[str] = frozenset()
 _NO_PARTS: frozenset[Part] = frozenset()
+_MET_LIMIT = 8
 
 
 class Transition:
     """The transition of one client.
 
-    ``origin`` is what was released when its listeners were ready last. ``held`` are the trees that wait for clusters
+    ``origin`` is what was released when its listeners were ready last; ``met`` has the listeners that were ACKed since,
+    which new connections may meet as well. ``held`` are the trees that wait for clusters
     now. ``silent`` are the types of which nothing is told, since nobody knows what the client holds. ``drains``: a
     listener changed or went.
     """
@@ -56,6 +58,7 @@ class Transition:
         "is_fetch_over",
         "is_withheld_told",
         "kept",
+        "met",
         "origin",
         "readiness",
         "returning_until_s",
@@ -65,6 +68,7 @@ class Transition:
     def __init__(self, client: ClientState, now_s: float) -> None:
         self.began_s = now_s
         self.origin: Snapshot = client.released
+        self.met: tuple[Snapshot, ...] = ()
         # Of a client that has just started all was warm before it went live.
         acked = client.watches.acked(client.url_of("clusters"))
         self.readiness = Readiness(client.warm or (acked if not client.has_returned else None))
@@ -102,10 +106,12 @@ class Transition:
 
     def _held_parts(self, client: ClientState, unready: frozenset[str] | None, back: frozenset[str]) -> list[Names]:
         trees = client.releases.trees(client.released, client.goal)
+        absent = self._absent_listeners(client, unready) if any(tree.needs for tree in trees) else _NOTHING
         held = [
             tree
             for tree in trees
-            if self.readiness.holds(client, tree.leads_to, is_unreadable=tree.is_unreadable)
+            if not tree.needs.isdisjoint(absent)
+            or self.readiness.holds(client, tree.leads_to, is_unreadable=tree.is_unreadable)
             or not tree.listeners.isdisjoint(back)
         ]
         if any(tree.has_added_listener for tree in held):
@@ -114,12 +120,22 @@ class Transition:
         self.held = tuple(held)
         kept = [part for tree in held for part in (tree.first, tree.then)]
         # Until a listener is ready, new connections meet what it was before.
-        used = client.releases.used_by(unready, self.origin) if unready else _NO_PARTS
+        used = _NO_PARTS
+        if unready:
+            used = used.union(*(client.releases.used_by(unready, each) for each in (self.origin, *self.met)))
         waiting = joined(*(tree.changed for tree in trees if tree not in held and _waits(tree, unready, used)))
         if waiting:
             # A listener that warms waits for what it newly names, not the other way round.
             waiting = self._without_needed(client, waiting, used)
         return [*kept, waiting]
+
+    def _absent_listeners(self, client: ClientState, unready: frozenset[str] | None) -> frozenset[str]:
+        """New listeners that are not ready: nothing may lead to one that is internal. A changed one serves on."""
+        url = client.url_of("listeners")
+        if not client.watches.of(url):
+            return _NOTHING
+        new = frozenset(client.goal.get(url).resources).difference(self.origin.get(url).resources)
+        return new if unready is None else new & unready
 
     def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
         """What waits for listeners, but for what they newly name, and for what the client refuses and is repaired.
@@ -155,13 +171,20 @@ class Transition:
         acked = client.watches.acked(url)
         if acked is None:
             return None if url in self.silent else _NOTHING
+        self._note_met(client, acked)
         unready = client.releases.renewed(acked, goal)
         if unready and client.order.proceed_on_nack:
             unready = unready.difference(client.refused(url))
         unready = unready | self._filters_unready(client) | self._fetching(client, now_s)
         if not unready and acked is client.released.get(url) and not self.is_fetch_over:
-            self.origin = client.released  # what new connections meet from now on
+            self.origin, self.met = client.released, ()  # what new connections meet from now on
         return unready
+
+    def _note_met(self, client: ClientState, acked: ResourceSet) -> None:
+        url = acked.type.type_url
+        if acked is not client.goal.get(url) and all(acked is not each.get(url) for each in (self.origin, *self.met)):
+            met = Snapshot(client.released.group, client.released.revision, {**client.released.sets, url: acked})
+            self.met = (*self.met, met)[-_MET_LIMIT:]
 
     def _filters_unready(self, client: ClientState) -> frozenset[str]:
         """Listeners with an extension configuration that is on its way: a route must not overtake it either."""
@@ -232,7 +255,9 @@ class Transition:
 
     def is_over(self, client: ClientState) -> bool:
         """True when nothing is left to wait for."""
-        return not self.readiness.cold and not any(resource_type(url).is_led_to for url in client.watches.lagging_types)
+        return not self.readiness.cold and not any(
+            resource_type(url).is_route_target for url in client.watches.lagging_types
+        )
 
     def expire(self, client: ClientState, now_s: float) -> bool:
         """Give up what waited too long; True when content goes out that nothing proves ready."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from xds.model.name import WILDCARD
+from xds.model.names import WILDCARD
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot
-from xds.protocol.linger import Names, keep_of
+from xds.protocol.linger import Names, internal_listeners, keep_of
 
 Part = tuple[str, str]  # type URL and name
 
@@ -28,6 +28,8 @@ class Tree(NamedTuple):
     ``changed`` are those of ``then`` that the client may use already, so that they must not overtake their listener:
     what is new is not in use until a listener that names it is. ``listeners`` are all that lead to a part,
     changed or not. ``leads_to`` names the clusters behind the new content; ``is_unreadable``: it may lead to any.
+    ``needs`` are the internal listeners that endpoints of those clusters stand for, but for those that lead back here:
+    the new content waits until they are ready, if they are new.
     """
 
     first: Names
@@ -35,6 +37,7 @@ class Tree(NamedTuple):
     changed: Names
     listeners: frozenset[str]
     leads_to: frozenset[str]
+    needs: frozenset[str]
     is_unreadable: bool
     has_added_listener: bool
     has_removed_listener: bool
@@ -137,6 +140,7 @@ def _tree(parts: list[Part], listeners: Mapping[Part, frozenset[Part]], released
         keep_of(changed),
         named_by,
         clusters,
+        _needs(clusters, named_by, goal),
         WILDCARD in leads_to,
         has_added,
         has_removed,
@@ -154,14 +158,39 @@ def _clusters(resource: Resource, goal: Snapshot) -> set[str]:
     return found
 
 
+def _needs(clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot) -> frozenset[str]:
+    """The internal listeners behind clusters, but for those that lead back to one of these ``listeners``."""
+    needed = _behind(clusters, goal) - listeners
+    return frozenset(name for name in needed if listeners.isdisjoint(_all_behind(name, goal)))
+
+
+def _behind(clusters: Iterable[str], goal: Snapshot) -> frozenset[str]:
+    found = (internal_listeners(goal.get(url), clusters) for url in goal.sets)
+    return frozenset().union(*found)
+
+
+def _all_behind(listener: str, goal: Snapshot) -> set[str]:
+    """The internal listeners that a listener leads to, through however many others; each is looked at once."""
+    found, left = set[str](), [listener]
+    while left:
+        name = left.pop()
+        for url in (url for url in goal.sets if alias_of(url) == "listeners"):
+            resource = goal.get(url).resources.get(name)
+            if resource is not None:
+                more = _behind(with_members(_clusters(resource, goal) - {WILDCARD}, goal), goal) - found
+                found |= more
+                left += more
+    return found
+
+
 def _mentioned(resource: Resource) -> set[str]:
-    return {each.name for each in resource.references if resource_type(each.type_url).is_led_to}
+    return {each.name for each in resource.references if resource_type(each.type_url).is_route_target}
 
 
 def with_members(names: Iterable[str], goal: Snapshot) -> frozenset[str]:
     """Clusters, and those that they name: an aggregate is active before its members are."""
     found, left = set[str](), list(names)
-    sets = [goal.sets[url].resources for url in goal.sets if resource_type(url).is_led_to]
+    sets = [goal.sets[url].resources for url in goal.sets if resource_type(url).is_route_target]
     while left:
         name = left.pop()
         if name not in found:

@@ -19,7 +19,9 @@ ReleaseOf = Callable[[str], ResourceSet]
 
 def warm(parent: Watch, child: Watch, released: ResourceSet, cache: SnapshotCache) -> bool:
     """A parent is sent: the assignments of its changed clusters go out behind it. False where nothing is to follow."""
-    if not (parent.type.is_led_to and child.type.alias == "endpoints" and parent.type.type_url in child.type.parents):
+    if not (
+        parent.type.is_route_target and child.type.alias == "endpoints" and parent.type.type_url in child.type.parents
+    ):
         return False
     names = cache.assignments(parent.known.base, released, parent.known.doubted)
     child.forced = child.forced | names if child.forced else names
@@ -45,7 +47,7 @@ def warm_doubted(watch: Watch, watches: Watches, release_of: ReleaseOf, cache: S
     change back in the client's eyes (rule 18).
     """
     for parent in _parents_sent_since(watch, watches):
-        if parent.type.is_led_to and parent.known.doubted:
+        if parent.type.is_route_target and parent.known.doubted:
             released = release_of(parent.type.type_url)
             names = cache.assignments(parent.known.base, released, parent.known.doubted)
             watch.forced = watch.forced | names

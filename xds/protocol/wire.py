@@ -7,31 +7,23 @@ scalar field keeps its last value, so a body is built once, and a nonce spliced 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable
 from types import MappingProxyType
-from typing import Any
 
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
 from xds.model.errors import RemoteProtocolError, StatusCode
-from xds.model.name import canonical_name, canonical_names
-from xds.model.node import Locality, Node
+from xds.model.names import canonical_name, canonical_names
 from xds.model.resource import Resource
 from xds.model.snapshot import Frame
 from xds.proto import wire_pb2
 from xds.protocol import restated
 from xds.protocol.events import NO_NAMES, NO_VERSIONS, DeltaRequest, ErrorDetail, SotwRequest
-from xds.protocol.limits import check_node_bytes
 from xds.protocol.memo import Memo
+from xds.wire.fields import bytes_field, encode_duration, encode_varint, text_field, varint_field
 
 KNOWN_REQUESTS = 1024
 KNOWN_BYTES = 8 << 20  # of each sort
-NO_METADATA: Mapping[str, Any] = {}
-_SHARED_VALUES = 4096
-_SHARED_CHARACTERS = 256
-_NANOS = 1_000_000_000
 
 
 def decode_sotw(data: bytes) -> SotwRequest:
@@ -122,50 +114,9 @@ _known_sotw: Memo[bytes, SotwRequest] = Memo(KNOWN_REQUESTS, KNOWN_BYTES, lambda
 _known_delta: Memo[bytes, DeltaRequest] = Memo(KNOWN_REQUESTS, KNOWN_BYTES, lambda data, request: 512 + 8 * len(data))
 
 
-def decode_node(data: bytes | memoryview, limit_bytes: int) -> Node:
-    """A Node, v2 or v3, without its list of extensions.
-
-    Raises ``RemoteProtocolError`` for bytes that are none, and for more of them than ``limit_bytes``.
-    """
-    check_node_bytes(len(data), limit_bytes)
-    message = wire_pb2.Node()
-    _parse(message, bytes(data))
-    locality = message.locality
-    version = _user_agent_version(message)
-    user_agent = f"{message.user_agent_name} {version}".strip() or message.build_version
-    return Node(
-        id=message.id,
-        cluster=_shared(message.cluster),
-        locality=shared_locality(_shared(locality.region), _shared(locality.zone), _shared(locality.sub_zone)),
-        metadata=MessageToDict(message.metadata) if message.HasField("metadata") else NO_METADATA,
-        user_agent=_shared(user_agent),
-        client_features=frozenset(map(_shared, message.client_features)) if message.client_features else NO_NAMES,
-        user_agent_name=_shared(message.user_agent_name),
-        user_agent_version=_shared(version),
-    )
-
-
-def _shared(text: str) -> str:
-    """One object for all nodes that say the same, if it is short."""
-    return _one(text) if len(text) <= _SHARED_CHARACTERS else text
-
-
-@lru_cache(maxsize=_SHARED_VALUES)
-def _one(text: str) -> str:
-    return text
-
-
-def shared_locality(*parts: str) -> Locality:
-    """One object for all who say the same, if it is short: clients choose the names."""
-    return _one_locality(*parts) if max(map(len, parts)) <= _SHARED_CHARACTERS else Locality(*parts)
-
-
-_one_locality = lru_cache(maxsize=_SHARED_VALUES)(Locality)
-
-
 def node_prefix(node_id: str) -> bytes:
     """How a serialized Node with this id begins: enough to see that a later node is the same one."""
-    return _field(1, node_id.encode())
+    return bytes_field(1, node_id.encode())
 
 
 def encode_sotw(
@@ -177,9 +128,14 @@ def encode_sotw(
     errors: bytes = b"",
 ) -> bytes:
     """A DiscoveryResponse. ``control_plane`` and ``errors`` are encoded fields or nothing."""
-    pieces = [_text(1, version_info)]
+    pieces = [text_field(1, version_info)]
     pieces += [piece for resource, before, any_at, _ in frames for piece in (before[any_at:], resource.body)]
-    pieces += (_text(4, type_url), _text(5, nonce), _length(6, control_plane), errors)
+    pieces += (
+        text_field(4, type_url),
+        text_field(5, nonce),
+        bytes_field(6, control_plane) if control_plane else b"",
+        errors,
+    )
     return b"".join(pieces)
 
 
@@ -193,12 +149,12 @@ def encode_delta(
     bodiless: Iterable[bytes] = (),
 ) -> bytes:
     """A DeltaDiscoveryResponse. ``bodiless`` are made by ``delta_heartbeat`` or ``delta_alias_only``."""
-    pieces = [_text(1, version_info)]
+    pieces = [text_field(1, version_info)]
     pieces += [piece for resource, before, _, behind in frames for piece in (before, resource.body, behind)]
-    pieces += [_field(2, one) for one in bodiless]
-    pieces += (_text(4, type_url), _text(5, nonce))
-    pieces += [_text(6, name) for name in removed]
-    pieces.append(_length(7, control_plane))
+    pieces += [bytes_field(2, one) for one in bodiless]
+    pieces += (text_field(4, type_url), text_field(5, nonce))
+    pieces += [text_field(6, name) for name in removed]
+    pieces.append(bytes_field(7, control_plane) if control_plane else b"")
     return b"".join(pieces)
 
 
@@ -208,56 +164,62 @@ def frame(resource: Resource) -> Frame:
     In a SotW response it is the type alone: the end of what stands before. Both call that field 2.
     """
     body, version, name = resource.body, resource.version.encode(), resource.name.encode("utf-8", "replace")
-    lead = _text(1, resource.type_url)
+    lead = text_field(1, resource.type_url)
     if body:
-        lead += b"\x12" + _varint(len(body))
-    size = _varint(len(lead) + len(body))
+        lead += b"\x12" + encode_varint(len(body))
+    size = encode_varint(len(lead) + len(body))
     field_any = b"\x12" + size + lead
-    before = b"\x0a" + _varint(len(version)) + version + field_any
-    behind = b"\x1a" + _varint(len(name)) + name
+    before = b"\x0a" + encode_varint(len(version)) + version + field_any
+    behind = b"\x1a" + encode_varint(len(name)) + name
     if resource.aliases or resource.ttl_s is not None:
         behind += _further_fields(resource)
-    before = b"\x12" + _varint(len(before) + len(body) + len(behind)) + before
+    before = b"\x12" + encode_varint(len(before) + len(body) + len(behind)) + before
     return resource, before, len(before) - len(field_any), behind
 
 
 def _further_fields(resource: Resource) -> bytes:
-    aliases = b"".join(_text(4, alias) for alias in resource.aliases)
-    return aliases + (_field(6, _duration(resource.ttl_s)) if resource.ttl_s is not None else b"")
+    aliases = b"".join(text_field(4, alias) for alias in resource.aliases)
+    return aliases + (bytes_field(6, encode_duration(resource.ttl_s)) if resource.ttl_s is not None else b"")
 
 
 def delta_heartbeat(resource: Resource) -> bytes:
     """Rule 72: "Resource with name, TTL, SAME version, no body"."""
-    return _text(1, resource.version) + _text(3, resource.name) + _field(6, _duration(resource.ttl_s or 0.0))
+    return (
+        text_field(1, resource.version)
+        + text_field(3, resource.name)
+        + bytes_field(6, encode_duration(resource.ttl_s or 0.0))
+    )
 
 
 def delta_alias_only(name: str) -> bytes:
     """How a VHDS client is told that a host does not exist: name and alias, no body (real_clients 2)."""
-    return _text(3, name) + _text(4, name)
+    return text_field(3, name) + text_field(4, name)
 
 
 def empty_assignment(cluster_name: str) -> bytes:
     """The body of a ClusterLoadAssignment without endpoints; v2 and v3 agree on the field."""
-    return _text(1, cluster_name)
+    return text_field(1, cluster_name)
 
 
 def control_plane_field(identifier: str) -> bytes:
     """The encoded ControlPlane message, to be placed at the field number of its response."""
-    return _text(1, identifier)
+    return text_field(1, identifier)
 
 
 def resource_errors(names: Iterable[str], code: StatusCode, message: str, field_number: int) -> bytes:
     """xRFC TP3: encoded ``resource_errors`` telling that these names do not exist (rule 39)."""
-    status = _varint_field(1, code.value) + _text(2, message)
-    return b"".join(_field(field_number, _field(1, _text(1, name)) + _field(2, status)) for name in names)
+    status = varint_field(1, code.value) + text_field(2, message)
+    return b"".join(
+        bytes_field(field_number, bytes_field(1, text_field(1, name)) + bytes_field(2, status)) for name in names
+    )
 
 
 def splice_nonce(body: bytes, nonce: str) -> bytes:
     """The same response under another nonce: the last value of a scalar field wins."""
-    return body + _text(5, nonce)
+    return body + text_field(5, nonce)
 
 
-def _parse(message: wire_pb2.Node | wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest, data: bytes) -> None:
+def _parse(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest, data: bytes) -> None:
     try:
         message.ParseFromString(data)
     except DecodeError as error:
@@ -272,45 +234,3 @@ def _error(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest) 
 def _locator_names(locators: Iterable[wire_pb2.ResourceLocator]) -> frozenset[str]:
     # Rule 67: a locator without dynamic parameters is a name; no client sends others.
     return frozenset(canonical_name(locator.name) for locator in locators)
-
-
-def _user_agent_version(message: wire_pb2.Node) -> str:
-    if not message.HasField("user_agent_build_version"):
-        return message.user_agent_version
-    number = message.user_agent_build_version.version
-    return f"{number.major_number}.{number.minor_number}.{number.patch}"
-
-
-def _duration(seconds: float) -> bytes:
-    whole, nanos = divmod(round(seconds * _NANOS), _NANOS)
-    return _varint_field(1, whole) + _varint_field(2, nanos)
-
-
-def _field(number: int, data: bytes) -> bytes:
-    return _tag(number) + _varint(len(data)) + data
-
-
-def _length(number: int, data: bytes) -> bytes:
-    return _field(number, data) if data else b""
-
-
-def _text(number: int, text: str) -> bytes:
-    return _field(number, text.encode("utf-8", "replace")) if text else b""
-
-
-def _varint_field(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value) if value else b""
-
-
-def _tag(number: int) -> bytes:
-    return bytes((number << 3 | 2,))
-
-
-@lru_cache(maxsize=4096)
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

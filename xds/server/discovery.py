@@ -1,16 +1,14 @@
-"""The shell of a discovery stream: bytes in, engine, bytes out. Both variants, all services.
+"""The discovery stream in the asyncio shell: bytes in, engine, bytes out. Both variants, all services.
 
-It lives as every stream does (`xds.server.shell`). What the engine does, it does in turns with all others: take a
-request from the inbox, or offer what pushes, moves and deadlines brought. Nothing is offered before all that came
-earlier is written, and nothing is read while the outbox is full, so a client that does not read costs itself alone.
+The engine runs in work items: one takes a request from the inbox, another offers what pushes, moves and deadlines
+brought. Nothing is read while the outbox is full, so a client that does not read costs bounded memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -26,112 +24,79 @@ from xds.protocol.draft import Variant
 from xds.protocol.events import Event, Identified, Moved, Request, Send, ViewChanged
 from xds.protocol.stream import DiscoveryStream
 from xds.protocol.wire import decode_delta, decode_sotw
-from xds.server import limits
-from xds.server.admission import Place
-from xds.server.metrics import Metrics
-from xds.server.node_door import NodeDoor
-from xds.server.observation import StreamObserver
-from xds.server.options import ServerOptions
-from xds.server.pacing import SMALL_BYTES, Pacer
-from xds.server.rate import RateLimit
+from xds.server.flow.admission import AdmissionSlot
+from xds.server.flow.work_queue import SingleWaiterEvent
+from xds.server.observer import StreamObserver
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
-from xds.server.shell import BROKEN, COPY_S_PER_BYTE, GONE, Context, Shell, never, status_of
-from xds.server.wakeup import Wakeup
+from xds.server.stream import CALL_ERRORS, GONE, CallContext, StreamDependencies, StreamHandler, check_size
 
-OUTBOX_LIMIT = 64  # responses not yet written; above it the stream is not read
-INBOX_LIMIT = 2  # requests read that wait for their turn
 TIMER_RESOLUTION_S = 0.001
 
 _DECODE: Mapping[Variant, Callable[[bytes], Request]] = {Variant.SOTW: decode_sotw, Variant.DELTA: decode_delta}
 
 
 @dataclass(slots=True)
-class Discovery:
-    """What the streams of a server share."""
+class DiscoveryDependencies(StreamDependencies):
+    """What the discovery streams of a server share."""
 
     cache: SnapshotCache
     fleet: Fleet
-    metrics: Metrics
     registry: StreamRegistry
-    options: ServerOptions
     clients: ClientTable
-    pacer: Pacer
-    door: NodeDoor
-    ids: count[int] = field(default_factory=lambda: count(1))
 
 
-class StreamShell(Shell):
-    """One gRPC stream."""
+class DiscoveryHandler(StreamHandler):
+    """One discovery stream."""
 
     __slots__ = (
-        "_consumed",
-        "_decode",
-        "_delay_s",
-        "_drained",
-        "_engine",
-        "_inbox",
-        "_is_letting_go",
-        "_is_listening",
-        "_late",
-        "_notified",
-        "_notified_at",
-        "_observer",
-        "_outbox",
-        "_queued",
-        "_rate",
-        "_service",
-        "_shared",
-        "_timer",
-        "_timer_at",
-    )
+        "_consumed", "_deadline_due", "_decode", "_delay_s", "_engine", "_flow", "_inbox", "_is_ending_linger",
+        "_is_reading", "_notified", "_notified_at", "_observer", "_registry", "_service", "_timer", "_timer_at",
+    )  # fmt: skip
 
     def __init__(
         self,
-        shared: Discovery,
+        deps: DiscoveryDependencies,
         service: DiscoveryService,
         variant: Variant,
-        context: Context,
-        place: Place,
+        context: CallContext,
+        slot: AdmissionSlot,
         identity: Identity,
     ) -> None:
-        super().__init__(context, place, shared.registry.turns, self._take_request, identity)
-        self._shared = shared
+        super().__init__(deps, context, slot, service.label, identity, self._on_message)
+        self._flow = deps.options.flow
+        self._registry = deps.registry
         self._service = service
         self._decode = _DECODE[variant]
-        self._rate = RateLimit(shared.options.requests_per_s, shared.options.requests_burst)
         self._engine = DiscoveryStream(
-            cache=shared.cache,
-            clients=shared.clients,
+            cache=deps.cache,
+            clients=deps.clients,
             variant=variant,
             peer=self._peer,
             type_url=service.type_url,
-            limits=shared.options.limits,
+            limits=deps.options.limits,
             api=service.api,
             authorize=self._authorize,
             may_return=self._may_return,
         )
         self._observer = StreamObserver(
-            next(shared.ids),
+            self.id,
             self._peer,
             service.label,
             variant,
             engine=self._engine,
-            fleet=shared.fleet,
-            metrics=shared.metrics,
+            fleet=deps.fleet,
+            metrics=deps.metrics,
             principal=identity.principal,
         )
-        self._outbox: list[bytes] = []  # both short: an empty list has a tenth of the size of an empty deque
         self._inbox: list[bytes] = []
-        self._drained = Wakeup()
-        self._consumed = Wakeup()
-        self._is_listening = False  # the reader waits for a request, and none before it waits for anything
-        self._delay_s = 0.0  # of the next request, when that is known already
-        self._queued = False
-        self._is_letting_go = False
+        self._consumed = SingleWaiterEvent()  # a request of the inbox was handled
+        self._is_reading = False  # the reader waits for the next request and holds none back
+        self._delay_s = 0.0  # of the next request, if it is known already
+        self._is_ending_linger = False
         self._notified = False
         self._notified_at = 0.0
-        self._late = False
+        self._deadline_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -154,52 +119,40 @@ class StreamShell(Shell):
         return self._engine.client_key
 
     def notify(self) -> None:
-        """There may be something to offer: after a push, or because the client's transition moved on."""
+        """There may be something to offer: after a push, or because the client's transition advanced."""
         if self._notified:
-            self._shared.metrics.coalesced += 1
+            self._deps.metrics.coalesced += 1
         else:
             self._notified = True
             self._notified_at = monotonic()
-            self._ask_for_turn()
+            self._submit_work()
 
     def let_go(self) -> None:
-        """An operator ends what lingers for the client."""
-        self._is_letting_go = True
-        self._ask_for_turn()
-
-    # Who it may be
-
-    def recheck(self) -> None:
-        if self.node is not None:
-            try:
-                self._authorize(self.node, self.group)
-            except RemoteProtocolError as error:
-                self.finish(status_of(error))
-
-    def _authorize(self, node: Node, group: str) -> None:
-        self._shared.door.check(self.identity, node, group, self._service.label, self._peer)
+        """An operator ends the lingering of removed resources for the client."""
+        self._is_ending_linger = True
+        self._submit_work()
 
     def _may_return(self, node: Node, group: str) -> bool:
-        """May it have content of a group again that it followed before? Without rules, its node id may."""
-        return self._shared.door.allows(self.identity, node, group)
+        """Whether the client may have content again of a group that it followed before. Without rules it may."""
+        return self._deps.node_auth.allows(self.identity, node, group)
 
     # Life
 
-    def _enter(self) -> None:
-        self._shared.registry.add(self)
+    def _on_open(self) -> None:
+        self._registry.add(self)
         self._observer.opened()
 
-    def _close(self, lasted_s: float) -> None:
+    def _on_close(self, lasted_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        registry, client_key = self._shared.registry, self.client_key
-        amid_transition = self._engine.close()
+        registry, client_key = self._registry, self.client_key
+        amid_transition = self._engine.close(monotonic())
         registry.remove(self)
         if amid_transition and client_key is not None:
             registry.wake_client(client_key)
         code, message = self._status
-        is_untold = self._observer.closed(lasted_s, code.name, message)
-        if is_untold and client_key is not None and not amid_transition:
+        must_report_again = self._observer.closed(lasted_s, code.name, message)
+        if must_report_again and client_key is not None and not amid_transition:
             registry.wake_one(client_key)
 
     def _log_failure(self) -> None:
@@ -208,52 +161,55 @@ class StreamShell(Shell):
     # Reading
 
     async def _read(self) -> None:
-        """Put what comes into the inbox until the client ends its side, no faster than the limits allow."""
-        read, inbox = self._context.read, self._inbox
+        """Put requests into the inbox until the client ends its side, no faster than the limits allow."""
+        read, inbox, flow = self._context.read, self._inbox, self._flow
         try:
-            self._is_listening = True
+            self._is_reading = True
             while (data := await read()) is not grpc.aio.EOF:
-                self._is_listening = False
-                delay_s, self._delay_s = self._delay_s or self._rate.take(monotonic()), 0.0
-                if delay_s > 0 or len(self._outbox) >= OUTBOX_LIMIT:
+                self._is_reading = False
+                delay_s, self._delay_s = self._delay_s or self._rate.reserve(monotonic()), 0.0
+                if delay_s > 0 or len(self._outbox) >= flow.outbox_responses:
                     await self._hold_back(delay_s)
                 self._put(data)
-                del data  # the first has Envoy's node of 61 kB, and what comes next may not come this way
-                while len(inbox) >= INBOX_LIMIT:
+                del data  # the first request has Envoy's node of 61 kB, and later ones may bypass this task
+                while len(inbox) >= flow.inbox_requests:
                     await self._until_consumed()
-                self._is_listening = True
-            self._is_listening = False
+                self._is_reading = True
+            self._is_reading = False
             while inbox:
                 await self._until_consumed()
             self.finish()
-        except BROKEN:
+        except CALL_ERRORS:
             self.finish(GONE)
         except Exception:
             self._fail()
 
-    def _take_request(self, data: bytes) -> bool:
-        """A request has come: True if it need not wait for the reader."""
-        if not self._is_listening or len(self._inbox) >= INBOX_LIMIT or len(self._outbox) >= OUTBOX_LIMIT:
+    def _on_message(self, data: bytes) -> bool:
+        """A request has arrived: True if it was put into the inbox, False if it has to wait for the reader."""
+        flow = self._flow
+        if not self._is_reading or len(self._inbox) >= flow.inbox_requests:
             return False
-        self._delay_s = self._rate.take(monotonic())
+        if len(self._outbox) >= flow.outbox_responses:
+            return False
+        self._delay_s = self._rate.reserve(monotonic())
         if self._delay_s > 0:
             return False
         self._put(data)
         return True
 
     def _put(self, data: bytes) -> None:
-        if self._place is not None:
-            self._place.hear()
+        if self._slot is not None:
+            self._slot.extend()
         self._inbox.append(data)
-        self._turns.take(self._consume)
+        self._work_queue.submit(self._consume)
 
     async def _hold_back(self, delay_s: float) -> None:
-        """Do not read meanwhile: HTTP/2 flow control passes it on to the client."""
+        """Read nothing meanwhile: HTTP/2 flow control passes the delay on to the client."""
         if delay_s > 0:
-            self._shared.metrics.limit_hits["requests_per_second"] += 1
+            self._deps.metrics.limit_hits["requests_per_second"] += 1
             await asyncio.sleep(delay_s)
-        while len(self._outbox) >= OUTBOX_LIMIT:
-            self._shared.metrics.limit_hits["outbox"] += 1
+        while len(self._outbox) >= self._flow.outbox_responses:
+            self._deps.metrics.limit_hits["outbox"] += 1
             self._drained.clear()
             await self._drained.wait()
 
@@ -262,7 +218,7 @@ class StreamShell(Shell):
         await self._consumed.wait()
 
     def _consume(self) -> None:
-        """A turn: feed a request to the engine; a broken rule ends the stream."""
+        """A work item: feed a request to the engine. A broken rule ends the stream."""
         data = self._inbox.pop(0)
         self._consumed.set()
         if self._ending:
@@ -270,79 +226,42 @@ class StreamShell(Shell):
         try:
             self._receive(data)
         except RemoteProtocolError as error:
-            limits.count(error, self._shared.metrics)
-            self.finish(status_of(error))
+            self._refuse(error)
         except Exception:
             self._fail()
-        if self._place is not None:
-            self._leave_admission()
+        if self._slot is not None:
+            self._release_slot()
 
     def _receive(self, data: bytes) -> None:
-        limits.check_size(data, self._shared.options.max_receive_bytes)
+        check_size(data, self._deps.options.max_receive_bytes)
         request = self._decode(data)
         now = monotonic()
         events = self._engine.receive(request, now)
         self._observer.requested(request, request.type_url or self._service.type_url, events)
         self._act(events, now)
 
-    # Writing
+    # Offering
 
-    async def _write(self) -> None:
-        """Write what comes into the outbox, until the stream ends."""
-        outbox, write = self._outbox, self._context.write
-        while not self._ending or outbox:
-            await self._wake.wait()
-            self._wake.clear()
-            while outbox:
-                body = outbox[0]
-                if len(body) <= SMALL_BYTES:
-                    await write(body)
-                else:
-                    if self._write_now is never:
-                        await self._turns.come(len(body) * COPY_S_PER_BYTE)
-                    await self._shared.pacer.write(body, write, self._client_name(), self._peer)
-                del outbox[0]
-                self._drained.set()
-            if self._notified or self._late or self._is_letting_go:
-                self._ask_for_turn()
-
-    def _client_name(self) -> str:
-        return self.node.id if self.node is not None else ""
-
-    def _ask_for_turn(self) -> None:
-        """There is something to offer; the writer asks again when it has written what came before."""
-        if not self._queued and not self._outbox:
-            self._queued = True
-            self._turns.take(self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._queued = False
-        if self._ending or self._outbox:
-            return
-        try:
-            self._offer()
-        except RemoteProtocolError as error:  # it would follow a group that it may not
-            self.finish(status_of(error))
-        except Exception:
-            self._fail()
+    def _has_work(self) -> bool:
+        return self._notified or self._deadline_due or self._is_ending_linger
 
     def _offer(self) -> None:
-        """Let the engine offer what differs, and look at its deadlines."""
+        """Let the engine offer what differs, and check its deadlines."""
         now = monotonic()
         if self._notified and self._engine.node is not None:
             self._notified = False
             events = self._engine.offer(self._engine.resolve(), now)
-            self._shared.metrics.offered(now - self._notified_at, monotonic() - now)
+            self._deps.metrics.offered(now - self._notified_at, monotonic() - now)
             self._act(events, now)
-        if self._is_letting_go:
-            self._is_letting_go = False
+        if self._is_ending_linger:
+            self._is_ending_linger = False
             self._act(self._engine.let_go(now), now)
-        if self._late:
-            self._late = False
+        if self._deadline_due:
+            self._deadline_due = False
             due = self._engine.deadline()
             self._act(self._engine.tick(now) if due is not None and due <= now else [], now)
 
-    # What the engine did
+    # Events of the engine
 
     def _act(self, events: list[Event], now: float) -> None:
         if events:
@@ -351,26 +270,26 @@ class StreamShell(Shell):
                 if act is not None:
                     act(self, event)
             self._observer.observe(events, now)
-        self._arm(now)
+        self._set_timer(now)
 
     def _send(self, event: Send) -> None:
         body = event.body
-        if self._outbox or len(body) > SMALL_BYTES or not self._write_now(body):
+        if self._outbox or len(body) > self._flow.small_write_bytes or not self._write_now(body):
             self._outbox.append(body)
             self._wake.set()
 
     def _identified(self, event: Identified) -> None:
-        self._shared.registry.identify(self)
+        self._registry.identify(self)
 
     def _view_changed(self, event: ViewChanged) -> None:
-        self._shared.registry.regroup(self)
+        self._registry.regroup(self)
 
     def _client_moved(self, event: Moved) -> None:
         if self.client_key is not None:
-            self._shared.registry.wake_client(self.client_key, besides=self)
+            self._registry.wake_client(self.client_key, besides=self)
 
-    def _arm(self, now: float) -> None:
-        """One timer at most: a later deadline waits for the earlier one to fire and look again."""
+    def _set_timer(self, now: float) -> None:
+        """One timer at most: a later deadline waits until the earlier one fires and is set again then."""
         due = self._engine.deadline()
         if due is None or (self._timer is not None and self._timer_at <= due):
             return
@@ -382,13 +301,13 @@ class StreamShell(Shell):
 
     def _deadline_passed(self) -> None:
         self._timer = None
-        self._late = True
-        self._ask_for_turn()
+        self._deadline_due = True
+        self._submit_work()
 
 
-_ACTIONS: Mapping[type, Callable[[StreamShell, Any], None]] = {
-    Send: StreamShell._send,
-    Identified: StreamShell._identified,
-    ViewChanged: StreamShell._view_changed,
-    Moved: StreamShell._client_moved,
+_ACTIONS: Mapping[type, Callable[[DiscoveryHandler, Any], None]] = {
+    Send: DiscoveryHandler._send,
+    Identified: DiscoveryHandler._identified,
+    ViewChanged: DiscoveryHandler._view_changed,
+    Moved: DiscoveryHandler._client_moved,
 }

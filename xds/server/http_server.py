@@ -1,7 +1,9 @@
-"""The HTTP port: uvicorn, but for how connections are taken in.
+"""The HTTP port: uvicorn, with limits that hold before a client has authenticated.
 
-They are counted from the moment that they are accepted, TLS handshakes included, and have their share of the file
-descriptors: this door cannot starve the other one.
+httptools has no limit on the bytes of a request head, and uvicorn none on the time of a head or a body: one client
+could fill the memory, and a few hundred could hold every file descriptor. Connections are counted from the moment they
+are accepted, TLS handshakes included, and have their own share of the file descriptors, so that HTTP clients cannot
+keep xDS clients out.
 """
 
 from __future__ import annotations
@@ -10,49 +12,201 @@ import asyncio
 import contextlib
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
+from typing import Any
 
 import uvicorn
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
-from xds.server.http_door import HttpBounds, HttpDoor
 from xds.server.logs import get_logger
 from xds.server.open_files import NONE_LEFT, OpenFiles, file_limit
+from xds.server.peer import peer_certificate
 
 HANDSHAKE_S = 10.0
 AT_ONCE = 64  # connections accepted in an iteration of the loop
-PAUSE_S = 0.2  # when none can be accepted
-TELL_EVERY_S = 60.0
+PAUSE_S = 0.2  # before accepting again when it failed
+REPORT_EVERY_S = 60.0
 SHARE = 4  # one in so many file descriptors
 LEAST_CONNECTIONS, MOST_CONNECTIONS = 16, 20_000
+
+PIECE_BYTES = 16 << 10  # given to the parser at once, so that the bytes of a head are counted exactly
 
 _log = get_logger("xds.http")
 
 
-class HttpServer(uvicorn.Server):
-    """uvicorn on our loop; signals are ours, and so is the listening socket.
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Limits of a request that is not yet read.
 
-    ``connections``: how many there may be; None: a quarter of the files that the process may open.
+    A body has ``body_s``, plus the time that its received bytes take at ``body_bytes_per_s``.
+    """
+
+    head_bytes: int = 64 << 10
+    head_s: float = 10.0
+    body_s: float = 30.0
+    body_bytes_per_s: int = 64 << 10
+
+
+class HttpConnection(HttpToolsProtocol):
+    """One connection. ``on_close`` is called when it is closed; limits that are hit are counted in ``limit_hits``.
+
+    Requests find the verified certificate of their client in ``request.state.certificate``.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        limits: HttpLimits,
+        limit_hits: Counter[str],
+        on_close: Callable[[], None],
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self._limits = limits
+        self._limit_hits = limit_hits
+        self._on_close = on_close
+        self._in_head = True
+        self._in_body = False
+        self._heads = 0  # request heads that have begun
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._body_began = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        certificate = peer_certificate(transport.get_extra_info("ssl_object"))
+        if certificate is not None:
+            self.app_state = {**self.app_state, "certificate": certificate}
+        self._arm(self._limits.head_s, self._head_timed_out)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+        self._on_close()
+
+    def data_received(self, data: bytes) -> None:
+        for at in range(0, len(data), PIECE_BYTES):
+            if self.parser is None or self.transport.is_closing():
+                return
+            self._feed(data[at : at + PIECE_BYTES])
+
+    def _feed(self, piece: bytes) -> None:
+        heads, was_in_body = self._heads, self._in_body
+        super().data_received(piece)
+        if self.transport.is_closing():
+            return
+        if self._in_head:
+            self._count_head(len(piece), began=heads != self._heads)
+        elif heads == self._heads and not (was_in_body or self._in_body):
+            # Empty lines between two requests: the parser drops them, and they end uvicorn's keep-alive timeout.
+            self._in_head = self.cycle.response_complete
+            self._count_head(len(piece), began=True)
+
+    def _count_head(self, size: int, *, began: bool) -> None:
+        """``began``: the head began within these bytes, all of which are counted."""
+        self._head_bytes = size + (0 if began else self._head_bytes)
+        if self._head_bytes > self._limits.head_bytes:
+            self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "http_head_bytes")
+        elif self._timer is None and self._in_head:
+            self._arm(self._limits.head_s, self._head_timed_out)
+
+    # As the parser calls it
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._heads += 1
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._in_body = False, True
+        self._disarm()
+        self._body_bytes = 0
+        self._body_began = self.loop.time()
+        super().on_headers_complete()
+        self._arm(self._limits.body_s, self._body_timed_out)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._disarm()
+        super().on_message_complete()
+
+    # Time
+
+    def _arm(self, delay_s: float, on_timeout: Callable[[], None]) -> None:
+        self._timer = self.loop.call_later(delay_s, on_timeout)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _head_timed_out(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self._head_bytes:
+            self._reject(HTTPStatus.REQUEST_TIMEOUT, "http_head_seconds")
+        else:
+            self.transport.abort()  # no request has begun
+
+    def _body_timed_out(self) -> None:
+        """The time for the bytes received so far is over; bytes received meanwhile extend it."""
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused:
+            self._body_began = self.loop.time() - self._body_bytes / self._limits.body_bytes_per_s
+        ends = self._body_began + self._limits.body_s + self._body_bytes / self._limits.body_bytes_per_s
+        if self.loop.time() < ends:
+            self._timer = self.loop.call_at(ends, self._body_timed_out)
+        else:
+            self._reject(HTTPStatus.REQUEST_TIMEOUT, "http_body_seconds")
+
+    def _reject(self, status: HTTPStatus, limit: str) -> None:
+        """Send the status, unless a response has begun, and close."""
+        self._limit_hits[limit] += 1
+        self._disarm()
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            self.transport.write(head.encode())
+        self.transport.close()
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn on our event loop, with our signal handlers and our listening socket.
+
+    ``connections``: the most there may be; None: a quarter of the files that the process may open.
     """
 
     def __init__(
         self,
         config: uvicorn.Config,
-        bounds: HttpBounds,
+        limits: HttpLimits,
         limit_hits: Counter[str],
         files: OpenFiles,
         connections: int | None = None,
     ) -> None:
         super().__init__(config)
-        self._bounds = bounds
+        self._limits = limits
         self._limit_hits = limit_hits
         self._files = files
-        self._most = connections
-        self._inside: set[int] = set()
+        self._limit = connections
+        self._open_connections: set[int] = set()
         self._numbers = 0
         self._opening: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
-        self._told_at: float | None = None
+        self._reported_at: float | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -60,14 +214,14 @@ class HttpServer(uvicorn.Server):
 
     @property
     def connections(self) -> int:
-        """How many there are, those that still shake hands included."""
-        return len(self._inside)
+        """How many are open, those in their TLS handshake included."""
+        return len(self._open_connections)
 
     @property
     def most_connections(self) -> int:
-        """How many there may be."""
-        if self._most is not None:
-            return self._most
+        """The most there may be."""
+        if self._limit is not None:
+            return self._limit
         return min(MOST_CONNECTIONS, max(LEAST_CONNECTIONS, file_limit() // SHARE))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -94,28 +248,28 @@ class HttpServer(uvicorn.Server):
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Connections have come."""
+        """Accept the connections that are queued."""
         for _ in range(AT_ONCE):
             try:
                 connection = self._next(listening)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # They wait in the system's queue.
+                # New connections wait in the system's queue.
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listening)
                 loop.call_later(PAUSE_S, self._listen, listening)
                 if error.errno not in NONE_LEFT:
                     _log.warning("http.accept_failed", error_message=str(error))
                 return
-            if len(self._inside) >= self.most_connections:
+            if len(self._open_connections) >= self.most_connections:
                 connection.close()
-                self._full()
+                self._report_full()
             else:
-                self._take_in(connection)
+                self._start(connection)
 
     def _next(self, listening: socket.socket) -> socket.socket:
-        """The connection that has waited longest. Raises ``OSError``."""
+        """The connection that was queued first. Raises ``OSError``."""
         try:
             return listening.accept()[0]
         except OSError as error:
@@ -123,38 +277,40 @@ class HttpServer(uvicorn.Server):
                 raise
         return listening.accept()[0]
 
-    def _full(self) -> None:
+    def _report_full(self) -> None:
         self._limit_hits["http_connections"] += 1
         now = asyncio.get_running_loop().time()
-        if self._told_at is None or now - self._told_at >= TELL_EVERY_S:
-            self._told_at = now
-            _log.warning("http.full", connections_n=len(self._inside))
+        if self._reported_at is None or now - self._reported_at >= REPORT_EVERY_S:
+            self._reported_at = now
+            _log.warning("http.full", connections_n=len(self._open_connections))
 
-    def _take_in(self, connection: socket.socket) -> None:
+    def _start(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._numbers += 1
-        self._inside.add(self._numbers)
+        self._open_connections.add(self._numbers)
         task = asyncio.get_running_loop().create_task(self._open(connection, self._numbers))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
     async def _open(self, connection: socket.socket, number: int) -> None:
-        """Shake hands if need be; the connection goes on by itself."""
-        left = partial(self._inside.discard, number)
+        """Do the TLS handshake, if there is TLS. The connection then lives on its own."""
+        on_close = partial(self._open_connections.discard, number)
         context = self.config.ssl
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                partial(self._door, left),
+                partial(self._connection, on_close),
                 connection,
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
             )
-        except OSError as error:  # of which ssl.SSLError is one
-            left()
+        except OSError as error:  # ssl.SSLError included
+            on_close()
             _log.info("tls.failed", error_message=str(error))
         except BaseException:
-            left()
+            on_close()
             raise
 
-    def _door(self, left: partial[None]) -> HttpDoor:
-        return HttpDoor(self.config, self.server_state, self.lifespan.state, self._bounds, self._limit_hits, left)
+    def _connection(self, on_close: partial[None]) -> HttpConnection:
+        return HttpConnection(
+            self.config, self.server_state, self.lifespan.state, self._limits, self._limit_hits, on_close
+        )

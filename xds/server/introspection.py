@@ -1,4 +1,4 @@
-"""The standard services beside discovery: health and reflection. Each transport has a channelz of its own."""
+"""The standard gRPC services: health and reflection. Each transport adds its own channelz."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 
 
 class Introspection:
-    """What tells about the server. Health is NOT_SERVING before ``serving`` and from ``draining`` on."""
+    """Health and reflection of one server. Health is NOT_SERVING before ``serving`` and from ``draining`` on."""
 
     def __init__(self, services: Iterable[str]) -> None:
         self._services = ("", *services)
@@ -26,7 +26,7 @@ class Introspection:
         """Add the services. ``pool`` describes Envoy's services and messages to reflection clients."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, transport)
         names = [*self._services[1:], health.SERVICE_NAME, reflection.SERVICE_NAME, _REFLECTION_V1, _CHANNELZ]
-        servicer = reflection.aio.ReflectionServicer(names, pool=Pools(pool))
+        servicer = reflection.aio.ReflectionServicer(names, pool=DescriptorPools(pool))
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, transport)
         transport.add_generic_rpc_handlers((_reflection_v1(servicer),))
 
@@ -37,7 +37,7 @@ class Introspection:
         await self._set(health_pb2.HealthCheckResponse.SERVING)
 
     async def draining(self) -> None:
-        """NOT_SERVING for good."""
+        """NOT_SERVING from now on."""
         await self._health.enter_graceful_shutdown()
 
     async def _set(self, status: Any) -> None:
@@ -48,13 +48,13 @@ class Introspection:
 _CHANNELZ = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name
 
 
-class Pools:
-    """The private pool with Envoy's API, then the default one with health, channelz and reflection itself."""
+class DescriptorPools:
+    """The private descriptor pool with Envoy's API, then the default one with gRPC's own services."""
 
     def __init__(self, private: DescriptorPool) -> None:
         self._pools = (private, Default())
 
-    def FindFileByName(self, name: str) -> Any:  # noqa: N802 - the servicer calls it so
+    def FindFileByName(self, name: str) -> Any:  # noqa: N802 - the name that the servicer calls
         return self._first("FindFileByName", name)
 
     def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802
@@ -77,7 +77,7 @@ class Pools:
 
 
 def _reflection_v1(servicer: Any) -> Any:
-    """The same service under its final name; the messages of v1 and v1alpha are the same on the wire."""
+    """The service under its v1 name; the messages of v1 and v1alpha are the same on the wire."""
     method = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,

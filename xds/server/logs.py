@@ -11,10 +11,12 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from xds.model.node import Node
 
 HEAD = ("ts", "level", "event", "logger")
 ERROR_TEXT_LIMIT = 2000  # Envoy's messages embed whole protos; the NACK record has the full text
@@ -45,14 +47,28 @@ def configure_logging(level: str = "info", json: bool | None = None, stream: Tex
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
-    """A logger that says who speaks; bound late, so it may be made before ``configure_logging``."""
+    """A logger with a name. It is bound late, so it may be made before ``configure_logging``."""
     logger: FilteringBoundLogger = structlog.get_logger(logger_name=name)
     return logger
 
 
 def shorten(text: str) -> str:
-    """Client text as it may stand in a log line."""
+    """Text of a client, bounded for a log line."""
     return text if len(text) <= ERROR_TEXT_LIMIT else text[:ERROR_TEXT_LIMIT] + "..."
+
+
+def address_fields(service: str, peer: str, principal: str = "", **more: str) -> dict[str, str]:
+    """The fields of a log line that say where a stream comes from. ``service`` is the short name (``ADS``)."""
+    known = {"principal": shorten(principal)} if principal else {}
+    return {"service": service, **more, "peer": peer, **known}
+
+
+def identity_fields(stream_id: int, node: Node | None, group: str) -> dict[str, Any]:
+    """The fields of a log line that say which stream of which node it is about."""
+    if node is None:
+        return {"stream_id": stream_id}
+    named = {"node_id": shorten(node.id), "node_cluster": shorten(node.cluster), "group": group}
+    return {"stream_id": stream_id, **named}
 
 
 def _rendering(as_json: bool) -> Sequence[Processor]:
@@ -62,7 +78,7 @@ def _rendering(as_json: bool) -> Sequence[Processor]:
 
 
 def _head_first(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Every line begins alike, for the eye."""
+    """Put the same fields first in every line, for people who read it."""
     return {**{name: event[name] for name in HEAD if name in event}, **event}
 
 
@@ -82,7 +98,7 @@ def _route_stdlib(shared: Sequence[Processor], as_json: bool, level: int, out: T
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(max(level, logging.WARNING))  # what other libraries tell at INFO is noise here
+    root.setLevel(max(level, logging.WARNING))  # other libraries' INFO lines are of no use to an operator
 
 
 def _logger_name(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:

@@ -1,8 +1,8 @@
-"""File descriptors: each connection takes one, and a process without any can take no proxy and answer no operator.
+"""File descriptors: each connection takes one, and a process without any accepts neither proxies nor operators.
 
-The event loop's listener closes what comes then without a word, so the shortage is looked for, told and counted here.
-Some descriptors are kept in reserve for the HTTP door, whose timeouts soon make new room: an operator gets in and sees
-what is going on.
+The event loop's listener silently closes new connections then, so this module detects, logs and counts the shortage.
+Some descriptors are reserved for the HTTP port, whose timeouts soon free others: an operator can connect and see what
+happens.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import resource
 from pathlib import Path
 
 from xds.server.logs import get_logger
-from xds.server.metrics import Metrics
+from xds.server.metrics.counters import Metrics
 
 RESERVED = 8
-LOOK_EVERY_S = 1.0
-TELL_EVERY_S = 60.0
+CHECK_EVERY_S = 1.0
+REPORT_EVERY_S = 60.0
 NONE_LEFT = frozenset({errno.EMFILE, errno.ENFILE})
 _OPEN_FILES = Path("/dev/fd")
 
@@ -26,21 +26,21 @@ _log = get_logger("xds.server.open_files")
 
 
 class OpenFiles:
-    """The reserve of a process, and whoever looks whether descriptors are left."""
+    """The reserve of descriptors of a process, and the check that some are left."""
 
     def __init__(self, metrics: Metrics, reserved: int = RESERVED) -> None:
         self._metrics = metrics
         self._reserved = reserved
         self._reserve: list[int] = []
-        self._told_at: float | None = None
+        self._reported_at: float | None = None
 
     @property
     def reserve(self) -> int:
-        """How many descriptors are kept back."""
+        """How many descriptors are reserved."""
         return len(self._reserve)
 
     def fill(self) -> bool:
-        """Take back what was released; False while no descriptor is left."""
+        """Refill the reserve; False while no descriptor is left."""
         while len(self._reserve) < self._reserved:
             try:
                 self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -51,31 +51,31 @@ class OpenFiles:
         return True
 
     def release(self) -> bool:
-        """Free a descriptor for what must be opened now; False when the reserve is used up."""
+        """Free one reserved descriptor; False when the reserve is empty."""
         if not self._reserve:
             return False
         os.close(self._reserve.pop())
         return True
 
     def close(self) -> None:
-        """Give the reserve back."""
+        """Free the reserve."""
         while self.release():
             pass
 
-    async def watch(self, every_s: float = LOOK_EVERY_S) -> None:
-        """Look for ever whether descriptors are left."""
+    async def watch(self, every_s: float = CHECK_EVERY_S) -> None:
+        """Check regularly whether descriptors are left. Runs until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            self.look(loop.time())
+            self.check(loop.time())
             await asyncio.sleep(every_s)
 
-    def look(self, now: float) -> None:
-        """Count a shortage, and tell of it once a minute."""
+    def check(self, now: float) -> None:
+        """Count a shortage, and log it once a minute."""
         if self._is_left():
             return
         self._metrics.files_exhausted += 1
-        if self._told_at is None or now - self._told_at >= TELL_EVERY_S:
-            self._told_at = now
+        if self._reported_at is None or now - self._reported_at >= REPORT_EVERY_S:
+            self._reported_at = now
             _log.error(
                 "files.exhausted",
                 open_n=self._count(),
@@ -84,7 +84,7 @@ class OpenFiles:
             )
 
     def _is_left(self) -> bool:
-        """A whole reserve is taken back one by one; and then one more is tried."""
+        """True when the reserve can be refilled and one more descriptor opened."""
         if not self.fill():
             return False
         try:
@@ -96,7 +96,7 @@ class OpenFiles:
         return True
 
     def _count(self) -> int:
-        """How many are open; counting takes one of the reserve."""
+        """How many descriptors are open; counting needs one of the reserve. -1: unknown."""
         self.release()
         try:
             return len(list(_OPEN_FILES.iterdir()))

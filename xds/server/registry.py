@@ -1,4 +1,4 @@
-"""All open discovery streams, and who wakes whom."""
+"""The registry of open discovery streams, and the fan-out of a push to them."""
 
 from __future__ import annotations
 
@@ -10,28 +10,19 @@ from typing import Protocol, TypeVar
 from xds.model.node import Locality, Node
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.overlay import source_of
-from xds.server.metrics import Metrics
-from xds.server.turns import Turns
-
-SLICE_S = 0.005  # at most, before the loop runs
-WAKE_BATCH = 100  # streams woken before the loop runs: their work (some 60 us each) is what others wait for
-
-# A push that follows another waits some times as long as telling that one took (ACKs take as much again, and others
-# want their share), and while answers to it crowd the loop.
-PAUSE_SHARE = 2
-PAUSE_S = 0.2
-PAUSE_LIMIT_S = 0.3  # a storm crowds the loop for seconds, and streams that stay are to hear of pushes meanwhile
-CROWDED_POLL_S = 0.01
+from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
+from xds.server.flow.work_queue import WorkQueue
+from xds.server.metrics.counters import Metrics
 
 _NOWHERE: frozenset[Locality] = frozenset()
 
 ClientKey = tuple[str, str]
 Key = TypeVar("Key", str, ClientKey)
-Sources = frozenset[Locality] | None  # where the nodes are; None: wherever they are
+Sources = frozenset[Locality] | None  # localities of the nodes to wake; None: all
 
 
-class Wakeable(Protocol):
-    """A stream as the registry sees it: ``group`` is what it follows, ``home`` where its node belongs now."""
+class RegisteredStream(Protocol):
+    """A stream, as the registry uses it: it follows ``group``, its node belongs to ``home`` by the selectors of now."""
 
     @property
     def node(self) -> Node | None: ...
@@ -46,74 +37,75 @@ class Wakeable(Protocol):
 
 
 class StreamRegistry:
-    """Streams by group and by client. ``wake`` and ``wake_client`` never block and never run the streams' work."""
+    """Streams by group and by client. ``wake`` and ``wake_client`` return at once; woken streams use the work queue."""
 
-    def __init__(self, cache: SnapshotCache, metrics: Metrics) -> None:
-        self.turns = Turns()
+    def __init__(self, cache: SnapshotCache, metrics: Metrics, flow: FlowLimits = DEFAULT_FLOW) -> None:
+        self.work_queue = WorkQueue(flow)
+        self._flow = flow
         self._cache = cache
         self._metrics = metrics
-        self._streams: dict[Wakeable, str | None] = {}  # with the group they are found under
-        self._by_group: dict[str, dict[Wakeable, None]] = {}
-        self._by_client: dict[ClientKey, dict[Wakeable, None]] = {}
+        self._streams: dict[RegisteredStream, str | None] = {}  # with the group they are indexed under
+        self._by_group: dict[str, dict[RegisteredStream, None]] = {}
+        self._by_client: dict[ClientKey, dict[RegisteredStream, None]] = {}
         self._epoch = cache.epoch
-        self._pushed: dict[str, Sources] = {}  # group to those of its streams that are to be woken
+        self._pushed: dict[str, Sources] = {}  # group -> which of its streams to wake
         self._fan_out: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._streams)
 
-    def __iter__(self) -> Iterator[Wakeable]:
+    def __iter__(self) -> Iterator[RegisteredStream]:
         return iter(list(self._streams))
 
-    def add(self, stream: Wakeable) -> None:
+    def add(self, stream: RegisteredStream) -> None:
         self._streams[stream] = None
 
-    def identify(self, stream: Wakeable) -> None:
+    def identify(self, stream: RegisteredStream) -> None:
         """The stream's node is known from now on."""
         self.regroup(stream)
         if stream.client_key is not None:
             _enter(self._by_client, stream.client_key, stream)
 
-    def regroup(self, stream: Wakeable) -> None:
+    def regroup(self, stream: RegisteredStream) -> None:
         """The stream follows another group now."""
         self._leave_group(stream)
         _enter(self._by_group, stream.group, stream)
         self._streams[stream] = stream.group
 
-    def remove(self, stream: Wakeable) -> None:
+    def remove(self, stream: RegisteredStream) -> None:
         """The stream is gone."""
         self._leave_group(stream)
         self._streams.pop(stream, None)
         if stream.client_key is not None:
             _leave(self._by_client, stream.client_key, stream)
 
-    def _leave_group(self, stream: Wakeable) -> None:
+    def _leave_group(self, stream: RegisteredStream) -> None:
         group = self._streams.get(stream)
         if group is not None:
             _leave(self._by_group, group, stream)
 
-    def wake_client(self, client_key: ClientKey, besides: Wakeable | None = None) -> None:
-        """The client's transition moved on: its other streams may have something to offer."""
+    def wake_client(self, client_key: ClientKey, besides: RegisteredStream | None = None) -> None:
+        """The client's transition advanced: its other streams may have something to offer."""
         for stream in self._by_client.get(client_key, ()):
             if stream is not besides:
                 stream.notify()
 
     def wake_one(self, client_key: ClientKey) -> None:
-        """Some stream of the client is to tell what is so of it."""
+        """Wake one stream of the client, so that it reports the client's state again."""
         for stream in self._by_client.get(client_key, ()):
             stream.notify()
             return
 
     def let_go(self, node_ids: Collection[str]) -> None:
-        """One stream of each client of these nodes is to let go of what lingers: its client's streams share that."""
+        """End the lingering of removed resources for these nodes, on one stream of each client."""
         for (_, node_id), streams in list(self._by_client.items()):
             if node_id in node_ids:
                 next(iter(streams)).let_go()
 
     def wake(self, groups: Collection[str], sources: Sources = None) -> None:
-        """New snapshots are in the cache (or groups are gone), for the streams of all localities or of some.
+        """Wake the streams of groups whose snapshots are new or gone, in all localities or in ``sources``.
 
-        Pushes that come meanwhile join in.
+        Pushes during a fan-out are collected for the next one.
         """
         for group in groups:
             others = self._pushed.get(group, _NOWHERE)
@@ -126,51 +118,58 @@ class StreamRegistry:
             pushed, self._pushed = self._pushed, {}
             started = resumed = monotonic()
             woken = 0
-            for stream in self._concerned(pushed):
+            for stream in self._to_wake(pushed):
                 if stream is not None:
                     stream.notify()
                     woken += 1
-                if woken == WAKE_BATCH or monotonic() - resumed > SLICE_S:
+                if woken == self._flow.wake_batch or monotonic() - resumed > self._flow.wake_slice_s:
                     await asyncio.sleep(0)
                     woken, resumed = 0, monotonic()
             await asyncio.sleep(0)
-            await self.turns.come()  # behind those just woken
+            await self.work_queue.barrier()  # behind the streams just woken
             took_s = monotonic() - started
             self._metrics.fan_out_seconds.observe(took_s)
             await self._pause(took_s)
 
     async def _pause(self, took_s: float) -> None:
-        """Pushes that rain are told together: their streams may not take all of the loop's time from the doors."""
-        await asyncio.sleep(min(PAUSE_SHARE * took_s, PAUSE_S))
-        end = monotonic() + PAUSE_LIMIT_S
-        while self.turns.crowded and monotonic() < end:  # noqa: ASYNC110 -- an event for this would cost every turn
-            await asyncio.sleep(CROWDED_POLL_S)
+        """Coalesce frequent pushes: wait twice as long as the last fan-out took, at most 0.2 s.
 
-    def _concerned(self, pushed: Mapping[str, Sources]) -> Iterator[Wakeable | None]:
-        """The streams of the pushed groups and, when nodes may belong elsewhere, those that do; None for the others."""
+        Then wait until the work queue is empty, at most 0.3 s. HTTP requests and new streams get the time.
+        """
+        flow = self._flow
+        await asyncio.sleep(min(flow.wake_pause_ratio * took_s, flow.wake_pause_s))
+        end = monotonic() + flow.busy_pause_s
+        while self.work_queue.is_busy and monotonic() < end:  # noqa: ASYNC110 -- an event would cost every work item
+            await asyncio.sleep(flow.busy_poll_s)
+
+    def _to_wake(self, pushed: Mapping[str, Sources]) -> Iterator[RegisteredStream | None]:
+        """The streams to wake: those of the pushed groups and, after a change of selectors, those whose node has moved.
+
+        None stands for a stream that is not woken: the caller counts time, not streams alone.
+        """
         moved, self._epoch = self._epoch != self._cache.epoch, self._cache.epoch
         if not moved:
             for group, sources in pushed.items():
                 for stream in list(self._by_group.get(group, ())):
-                    yield stream if _is_concerned(stream, sources) else None
+                    yield stream if _is_affected(stream, sources) else None
             return
-        # Where a node belongs is found here, in slices, and remembered by its stream: a match may be costly.
+        # Selectors are matched here, in slices: a match may be costly. The stream remembers its result.
         for stream in list(self._streams):
-            follows = stream.group in pushed and _is_concerned(stream, pushed[stream.group])
+            follows = stream.group in pushed and _is_affected(stream, pushed[stream.group])
             yield stream if follows or stream.home != stream.group else None
 
 
-def _is_concerned(stream: Wakeable, sources: Sources) -> bool:
+def _is_affected(stream: RegisteredStream, sources: Sources) -> bool:
     if sources is None or stream.node is None:
         return True
     return source_of(sources, stream.node.locality) is not None
 
 
-def _enter(index: dict[Key, dict[Wakeable, None]], key: Key, stream: Wakeable) -> None:
+def _enter(index: dict[Key, dict[RegisteredStream, None]], key: Key, stream: RegisteredStream) -> None:
     index.setdefault(key, {})[stream] = None
 
 
-def _leave(index: dict[Key, dict[Wakeable, None]], key: Key, stream: Wakeable) -> None:
+def _leave(index: dict[Key, dict[RegisteredStream, None]], key: Key, stream: RegisteredStream) -> None:
     members = index.get(key)
     if members is not None:
         members.pop(stream, None)

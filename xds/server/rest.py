@@ -1,7 +1,8 @@
-"""REST xDS: ``POST /v3/discovery:<type>``, proto3 JSON both ways (rules 74-77).
+"""Discovery without a stream: REST xDS, ``POST /v3/discovery:<type>``, and what it shares with unary Fetch.
 
-Routes for the HTTP port, behind its door (tokens, readiness). 200 with a DiscoveryResponse, 304 when the client names
-the version of what it asks for, 404 without a body while no group matches its node, 400 for what cannot be read.
+The routes belong to the HTTP port, which checks tokens and readiness. Requests and responses are proto3 JSON (rules
+74-77): 200 with a DiscoveryResponse, 304 when the client names the current version, 404 without a body while no group
+matches its node, 400 for a malformed request.
 """
 
 from __future__ import annotations
@@ -18,30 +19,39 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from xds.codec.node import as_object, decode_node, field_of, text_of
+from xds.codec.node_json import (
+    as_object,
+    decode_node,
+    field_of,
+    text_of,
+)
 from xds.codec.render import render_resource
 from xds.control.access import ANONYMOUS
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
-from xds.model.name import canonical_name
+from xds.model.names import canonical_name
 from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import SotwRequest
-from xds.protocol.fetch import Fetched
-from xds.protocol.limits import NODE_BYTES, Limits, check_node_bytes
-from xds.server import limits
-from xds.server.metrics import Metrics
-from xds.server.node_door import Authorize, NodeDoor
+from xds.protocol.fetch import Fetched, fetch
+from xds.protocol.limits import (
+    Limits,
+    check_names,
+    check_node_id,
+    check_type,
+)
+from xds.server.metrics.counters import Metrics
+from xds.server.node_auth import Authorize, NodeAuthorizer
 from xds.server.options import MIB
 from xds.server.services import REST_PATHS
-from xds.server.unary import answer
+from xds.wire.node import NODE_BYTES, check_node_bytes
 
 JSON = "application/json"
 BODY_LIMIT = 8 * MIB
 RENDERED_LIMIT = 64 * MIB
 
 Json = dict[str, Any]
-# Possessive: a list that does not end is given up at once.
+# Possessive quantifiers: no backtracking over a list that does not end.
 _NAMES = re.compile(rb'"resource_?[nN]ames"\s*+:\s*+\[(?:\s*+"(?:[^"\\]|\\.)*+"\s*+,?+)*+\s*+\]')
 _STATUS = {
     StatusCode.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
@@ -52,10 +62,10 @@ _STATUS = {
 
 
 def rest_routes(
-    cache: SnapshotCache, metrics: Metrics, door: NodeDoor, stream_limits: Limits = Limits()
+    cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: Limits = Limits()
 ) -> list[Route]:
-    """One route per resource type. ``door`` judges who may be which node."""
-    polls = RestDiscovery(cache, metrics, door, stream_limits)
+    """One route per resource type."""
+    polls = RestDiscovery(cache, metrics, node_auth, stream_limits)
     return [
         Route(f"/v3/discovery:{word}", polls.endpoint(type_url), methods=["POST"], name=f"discovery_{word}")
         for word, type_url in REST_PATHS.items()
@@ -63,11 +73,13 @@ def rest_routes(
 
 
 class RestDiscovery:
-    """Answers polls. The JSON of a resource is made once."""
+    """Answers polls. The JSON of each resource is rendered once."""
 
-    def __init__(self, cache: SnapshotCache, metrics: Metrics, door: NodeDoor, stream_limits: Limits) -> None:
+    def __init__(
+        self, cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: Limits
+    ) -> None:
         self._cache = cache
-        self._door = door
+        self._node_auth = node_auth
         self._metrics = metrics
         self._limits = stream_limits
         self._rendered = RenderedJson(RENDERED_LIMIT)
@@ -79,38 +91,38 @@ class RestDiscovery:
             try:
                 return self._answer(type_url, await _body(request), self._authorize(request))
             except RemoteProtocolError as error:
-                limits.count(error, self._metrics)
-                return _refusal(error)
+                self._metrics.count_limit(error)
+                return _error_response(error)
 
         return poll
 
     def _authorize(self, request: Request) -> Authorize:
         identity = getattr(request.state, "identity", ANONYMOUS)
         peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
-        return self._door.of(identity, "REST", peer)
+        return self._node_auth.for_request(identity, "REST", peer)
 
     def _answer(self, type_url: str, body: bytes, authorize: Authorize) -> Response:
         node, request = decode_request(body, self._limits.node_bytes)
         self._metrics.type(type_url).kinds["poll"] += 1
         # The path decides, not the body (rule 74).
-        found = answer(self._cache, self._limits, node, request, type_url, authorize)
-        if not found.modified:
+        fetched = fetch_for(self._cache, self._limits, node, request, type_url, authorize)
+        if not fetched.modified:
             return Response(status_code=HTTPStatus.NOT_MODIFIED)
-        content = self._encode(found)
+        content = self._encode(fetched)
         counters = self._metrics.type(type_url)
         counters.responses += 1
-        counters.resources += len(found.resources)
+        counters.resources += len(fetched.resources)
         self._metrics.response_bytes.observe(len(content))
         return Response(content, media_type=JSON)
 
-    def _encode(self, found: Fetched) -> bytes:
-        head = {"version_info": found.version_info, "type_url": found.type_url, "nonce": found.version_info}
-        resources = ",".join(map(self._rendered.of, found.resources))
+    def _encode(self, fetched: Fetched) -> bytes:
+        head = {"version_info": fetched.version_info, "type_url": fetched.type_url, "nonce": fetched.version_info}
+        resources = ",".join(map(self._rendered.render, fetched.resources))
         return f'{json.dumps(head)[:-1]},"resources":[{resources}]}}'.encode()
 
 
 class RenderedJson:
-    """JSON text of resources by type and content version; the least recently used go first."""
+    """JSON text of resources by type and content version; the least recently used are dropped first."""
 
     def __init__(self, limit: int) -> None:
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -122,13 +134,13 @@ class RenderedJson:
         """Characters held."""
         return self._held
 
-    def of(self, resource: Resource) -> str:
+    def render(self, resource: Resource) -> str:
         key = (resource.type_url, resource.version)
         text = self._texts.get(key)
         if text is not None:
             self._texts.move_to_end(key)
             return text
-        # The bare message: a TTL is told to Delta clients only (rule 73), and aliases mean nothing here.
+        # The bare message: only Delta clients receive a TTL (rule 73), and REST has no aliases.
         bare = replace(resource, ttl_s=None, aliases=())
         text = json.dumps(render_resource(bare), separators=(",", ":"))
         self._texts[key] = text
@@ -153,7 +165,7 @@ def decode_request(body: bytes, node_bytes: int = NODE_BYTES) -> tuple[Node, Sot
 
 
 def _bytes_besides_names(body: bytes) -> int:
-    """How long a body is but for its list of names. Without reading it: half a million members take half a second."""
+    """The size of a body without its list of names. It is not parsed: half a million members take half a second."""
     return len(body) - max((found.end() - found.start() for found in _NAMES.finditer(body)), default=0)
 
 
@@ -175,7 +187,7 @@ def _malformed(message: str) -> RemoteProtocolError:
 
 
 async def _body(request: Request) -> bytes:
-    """The body, as long as it keeps within the limit."""
+    """The body. Raises ``LimitError`` when it is too large."""
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
@@ -187,11 +199,11 @@ async def _body(request: Request) -> bytes:
 
 
 def _is_json(request: Request) -> bool:
-    """Every proxy says so; a page cannot without asking whether it may (CORS)."""
+    """Every proxy sends this content type; a foreign web page cannot without a CORS preflight request."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == JSON
 
 
-def _refusal(error: RemoteProtocolError) -> Response:
+def _error_response(error: RemoteProtocolError) -> Response:
     status = _STATUS.get(error.code, HTTPStatus.BAD_REQUEST)
     if status is HTTPStatus.NOT_FOUND:
         return Response(status_code=status)  # rule 77: "Prefer 404 with no body for no snapshot"
@@ -201,3 +213,27 @@ def _refusal(error: RemoteProtocolError) -> Response:
 def _problem(status: HTTPStatus, detail: str) -> Response:
     problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
     return JSONResponse(problem, status, media_type="application/problem+json")
+
+
+def fetch_for(
+    cache: SnapshotCache,
+    limits: Limits,
+    node: Node,
+    request: SotwRequest,
+    type_url: str,
+    authorize: Callable[[Node, str], None],
+    api: str = "",
+) -> Fetched:
+    """The response of ``type_url`` for a node now. ``authorize`` raises where it may not follow its group.
+
+    Raises ``RemoteProtocolError``: NOT_FOUND while no group matches the node, INVALID_ARGUMENT for a request without
+    node id or for another type, RESOURCE_EXHAUSTED for too many names.
+    """
+    check_type(request.type_url, type_url)
+    check_names(request, 0, limits)
+    check_node_id(node.id)
+    view = cache.resolve(node, api)
+    authorize(node, view.group if view is not None else "")
+    if view is None:
+        raise RemoteProtocolError(StatusCode.NOT_FOUND, "no snapshot for this node")
+    return fetch(view, replace(request, type_url=type_url))

@@ -1,4 +1,4 @@
-"""The services as tables: full names, methods and types exactly as in Envoy's protos.
+"""The gRPC services as tables: full names, methods and resource types as in Envoy's protos.
 
 Sources: envoy/service/*/v3/*.proto, envoy/service/load_stats/v2/lrs.proto and envoy/api/v2/*.proto.
 VHDS has a Delta method only (rule 1).
@@ -31,7 +31,7 @@ class DiscoveryService:
     """One gRPC service.
 
     ``label`` is its short name in metrics and logs. ``noun`` completes the method names: ``Stream<noun>``,
-    ``Delta<noun>``, ``Fetch<noun>``. ``type_url`` is empty for ADS. ``api`` is ``v2`` for the old transport.
+    ``Delta<noun>``, ``Fetch<noun>``. ``type_url`` is empty for ADS. ``api`` is ``v2`` for the v2 API.
     """
 
     service: str
@@ -109,7 +109,7 @@ SERVICES: tuple[DiscoveryService, ...] = (*_V3, *_V2)
 
 @dataclass(frozen=True, slots=True)
 class LoadService:
-    """A service of load reports, which has one method. ``api`` as in `DiscoveryService`."""
+    """A load reporting service; it has one method. ``api`` as in `DiscoveryService`."""
 
     service: str
     api: str = ""

@@ -1,18 +1,19 @@
-"""TLS of the gRPC port: server certificate, optional client certificates, both followed when their files change."""
+"""TLS of both ports: PEM files, the contexts made of them, and their reload when the files change."""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import grpc
 
 from xds.server.logs import get_logger
 from xds.server.options import ServerOptions
 
+FOLLOW_EVERY_S = 5.0
+
 _log = get_logger("xds.server.tls")
+_http_log = get_logger("xds.https")
 
 
 Stamp = tuple[tuple[int, int], ...]
@@ -20,7 +21,10 @@ Stamp = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PemFiles:
-    """Where certificate, key and the authorities of clients are. ``is_optional``: clients may show no certificate."""
+    """Paths of certificate, key and the authorities of client certificates.
+
+    ``is_optional``: a client certificate is requested, and not required.
+    """
 
     certificate: Path
     key: Path
@@ -28,54 +32,17 @@ class PemFiles:
     is_optional: bool = False
 
     def stamp(self) -> Stamp:
-        """Differs when one of them was written. Raises ``OSError`` when one is gone."""
+        """A value that changes when a file is written. Raises ``OSError`` when a file is gone."""
         files = (path for path in (self.certificate, self.key, self.client_ca) if path is not None)
         stats = (path.stat() for path in files)
         return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
 
-class GrpcTls:
-    """The PEM files, read again when one of them has changed.
-
-    A rotation that is half done (a key that does not fit yet) keeps the old certificate: the new handshake fails in
-    the library, and the next one looks again.
-    """
-
-    def __init__(self, files: PemFiles) -> None:
-        self._files = files
-        self._seen = files.stamp()
-
-    def credentials(self) -> Any:
-        """Server credentials that follow the files. Raises ``OSError`` when one cannot be read."""
-        return grpc.dynamic_ssl_server_credentials(
-            self._configuration(), self._changed, require_client_authentication=self._files.client_ca is not None
-        )
-
-    def _configuration(self) -> Any:
-        pair = (self._files.key.read_bytes(), self._files.certificate.read_bytes())
-        roots = self._files.client_ca.read_bytes() if self._files.client_ca is not None else None
-        return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
-
-    def _changed(self) -> Any:
-        """Called by gRPC before each handshake, in its own thread; None means: go on with what you have."""
-        try:
-            stamp = self._files.stamp()
-            if stamp == self._seen:
-                return None
-            configuration = self._configuration()
-        except OSError as error:
-            _log.warning("tls.reload_failed", error_message=str(error))
-            return None
-        self._seen = stamp
-        _log.info("tls.reloaded", certificate=str(self._files.certificate))
-        return configuration
-
-
 class TlsContexts:
-    """The same PEM files for Python's ``ssl``: each connection gets a context made of the files as they are by then.
+    """TLS contexts of the gRPC port: each connection gets one made of the current files.
 
-    A rotation that is half done keeps the last context that could be made. A session of one context is of no use to
-    another: who has lost a certificate's authority cannot go on with one of before.
+    During an incomplete rotation the last valid context stays in use. TLS sessions do not pass from one context to the
+    next, so a client whose authority was removed cannot resume an earlier session.
     """
 
     def __init__(self, files: PemFiles) -> None:
@@ -84,13 +51,13 @@ class TlsContexts:
         self._current = _context(files)
 
     def current(self) -> ssl.SSLContext:
-        """The context of a connection that begins now."""
+        """The context for a new connection."""
         try:
             stamp = self._files.stamp()
             if stamp != self._seen:
                 self._current, self._seen = _context(self._files), stamp
                 _log.info("tls.reloaded", certificate=str(self._files.certificate))
-        except OSError as error:  # of which ssl.SSLError is one
+        except OSError as error:  # ssl.SSLError included
             _log.warning("tls.reload_failed", error_message=str(error))
         return self._current
 
@@ -100,7 +67,7 @@ def _context(files: PemFiles) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(files.certificate, files.key)
     context.set_alpn_protocols(["h2"])
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET  # a ticket cannot be called back
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET  # a ticket cannot be revoked
     context.num_tickets = 0
     if files.client_ca is not None:
         context.load_verify_locations(files.client_ca)
@@ -109,7 +76,7 @@ def _context(files: PemFiles) -> ssl.SSLContext:
 
 
 def pem_files(options: ServerOptions) -> PemFiles | None:
-    """The files of the port; None for plaintext. Raises ``ValueError`` for a certificate without its key."""
+    """The files of the gRPC port; None for plaintext. Raises ``ValueError`` for contradicting options."""
     if options.tls_certificate is None and options.tls_key is None:
         if options.client_ca is not None:
             raise ValueError("client certificates need TLS: set tls_certificate and tls_key")
@@ -117,3 +84,31 @@ def pem_files(options: ServerOptions) -> PemFiles | None:
     if options.tls_certificate is None or options.tls_key is None:
         raise ValueError("TLS needs both tls_certificate and tls_key")
     return PemFiles(options.tls_certificate, options.tls_key, options.client_ca, options.client_cert_optional)
+
+
+async def follow(context: ssl.SSLContext, files: PemFiles, every_s: float = FOLLOW_EVERY_S) -> None:
+    """Load the files into a context in use whenever they change, for the HTTP port. Runs until cancelled.
+
+    New connections get the new certificate. After an incomplete rotation the files are tried again.
+    """
+    seen = files.stamp()
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            stamp = files.stamp()
+            if stamp == seen:
+                continue
+            await asyncio.to_thread(_load, context, files)
+        except OSError as error:  # ssl.SSLError included
+            _http_log.warning("tls.reload_failed", error_message=str(error))
+            continue
+        seen = stamp
+        _http_log.info("tls.reloaded", certificate=str(files.certificate))
+
+
+def _load(context: ssl.SSLContext, files: PemFiles) -> None:
+    # A key that does not match would remove the key of a context in use: the pair is tried on another context first.
+    for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+        each.load_cert_chain(files.certificate, files.key)
+    if files.client_ca is not None:
+        context.load_verify_locations(files.client_ca)

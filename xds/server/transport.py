@@ -1,49 +1,51 @@
-"""What carries gRPC: our own transport on asyncio, or grpcio's."""
+"""The transport that carries gRPC: our own on asyncio, or grpcio's. This module alone knows that there are two."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
-from xds.http2.connection import Limits
-from xds.server.grpcio import GrpcioTransport
+import uvloop
+
+from xds.http2.stream import Http2Limits
+from xds.server.grpc.server import GrpcServer, Keepalive
+from xds.server.grpcio.loop import Loop
+from xds.server.grpcio.server import GrpcioTransport
 from xds.server.options import GRPCIO, ServerOptions
-from xds.server.rpc.server import Keepalive, RpcServer
 from xds.server.tls import PemFiles
-from xds.server.turns import Turns
 
 
 class Transport(Protocol):
-    """A gRPC server as `XdsServer` uses it. Handlers are those that grpc's own functions make.
+    """A gRPC server as `XdsServer` uses it. Handlers are made by grpc's own functions.
 
-    ``pieces``: how much stream work an iteration of the loop may take (`Turns`).
+    Handlers and interceptors are given a context that is a `xds.server.stream.CallContext`.
     """
-
-    @property
-    def pieces(self) -> int: ...
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None: ...
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None: ...
 
     async def listen(self, files: PemFiles | None) -> int:
-        """Bind and serve, over TLS with ``files``; the bound port. Raises ``OSError``."""
+        """Bind and serve, over TLS with ``files``; returns the bound port. Raises ``OSError``."""
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls; those that are open have so much time to end. Harmless when repeated."""
+        """Accept no more calls, and end open ones after ``grace_s``. Harmless when repeated."""
 
-    async def cut(self, peers: Collection[str]) -> None:
-        """Close connections by force. ``peers`` as calls name them, but not percent-encoded."""
-
-    def make_way(self, turns: Turns) -> None:
-        """A stream has arrived, and others may be behind it."""
+    async def disconnect(self, peers: Collection[str]) -> None:
+        """Close the connections of these peers by force. ``peers`` as calls name them, but not percent-encoded."""
 
 
 def open_transport(options: ServerOptions, interceptors: Iterable[Any]) -> Transport:
-    """The transport that the options name."""
+    """The transport that the options name; ``interceptors`` as those of ``grpc.aio.server``."""
     if options.transport == GRPCIO:
         return GrpcioTransport(options, interceptors)
-    # What is counted as too large must be let in first.
-    limits = Limits(options.max_streams_per_connection, 2 * options.max_receive_bytes)
+    # Twice the limit: a request that is too large must reach the stream, which counts it and says why it ends.
+    limits = Http2Limits(options.max_streams_per_connection, 2 * options.max_receive_bytes, options.flow.frames_at_once)
     keepalive = Keepalive(options.keepalive_s, options.keepalive_timeout_s)
-    return RpcServer((options.host, options.port), limits, keepalive, interceptors)
+    return GrpcServer((options.host, options.port), limits, keepalive, interceptors, options.flow)
+
+
+def loop_factory(transport: str) -> Callable[[], asyncio.AbstractEventLoop]:
+    """Makes the event loop that a transport runs on."""
+    return Loop if transport == GRPCIO else uvloop.new_event_loop

@@ -9,25 +9,25 @@ import resource
 import sys
 from contextlib import suppress
 
-# A pass over the young holds up the loop by some 0.5 us for each: 50,000 of them took 25 ms, in pushes of thousands of
-# resources. The older are looked at as rarely as with thresholds of 50,000 and 50.
+# A collection of the youngest generation holds the loop by some 0.5 us for each object: 50,000 of them took 25 ms, in
+# pushes of thousands of resources. The older generations are collected as rarely as with thresholds of 50,000 and 50.
 _GC_THRESHOLDS = (5_000, 500, 100)
 _YOUNG_S = 0.1
 
-# The loop lets go of the interpreter at each write and gets it back when a thread at work has had its interval: at
-# Python's 5 ms, the work of a push beside the loop may hold up each write of another for as long.
+# The loop releases the interpreter lock at each write and gets it back when a busy thread has had its interval. At
+# Python's default of 5 ms, a thread that prepares a push may delay each write of the loop for as long.
 _SWITCH_INTERVAL_S = 0.0005
 
 
 def tune_threads() -> None:
-    """Let the event loop have its turn soon while threads are at work."""
+    """Give the event loop the interpreter lock soon while threads are busy."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
 
 def raise_file_limit() -> int:
-    """Let the process have as many connections as it may, each is an open file: how many open files that makes.
+    """Raise the soft limit of open files to the hard one, since each connection is an open file; returns the limit.
 
-    Shells start programs with 1,024 of them, for programs of another age.
+    Shells start programs with 1,024.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -39,8 +39,8 @@ def raise_file_limit() -> int:
 def tune_gc() -> None:
     """Call once, after start-up state is loaded.
 
-    push_path 5: the cyclic collector's threshold is the "biggest knob at large N" (135 -> 74 us per push and ACK at
-    5,000 streams); what is alive after start-up stays and need not be traversed again.
+    The collector's threshold was the largest single factor at 5,000 streams: 135 -> 74 us per push and ACK
+    (docs/design.md#push-path). Objects alive after start-up stay alive and need not be traversed again.
     """
     gc.collect()
     gc.freeze()
@@ -48,40 +48,40 @@ def tune_gc() -> None:
 
 
 async def collect_young(every_s: float = _YOUNG_S) -> None:
-    """Look at the young objects often, for ever, so that there are few each time.
+    """Collect the youngest generation often, so that it is small each time. Runs until cancelled.
 
-    The collector's own count hardly grows while as much is freed as made. With pushes to large groups that is so, and
-    each makes mappings of thousands of entries: seconds of them, looked at together, held up the loop for 10 to 30 ms.
+    The collector's own count hardly grows while as many objects are freed as are made. Pushes to large groups do that,
+    and each makes mappings of thousands of entries: collecting seconds of them at once held the loop for 10 to 30 ms.
     """
     while True:
         await asyncio.sleep(every_s)
         gc.collect(0)
 
 
-class Tide:
-    """Says when memory is worth releasing: after streams came or went, and once more when that has ended.
+class ChurnDetector:
+    """Says when releasing memory is worth it: after streams were opened or closed, and once more when that has ended.
 
-    What a storm took is free only when its last stream is in step.
+    The memory of a reconnecting fleet is free only when its last stream is in step.
     """
 
-    __slots__ = ("_is_moving", "_seen")
+    __slots__ = ("_changing", "_total")
 
     def __init__(self) -> None:
-        self._seen = 0
-        self._is_moving = False
+        self._total = 0
+        self._changing = False
 
-    def turns(self, moved: int) -> bool:
-        """``moved``: how many streams came and went so far."""
-        was_moving, self._is_moving = self._is_moving, moved != self._seen
-        self._seen = moved
-        return was_moving or self._is_moving
+    def update(self, total: int) -> bool:
+        """``total``: how many streams were opened and closed so far. True when memory should be released now."""
+        was_changing, self._changing = self._changing, total != self._total
+        self._total = total
+        return was_changing or self._changing
 
 
 def release_memory() -> None:
-    """Give freed memory back to the system where the C library can (glibc).
+    """Return freed memory to the system where the C library can (glibc).
 
-    A burst of large requests or of closing streams otherwise stays in the allocator's arenas. Takes milliseconds: call
-    it from a thread, not from the loop.
+    Otherwise the memory of a burst of large requests or of closed streams stays in the allocator's arenas. Takes
+    milliseconds: call it in a thread, not on the loop.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -1,0 +1,46 @@
+"""The checks on names and sizes find what they are for."""
+
+from __future__ import annotations
+
+from tests.house.conftest import MakeRepository
+from tools.house.figures import figures, importers
+from tools.house.names import LINES_LIMIT, duplicate_classes, duplicate_modules, large_modules
+
+
+def test_two_public_classes_of_one_name_are_found(make: MakeRepository) -> None:
+    repository = make({"xds/a.py": "class Gate: ...\n", "api/b.py": "class Gate: ...\nclass _Own: ...\n"})
+    assert [finding.path for finding in duplicate_classes(repository, [])] == ["xds/a.py"]
+    assert not list(duplicate_classes(repository, ["Gate"]))
+
+
+def test_private_classes_and_those_of_tests_may_share_a_name(make: MakeRepository) -> None:
+    files = {"xds/a.py": "class _Gate: ...\n", "xds/b.py": "class _Gate: ...\n", "tests/c.py": "class Gate: ...\n"}
+    assert not list(duplicate_classes(make({**files, "xds/d.py": "class Gate: ...\n"}), []))
+
+
+def test_a_module_name_occurs_twice_only_with_a_reason(make: MakeRepository) -> None:
+    repository = make({"xds/codec/node_json.py": "", "xds/model/node.py": ""})
+    assert [finding.path for finding in duplicate_modules(repository, {})] == ["xds/codec/node_json.py"]
+    assert not list(duplicate_modules(repository, {"node": "each layer has its own view"}))
+    assert list(duplicate_modules(repository, {"node": ""}))
+
+
+def test_the_api_and_the_command_line_may_carry_the_names_of_what_they_present(make: MakeRepository) -> None:
+    files = dict.fromkeys(("xds/control/groups.py", "api/groups.py", "xds/cli/commands/groups.py"), "")
+    assert not list(duplicate_modules(make(files), {}))
+
+
+def test_a_module_has_a_limit_of_lines(make: MakeRepository) -> None:
+    files = {"xds/a.py": "\n" * LINES_LIMIT, "xds/b.py": "\n" * (LINES_LIMIT + 1), "tests/c.py": "\n" * 900}
+    assert [finding.path for finding in large_modules(make(files))] == ["xds/b.py"]
+
+
+def test_figures_count_importers_and_what_has_no_docstring(make: MakeRepository) -> None:
+    repository = make({
+        "xds/a.py": "def plain(): ...\n",
+        "xds/b.py": "from xds.a import plain\n\nclass Told:\n    '''Documented.'''\n",
+        "xds/c.py": "from xds import a\nimport xds.b\n",
+    })  # fmt: skip
+    assert importers(repository) == {"xds/a.py": {"xds/b.py", "xds/c.py"}, "xds/b.py": {"xds/c.py"}}
+    counted = figures(repository)
+    assert (counted["modules with one importer"], counted["public definitions without a docstring"]) == (1, 1)

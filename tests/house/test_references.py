@@ -1,0 +1,83 @@
+"""The check on references finds what leads nowhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.house.conftest import MakeRepository
+from tools.house.references import broken_references, repoint
+
+PAGES = {
+    "docs/protocol.md": "# Protocol\n\n## Order of things\n\n| 7 | seven |\n| LRS 3 | three |\n",
+    "docs/design.md": "# Design\n\n## Push path\n\n```\n# not a heading\n```\n",
+    "xds/engine.py": "LIMIT = 1\n\n\nclass Stream:\n    def receive(self): ...\n",
+}
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "see docs/design.md",
+        "see docs/design.md#push-path.",
+        "see protocol.md#order-of-things",
+        "rule 7: so it is",
+        "LRS rule 3, LRS 3",
+        "`xds/engine.py` and docs/ have it, xds/*.py and xds/<name>.py are patterns",
+    ],
+)
+def test_what_exists_is_no_finding(make: MakeRepository, comment: str) -> None:
+    assert not list(broken_references(make({**PAGES, "xds/a.py": f'"""Module.\n\n{comment}\n"""\n# {comment}\n'}), []))
+
+
+@pytest.mark.parametrize(
+    ("comment", "detail"),
+    [
+        ("see docs/gone.md", "there is no page docs/gone.md"),
+        ("see docs/design.md#gone", "docs/design.md has no heading #gone"),
+        ("see docs/design.md#not-a-heading", "docs/design.md has no heading #not-a-heading"),
+        ("rules 7 and 8", "docs/protocol.md has no rule 8"),
+        ("LRS rule 7", "docs/protocol.md has no rule LRS 7"),
+        ("as in xds/gone.py", "there is no file xds/gone.py"),
+        ("LEGEND 3.2", "'LEGEND' is not in the repository"),
+    ],
+)
+def test_what_leads_nowhere_is_found_in_comments_and_docstrings(
+    make: MakeRepository, comment: str, detail: str
+) -> None:
+    for text in (f"x = 1  # {comment}\n", f'def f():\n    """{comment}"""\n'):
+        findings = list(broken_references(make({**PAGES, "xds/a.py": text}), [r"\bLEGEND\b"]))
+        assert [(finding.path, finding.detail) for finding in findings] == [("xds/a.py", detail)]
+
+
+def test_strings_may_name_what_does_not_exist(make: MakeRepository) -> None:
+    assert not list(broken_references(make({**PAGES, "tests/a.py": 'page = "gone.md", "rule 99"\n'}), []))
+
+
+@pytest.mark.parametrize(
+    ("link", "detail"),
+    [
+        ("[a](gone.md)", "there is no file docs/gone.md"),
+        ("[a](design.md#gone)", "docs/design.md has no heading #gone"),
+        ("[a](#gone)", "docs/page.md has no heading #gone"),
+        ("`xds/gone.py`", "there is no file xds/gone.py"),
+        ("[`Stream.offer`](../xds/engine.py)", "xds/engine.py defines no Stream.offer"),
+        ("[`receive`](../xds/engine.py)", "xds/engine.py defines no receive"),
+    ],
+)
+def test_links_of_pages_that_lead_nowhere_are_found(make: MakeRepository, link: str, detail: str) -> None:
+    findings = list(broken_references(make({**PAGES, "docs/page.md": f"# Page\n\n{link}\n"}), []))
+    assert [finding.detail for finding in findings] == [detail]
+
+
+def test_links_of_pages_that_lead_somewhere_are_no_finding(make: MakeRepository) -> None:
+    links = "[a](#page) [b](design.md#push-path) [`Stream.receive`, `LIMIT`](../xds/engine.py) [c](https://example.org)"
+    assert not list(broken_references(make({**PAGES, "docs/page.md": f"# Page\n\n{links}\n"}), []))
+
+
+def test_links_to_a_function_that_moved_are_led_there(make: MakeRepository) -> None:
+    page = "[`Stream.receive`](../xds/old.py), [`Gone`](../xds/old.py), [`LIMIT`](../xds/engine.py)"
+    text, moved = repoint(make({**PAGES, "docs/page.md": page}), "docs/page.md")
+    assert (text, moved) == (
+        page.replace("[`Stream.receive`](../xds/old.py)", "[`Stream.receive`](../xds/engine.py)"),
+        1,
+    )

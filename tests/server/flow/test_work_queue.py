@@ -1,0 +1,145 @@
+"""Stream work leaves the loop to others once it has had its share of an iteration.
+
+An event with one waiter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from time import monotonic
+
+import pytest
+
+from xds.server.flow.limits import DEFAULT_FLOW
+from xds.server.flow.work_queue import SingleWaiterEvent, WorkQueue
+
+PIECE_S = DEFAULT_FLOW.share_s / 2
+
+
+def piece(done: list[int], number: int, takes_s: float = PIECE_S) -> Callable[[], None]:
+    def work() -> None:
+        end = monotonic() + takes_s
+        while monotonic() < end:
+            pass
+        done.append(number)
+
+    return work
+
+
+async def test_others_run_between_the_pieces_of_a_burst() -> None:
+    queue, done = WorkQueue(), list[int]()
+    for number in range(50):
+        queue.submit(piece(done, number))
+    seen = [0]
+    while len(done) < 50:
+        await asyncio.sleep(0)
+        seen.append(len(done))
+    # Without queue the whole burst is one iteration. A share lets in the piece that overruns it, and no more.
+    assert max(later - earlier for earlier, later in pairwise(seen)) <= DEFAULT_FLOW.share_s / PIECE_S + 1
+
+
+async def test_first_come_first_served() -> None:
+    queue, done = WorkQueue(), list[int]()
+    for number in range(20):
+        queue.submit(piece(done, number))
+    assert queue.is_busy
+    await asyncio.wait_for(queue.barrier(), 20)
+    assert done == list(range(20))
+    assert not queue.is_busy
+
+
+async def test_what_can_wait_has_every_fourth_piece_of_a_crowded_loop() -> None:
+    queue, done = WorkQueue(), list[int]()
+    for number in range(1, 10):
+        queue.submit_low(piece(done, -number, 0.0))
+    assert not queue.is_busy
+    for number in range(1, 7):
+        queue.submit(piece(done, number, 0.0))
+    await asyncio.wait_for(queue.barrier_low(), 20)
+    assert done == [1, 2, 3, -1, 4, 5, 6, -2, -3, -4, -5, -6, -7, -8, -9]
+
+
+async def test_coming_last_waits_for_what_comes_of_work_that_can_wait() -> None:
+    queue, done = WorkQueue(), list[int]()
+    queue.submit_low(lambda: queue.submit(piece(done, 1)))
+    await asyncio.wait_for(queue.barrier_low(), 20)
+    assert done == [1]
+
+
+async def test_work_that_is_taken_by_work_comes_behind() -> None:
+    queue, done = WorkQueue(), list[int]()
+    queue.submit(lambda: queue.submit(piece(done, 2)))
+    queue.submit(piece(done, 1))
+    await queue.barrier()
+    await queue.barrier()
+    assert done == [1, 2]
+
+
+async def test_who_does_not_wait_any_more_holds_up_nobody() -> None:
+    queue, done = WorkQueue(), list[int]()
+    queue.submit(piece(done, 0))
+    waiting = asyncio.create_task(queue.barrier())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    queue.submit(piece(done, 1))
+    await asyncio.wait_for(queue.barrier(), 20)
+    assert done == [0, 1]
+
+
+async def test_a_failure_costs_no_other_work() -> None:
+    queue, done, told = WorkQueue(), list[int](), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    queue.submit(lambda: done.remove(0))
+    queue.submit(piece(done, 1))
+    await asyncio.wait_for(queue.barrier(), 20)
+    assert done == [1]
+    assert [type(error) for error in told] == [ValueError]
+
+
+async def test_a_long_piece_leaves_an_iteration_to_others() -> None:
+    queue, done, loop = WorkQueue(), list[int](), asyncio.get_running_loop()
+
+    def work(number: int) -> None:
+        piece(done, number, DEFAULT_FLOW.share_s + 2 * DEFAULT_FLOW.long_item_s)()
+        # What comes of it, a timer that is overdue say, stands behind the next share in the queue of the loop.
+        loop.call_soon(loop.call_soon, done.append, -number)
+
+    for number in (1, 2):
+        queue.submit(partial(work, number))
+    await queue.barrier()
+    assert done[:3] == [1, -1, 2]
+
+
+async def test_who_waits_is_woken() -> None:
+    event = SingleWaiterEvent()
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    event.set()
+    event.set()
+    await asyncio.wait_for(waiting, 20)
+
+
+async def test_what_was_set_before_is_not_missed_and_not_heeded_twice() -> None:
+    event = SingleWaiterEvent()
+    event.set()
+    await asyncio.wait_for(event.wait(), 20)
+    event.clear()
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_a_cancelled_waiter_leaves_it_usable() -> None:
+    event = SingleWaiterEvent()
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    event.set()
+    await asyncio.wait_for(event.wait(), 20)

@@ -1,0 +1,1 @@
+"""Programs for development. They are not part of the wheel."""

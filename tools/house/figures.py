@@ -1,0 +1,70 @@
+"""Figures that say how easy it is to find one's way: modules, importers, names, docstrings."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from statistics import median
+
+from tools.house.names import LINES_LIMIT, duplicate_classes, duplicate_modules
+from tools.house.source import Definition, Module, Repository
+
+ENGINE = "xds/protocol/"
+SMALL_LINES = 60
+
+
+def importers(repository: Repository) -> Mapping[str, frozenset[str]]:
+    """For each module of the product the modules of the product that import it, both by path."""
+    paths = {module.name: module.path for module in repository.product}
+    found: dict[str, set[str]] = defaultdict(set)
+    for module in repository.product:
+        for name in _imported(module):
+            if name in paths:
+                found[paths[name]].add(module.path)
+    return {path: frozenset(by - {path}) for path, by in found.items()}
+
+
+def _imported(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def undocumented(repository: Repository) -> Iterator[str]:
+    """Public classes, functions and methods of the product without a docstring; properties of one line are spared."""
+    for module in repository.product:
+        yield from _undocumented(module.tree.body, module.path)
+
+
+def _undocumented(body: list[ast.stmt], where: str) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, Definition) and not node.name.startswith("_"):
+            if not ast.get_docstring(node):
+                yield f"{where}:{node.lineno} {node.name}"
+            if isinstance(node, ast.ClassDef):
+                yield from _undocumented(node.body, where)
+
+
+def figures(repository: Repository) -> dict[str, float]:
+    """The figures by what they count."""
+    sizes = [module.text.count("\n") for module in repository.product]
+    by = importers(repository)
+    modules = [module for module in repository.product if module.stem not in {"__init__", "__main__"}]
+    return {
+        "modules": len(repository.product),
+        "lines": sum(sizes),
+        "median lines of a module": median(sizes),
+        f"modules under {SMALL_LINES} lines": sum(size < SMALL_LINES for size in sizes),
+        f"modules over {LINES_LIMIT} lines": sum(size > LINES_LIMIT for size in sizes),
+        "modules with one importer": sum(len(by.get(module.path, ())) == 1 for module in modules),
+        "class names that occur twice": sum(1 for _ in duplicate_classes(repository, ())),
+        "module names that occur twice": sum(1 for _ in duplicate_modules(repository, {})),
+        "lines of the discovery engine": sum(
+            module.text.count("\n") for module in repository.product if module.path.startswith(ENGINE)
+        ),
+        "public definitions without a docstring": sum(1 for _ in undocumented(repository)),
+    }

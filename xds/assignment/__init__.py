@@ -1,0 +1,1 @@
+"""Traffic assignment: locality weights and priorities, decided from demand, capacity and health. Pure."""

@@ -1,0 +1,271 @@
+"""The decision: from demand, capacity and the assignment before to what every source locality is assigned.
+
+`decide` is called once an interval. A call in between (after a push, or for a dry run) moves only the shares of
+targets that are gone or dead. Equal input gives equal output. The time taken is proportional to sources times targets:
+1 ms for three localities, 10 ms for 18, 200 ms for 100. Callers on an event loop use a thread for more than a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from xds.assignment.assignment import (
+    Assignment,
+    AssignmentMemory,
+    Decision,
+    Observation,
+    Reason,
+    ReasonCode,
+    SourceAssignment,
+    SourceDecision,
+    Standing,
+)
+from xds.assignment.capacity import estimate_capacities
+from xds.assignment.freshness import Freshness, estimate_demand
+from xds.assignment.pacing import (
+    HysteresisBand,
+    Shares,
+    evacuate,
+    has_elapsed,
+    hysteresis_band,
+    largest_gap,
+    move_shares,
+    must_leave,
+    step_fraction,
+    target_loads,
+)
+from xds.assignment.placement import place
+from xds.assignment.policy import Policy
+from xds.assignment.reasons import change_reason, describe_shares, loss_reasons, overload_reason, spill_reasons
+from xds.assignment.weights import allotments, locality_key, pushed_allotments, pushed_shares
+from xds.model.node import Locality
+
+# The demand of a source that sends nothing, as a fraction of all capacity. It is placed like other demand. It adds no
+# load, and is far above the rounding of a full target's free capacity.
+_IDLE_DEMAND = 1e-8
+_EQUAL = 1e-4
+
+_Decided = tuple[SourceAssignment, SourceDecision]
+
+
+def decide(policy: Policy, observed: Observation, previous: Assignment | None, now: float) -> Decision:
+    """What to assign at ``now``, in epoch seconds. ``previous`` is the assignment of the decision before, if any.
+
+    A source that ``observed`` does not have is forgotten. A figure that is negative or not a number counts as missing,
+    with a reason.
+    """
+    return _Decider(policy, observed, previous or Assignment({}, AssignmentMemory(now)), now).decide()
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The move of one source from ``start`` towards ``wanted``."""
+
+    start: Shares
+    wanted: Shares
+    is_moving: bool
+    reasons: list[Reason]
+
+
+class _Decider:
+    """One decision under way."""
+
+    def __init__(self, policy: Policy, observed: Observation, previous: Assignment, now: float) -> None:
+        self.policy = policy
+        self.observed = _sorted(observed)
+        self.previous = previous
+        self.now = now
+        intervals = max(now - previous.memory.observed_at, 0.0) / policy.interval_s
+        self.estimates = {
+            source: estimate_demand(policy, demand, previous.memory.sources.get(source), intervals, now)
+            for source, demand in self.observed.demand.items()
+        }
+        self.capacities = estimate_capacities(policy, self.observed.targets, previous.memory, now)
+        self.capacity = self.capacities.rps
+        self.alive = frozenset(name for name, rps in self.capacity.items() if rps > 0)
+
+    def decide(self) -> Decision:
+        """All sources, and the memory for the next decision."""
+        reasons = list(self.capacities.reasons)
+        if not self.alive:
+            detail = "no locality has capacity and healthy endpoints: the pushed weights apply"
+            reasons.append(Reason(ReasonCode.NO_CAPACITY, detail))
+            decided = {source: self._pushed(source) for source in self.estimates}
+        else:
+            held = {source: self._held(source) for source in self.estimates if self._is_held(source)}
+            fresh = [source for source, own in self.estimates.items() if own.freshness is Freshness.FRESH]
+            lost = {source: self._lost(source) for source in self.estimates.keys() - held.keys() - set(fresh)}
+            decided = {**held, **lost, **self._fresh(fresh, held, reasons)}
+        sources = {source: decided[source] for source in self.estimates}
+        assignment = Assignment({source: own for source, (own, _) in sources.items()}, self._memory())
+        return Decision(assignment, tuple(one for _, one in sources.values()), tuple(reasons), self.capacity)
+
+    def _memory(self) -> AssignmentMemory:
+        sources = {source: own.memory for source, own in self.estimates.items() if own.memory}
+        return AssignmentMemory(self.now, sources, self.capacities.endpoint_rps, self.capacities.lapses)
+
+    # Sources without fresh reports
+
+    def _is_held(self, source: Locality) -> bool:
+        before = self.previous.sources.get(source)
+        return self.estimates[source].freshness is Freshness.STALE and before is not None and before.is_overlay
+
+    def _pushed(self, source: Locality) -> _Decided:
+        """The source is served the pushed weights."""
+        before = self.previous.sources.get(source)
+        is_same = before is not None and not before.is_overlay
+        own = SourceAssignment(
+            pushed_allotments(self.observed.targets),
+            Standing.PUSHED,
+            before.changed_at if before and is_same else self.now,
+        )
+        is_changed = before is not None and not is_same
+        return own, SourceDecision(source, Standing.PUSHED, is_changed, self.estimates[source].reasons)
+
+    def _lost(self, source: Locality) -> _Decided:
+        """The source returns to the pushed weights, step by step."""
+        own = self.previous.sources.get(source)
+        if own is None or not own.is_overlay:
+            return self._pushed(source)
+        start, wanted = self._without_dead(source), pushed_shares(self.observed.targets)
+        fraction = step_fraction(self.policy, [largest_gap(start, wanted)])
+        is_time = has_elapsed(own.changed_at, self.policy.interval_s, self.now)
+        if fraction >= 1.0 and is_time:
+            return self._pushed(source)
+        shares = move_shares(start, wanted, fraction) if is_time else start
+        detail = f"at most {self.policy.maximum_step:.0%} an interval, on the way back to the pushed weights"
+        step = Reason(ReasonCode.STEP_LIMITED, detail)
+        return self._decided(source, shares, Standing.MOVING, [*self.estimates[source].reasons, step], wanted)
+
+    def _held(self, source: Locality) -> _Decided:
+        """The source keeps its shares, except those of dead targets."""
+        losses = loss_reasons(self.observed, self._before(source), self.alive)
+        reasons = [*self.estimates[source].reasons, *losses]
+        return self._decided(source, self._without_dead(source), Standing.HELD, reasons, {})
+
+    def _without_dead(self, source: Locality) -> Shares:
+        """The shares of a source of unknown demand; those of dead targets move to the nearest ones."""
+        nearest = place(self.policy, {source: self._idle_rps()}, self.capacity)[source]
+        total = sum(nearest.values())
+        return evacuate(self._before(source), self.alive, {name: rps / total for name, rps in nearest.items()})
+
+    # Sources with fresh reports
+
+    def _fresh(
+        self, sources: list[Locality], held: Mapping[Locality, _Decided], reasons: list[Reason]
+    ) -> dict[Locality, _Decided]:
+        """The sources with fresh reports: all move towards their wanted shares, by the same fraction of their way."""
+        if not sources:
+            return {}
+        demand = {source: max(self.estimates[source].demand_rps, self._idle_rps()) for source in sources}
+        used = target_loads(
+            {source: self.estimates[source].demand_rps for source in held},
+            {source: own.shares() for source, (own, _) in held.items()},
+        )
+        band = hysteresis_band(self.policy, demand, self.capacity, used)
+        if band.overload > 1.0:
+            demand_rps = sum(demand.values()) + sum(used.values())
+            reasons.append(overload_reason(band.overload, demand_rps, sum(self.capacity.values())))
+        plans = self._plans(sources, demand, used, band)
+        gaps = [largest_gap(plan.start, plan.wanted) for plan in plans.values() if plan.is_moving]
+        fraction = step_fraction(self.policy, gaps)
+        return {source: self._moved(source, plan, fraction) for source, plan in plans.items()}
+
+    def _plans(
+        self,
+        sources: list[Locality],
+        demand: Mapping[Locality, float],
+        used: Mapping[Locality, float],
+        band: HysteresisBand,
+    ) -> dict[Locality, _Plan]:
+        start = {source: evacuate(self._before(source), self.alive, band.wanted[source]) for source in sources}
+        loads = target_loads(demand, start, used)
+        overloaded = band.overloaded(loads, target_loads(demand, band.wanted, used))
+        plans = {}
+        for source in sources:
+            plan = _Plan(start[source], band.wanted[source], False, [])
+            if must_leave(plan.start, plan.wanted, overloaded):
+                plan.is_moving = True
+                plan.reasons += spill_reasons(plan.start, plan.wanted, overloaded, loads, self.capacity)
+            else:
+                self._plan_optional_move(source, plan, band)
+            plans[source] = self._paced(source, plan)
+        return plans
+
+    def _before(self, source: Locality) -> Shares:
+        """The shares that the source is served now."""
+        own = self.previous.sources.get(source)
+        return own.shares() if own and own.is_overlay else pushed_shares(self.observed.targets)
+
+    def _plan_optional_move(self, source: Locality, plan: _Plan, band: HysteresisBand) -> None:
+        """Whether a source moves that need not leave a target: it is outside of the band and its dwell is over."""
+        own = self.previous.sources.get(source)
+        gap = largest_gap(plan.start, plan.wanted)
+        is_new = own is None or not own.is_overlay
+        if gap <= _EQUAL:
+            return
+        wanted = describe_shares(plan.wanted)
+        if is_new or (own and own.standing is Standing.MOVING and gap >= self.policy.minimum_change):
+            plan.is_moving = True
+        elif band.contains(source, plan.start, self.policy.minimum_change):
+            plan.reasons.append(Reason(ReasonCode.WITHIN_BAND, f"{wanted} is not worth a change yet"))
+        elif own and not has_elapsed(own.changed_at, self.policy.dwell_s, self.now):
+            left_s = own.changed_at + self.policy.dwell_s - self.now
+            plan.reasons.append(Reason(ReasonCode.DWELLING, f"{wanted} has to wait {left_s:.0f} s more"))
+        else:
+            plan.is_moving = True
+
+    def _paced(self, source: Locality, plan: _Plan) -> _Plan:
+        """One step an interval."""
+        own = self.previous.sources.get(source)
+        if (
+            plan.is_moving
+            and own
+            and own.is_overlay
+            and not has_elapsed(own.changed_at, self.policy.interval_s, self.now)
+        ):
+            plan.is_moving = False
+            plan.reasons.append(Reason(ReasonCode.STEP_LIMITED, "the next step comes with the next interval"))
+        return plan
+
+    def _moved(self, source: Locality, plan: _Plan, fraction: float) -> _Decided:
+        shares = move_shares(plan.start, plan.wanted, fraction) if plan.is_moving else plan.start
+        before = self._before(source)
+        reasons = loss_reasons(self.observed, before, self.alive) + plan.reasons
+        if plan.is_moving and not any(reason.code is ReasonCode.SPILL for reason in plan.reasons):
+            reasons.append(change_reason(self.policy, source, plan.start, shares))
+        if plan.is_moving and fraction < 1.0:
+            wanted = describe_shares(plan.wanted)
+            detail = f"at most {self.policy.maximum_step:.0%} an interval, on the way to {wanted}"
+            reasons.append(Reason(ReasonCode.STEP_LIMITED, detail))
+        is_waiting = any(reason.code is ReasonCode.STEP_LIMITED for reason in reasons)
+        standing = Standing.MOVING if is_waiting else Standing.SETTLED
+        return self._decided(source, shares, standing, reasons, plan.wanted)
+
+    # The result
+
+    def _decided(
+        self, source: Locality, shares: Shares, standing: Standing, reasons: list[Reason], wanted: Shares
+    ) -> _Decided:
+        before = self.previous.sources.get(source)
+        served = () if before is None else before.allotments
+        now = allotments(self.policy, source, shares, self.observed.targets, self.capacity, served)
+        own = SourceAssignment(now, standing, self.now)
+        is_split_same = before is not None and before.is_overlay and before.shares() == own.shares()
+        if before and is_split_same:
+            own = replace(own, changed_at=before.changed_at)
+        is_changed = before is None or not before.is_overlay or before.allotments != now
+        if is_changed and is_split_same:
+            reasons.append(Reason(ReasonCode.FAILOVER, "only the failover below the split changed"))
+        return own, SourceDecision(source, standing, is_changed, tuple(reasons), wanted)
+
+    def _idle_rps(self) -> float:
+        return sum(self.capacity.values()) * _IDLE_DEMAND
+
+
+def _sorted(observed: Observation) -> Observation:
+    """By name: sums of floats depend on their order, and a decision at an edge might depend on such a sum."""
+    demand = {name: observed.demand[name] for name in sorted(observed.demand, key=locality_key)}
+    targets = {name: observed.targets[name] for name in sorted(observed.targets, key=locality_key)}
+    return Observation(demand, targets)

@@ -1,0 +1,80 @@
+"""The demand of a source, estimated from its load reports, and how far the reports can be relied on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+
+from xds.assignment.assignment import Demand, Reason, ReasonCode, SourceMemory
+from xds.assignment.capacity import smooth
+from xds.assignment.policy import Policy
+
+# Weights of a new figure after one interval. A rise counts almost at once: demand that is underestimated overloads a
+# zone. A fall counts slowly: demand that is overestimated only leaves some requests in another zone for a while. So
+# noise makes the estimate a little high, which is the safe side.
+RISE_WEIGHT, FALL_WEIGHT = 0.8, 0.15
+
+
+class Freshness(StrEnum):
+    """How old the reports of a source are.
+
+    ``FRESH``: the source is decided anew. ``STALE``: its assignment is held. ``LOST``: stale for longer than
+    ``fallback_after_s``. ``NEVER``: no node of the source ever reported.
+    """
+
+    FRESH = "fresh"
+    STALE = "stale"
+    LOST = "lost"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class DemandEstimate:
+    """The demand of one source. ``memory`` is stored for the next decision; None where nothing is known."""
+
+    freshness: Freshness
+    memory: SourceMemory | None
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def demand_rps(self) -> float:
+        """Smoothed demand in requests a second: the last estimate while reports are stale, 0 once they are lost."""
+        if self.memory is None or self.freshness not in {Freshness.FRESH, Freshness.STALE}:
+            return 0.0
+        return self.memory.demand_rps
+
+
+def estimate_demand(
+    policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float
+) -> DemandEstimate:
+    """The demand of one source at ``now``, ``intervals`` policy intervals after the estimate in ``memory``."""
+    is_valid = isfinite(demand.rps) and demand.rps >= 0
+    if demand.reported_at is None or now - demand.reported_at > policy.stale_after_s or not is_valid:
+        return _without_report(policy, demand, memory, is_valid, now)
+    demand_rps = _smoothed_rps(policy, demand, memory, intervals, now)
+    return DemandEstimate(Freshness.FRESH, SourceMemory(demand_rps, demand.reported_at))
+
+
+def _smoothed_rps(policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float) -> float:
+    if memory is None or now - memory.heard_at > policy.stale_after_s + policy.interval_s:
+        return demand.rps
+    weight = RISE_WEIGHT if demand.rps > memory.demand_rps else FALL_WEIGHT
+    return smooth(memory.demand_rps, demand.rps, weight, intervals)
+
+
+def _without_report(
+    policy: Policy, demand: Demand, memory: SourceMemory | None, is_valid: bool, now: float
+) -> DemandEstimate:
+    reasons = (
+        [] if is_valid else [Reason(ReasonCode.FIGURE_REFUSED, f"{demand.rps:g} requests/s is not a valid demand")]
+    )
+    if memory is None:
+        detail = "no node of it has reported yet: the pushed weights apply"
+        return DemandEstimate(Freshness.NEVER, None, (*reasons, Reason(ReasonCode.NEVER_REPORTED, detail)))
+    age_s = now - memory.heard_at
+    if age_s > policy.fallback_after_s:
+        detail = f"no report for {age_s:.0f} s, more than {policy.fallback_after_s:g} s: the pushed weights apply"
+        return DemandEstimate(Freshness.LOST, memory, (*reasons, Reason(ReasonCode.FALLBACK, detail)))
+    detail = f"no report for {age_s:.0f} s: the last decision is held"
+    return DemandEstimate(Freshness.STALE, memory, (*reasons, Reason(ReasonCode.STALE, detail)))

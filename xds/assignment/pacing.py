@@ -1,0 +1,139 @@
+"""How fast shares move from what is served to what is wanted: hysteresis band, step limit, dwell time.
+
+Demand does not depend on the assignment, so the loop itself cannot oscillate. But noise in the demand of a target near
+its capacity could move traffic back and forth. The band prevents that: a target is filled to the middle of the band.
+Requests leave it only above the upper edge, which is its capacity. They return only when they would fit below the
+lower edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from xds.assignment.assignment import WEIGHT_TOTAL
+from xds.assignment.placement import Flows, Rates, place, raise_capacity, rank_targets
+from xds.assignment.policy import Policy
+from xds.model.node import Locality
+
+Shares = dict[Locality, float]  # fractions of a source's requests, by target
+
+# Integer weights miss a share, and so a load, by up to this fraction; a smaller difference is none.
+TOLERANCE = 0.005
+_EQUAL = 1.0 / WEIGHT_TOTAL
+# A timer may fire a little early: this fraction of a time counts as all of it.
+_ELAPSED = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class HysteresisBand:
+    """The shares wanted of every source, and the shares at the edges of the band around them.
+
+    ``ceilings``: the load of each target, in requests a second, above which requests must leave it. ``overload``:
+    demand divided by capacity where that is above 1, otherwise 1.
+    """
+
+    wanted: Mapping[Locality, Shares]
+    edges: tuple[Mapping[Locality, Shares], Mapping[Locality, Shares]]
+    ceilings: Rates
+    overload: float
+
+    def contains(self, source: Locality, shares: Shares, margin: float) -> bool:
+        """Whether every share of the source is between the edges of the band, plus or minus ``margin``.
+
+        A target that no edge wants has no margin. Its requests fit elsewhere in any case, and a small share of it
+        would otherwise stay for ever.
+        """
+        sides = [side[source] for side in (*self.edges, self.wanted)]
+        return all(
+            _is_between(shares.get(name, 0.0), [side.get(name, 0.0) for side in sides], margin)
+            for name in {*shares, *(name for side in sides for name in side)}
+        )
+
+    def overloaded(self, loads: Rates, wanted: Rates) -> tuple[Locality, ...]:
+        """The targets whose load is above their ceiling, and would be less as ``wanted``."""
+        return tuple(
+            name
+            for name, rps in loads.items()
+            if rps > self.ceilings.get(name, 0.0) * (1.0 + TOLERANCE) and wanted.get(name, 0.0) < rps * (1.0 - _EQUAL)
+        )
+
+
+def hysteresis_band(policy: Policy, demand: Rates, capacity: Rates, used: Rates) -> HysteresisBand:
+    """Where demand should go. ``used`` is the load of sources that cannot be moved now."""
+    total = sum(demand.values())
+    _, factor = raise_capacity(capacity, total, used)
+    ranked = rank_targets(policy, demand, capacity)
+    placements = [
+        place(policy, demand, raise_capacity(_scale(capacity, 1.0 - part * policy.hysteresis), total, used)[0], ranked)
+        for part in (0.5, 0.0, 1.0)
+    ]
+    middle, upper, lower = (_shares_of(flows, demand) for flows in placements)
+    # In an overload no target is below its capacity. The margin keeps noise between sources from moving traffic.
+    margin = factor * (1.0 + policy.hysteresis) if factor > 1.0 else 1.0
+    return HysteresisBand(middle, (upper, lower), _scale(capacity, margin), factor)
+
+
+def target_loads(demand: Rates, shares: Mapping[Locality, Shares], used: Rates | None = None) -> dict[Locality, float]:
+    """The load of every target in requests a second, ``used`` included."""
+    total: dict[Locality, float] = dict(used or {})
+    for source, rps in demand.items():
+        for name, share in shares[source].items():
+            total[name] = total.get(name, 0.0) + rps * share
+    return total
+
+
+def evacuate(shares: Shares, alive: Set[Locality], replacement: Shares) -> Shares:
+    """The shares without targets that are not ``alive``. Their part moves at once to where ``replacement`` has more."""
+    kept = {name: share for name, share in shares.items() if name in alive}
+    lost = 1.0 - sum(kept.values())
+    if lost <= _EQUAL / 2:
+        return kept
+    missing = {name: share - kept.get(name, 0.0) for name, share in replacement.items() if share > kept.get(name, 0.0)}
+    total = sum(missing.values())
+    return kept | {name: kept.get(name, 0.0) + lost * part / total for name, part in missing.items()}
+
+
+def largest_gap(shares: Shares, wanted: Shares) -> float:
+    """The largest difference of a share."""
+    return max((abs(shares.get(name, 0.0) - wanted.get(name, 0.0)) for name in {*shares, *wanted}), default=0.0)
+
+
+def move_shares(shares: Shares, wanted: Shares, fraction: float) -> Shares:
+    """The shares after this fraction of the way; after all of it, only wanted targets are left."""
+    if fraction >= 1.0:
+        return dict(wanted)
+    names = {*shares, *wanted}
+    return {name: shares.get(name, 0.0) * (1.0 - fraction) + wanted.get(name, 0.0) * fraction for name in names}
+
+
+def step_fraction(policy: Policy, gaps: Iterable[float]) -> float:
+    """The fraction of their way that all moving sources go now; the source with the largest gap limits it.
+
+    As all sources go the same fraction, no target gets more on the way than at its beginning or its end.
+    """
+    longest = max(gaps, default=0.0)
+    return min(1.0, policy.maximum_step / longest) if longest > policy.maximum_step + _EQUAL else 1.0
+
+
+def must_leave(shares: Shares, wanted: Shares, overloaded: Iterable[Locality]) -> bool:
+    """Whether the source has requests at an overloaded target that are wanted elsewhere."""
+    return any(shares.get(name, 0.0) > wanted.get(name, 0.0) + _EQUAL for name in overloaded)
+
+
+def has_elapsed(since: float, period_s: float, now: float) -> bool:
+    """Whether ``period_s`` has elapsed, give or take a timer that fires early."""
+    return now - since >= period_s * _ELAPSED
+
+
+def _is_between(share: float, edges: Sequence[float], margin: float) -> bool:
+    least, most = min(edges), max(edges)
+    return least - margin <= share <= (most + margin if most > _EQUAL else _EQUAL)
+
+
+def _shares_of(flows: Flows, demand: Rates) -> dict[Locality, Shares]:
+    return {source: {name: rps / demand[source] for name, rps in own.items()} for source, own in flows.items()}
+
+
+def _scale(capacity: Rates, factor: float) -> dict[Locality, float]:
+    return {name: rps * factor for name, rps in capacity.items()}

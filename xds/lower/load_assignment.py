@@ -1,0 +1,142 @@
+"""Traffic assignment written into a pushed ClusterLoadAssignment: priorities and weights, nothing else.
+
+Endpoints, their health and the policy of the resource stay as they were pushed, entry by entry. The result is valid
+for Envoy and gRPC: priorities without a gap, weights of at least 1 whose sum per priority is below 2^32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from xds.assignment.assignment import Allotment
+from xds.codec import schema
+from xds.model.node import Locality
+from xds.model.resource import Resource
+from xds.model.resource_type import ENDPOINT
+from xds.model.versions import content_version
+
+# envoy.config.core.v3.HealthStatus UNKNOWN and HEALTHY: an endpoint that nobody checks gets requests, too.
+_HEALTHY = frozenset({0, 1})
+_REMEMBERED = 1024  # parsed assignments
+
+
+@dataclass(frozen=True, slots=True)
+class PushedLocality:
+    """A locality of a pushed assignment, over all its entries.
+
+    ``healthy``: endpoints that are not marked unhealthy. ``priority``: the least of its entries. ``weight``: that of
+    the entry with this priority, None where it has none.
+    """
+
+    endpoints: int
+    healthy: int
+    priority: int
+    weight: int | None
+
+
+def decode_assignment(pushed: Resource) -> Any:
+    """The parsed ClusterLoadAssignment; an empty one for bytes that cannot be parsed."""
+    message = schema.require(ENDPOINT)()
+    try:
+        message.ParseFromString(pushed.body)
+    except DecodeError:  # cannot happen: every pushed resource was parsed before it was stored
+        message.Clear()
+    return message
+
+
+def locality_of(entry: Any) -> Locality:
+    """The locality of an entry (LocalityLbEndpoints)."""
+    return Locality(entry.locality.region, entry.locality.zone, entry.locality.sub_zone)
+
+
+@lru_cache(_REMEMBERED)
+def pushed_localities(pushed: Resource) -> Mapping[Locality, PushedLocality]:
+    """The localities of a pushed assignment. Remembered: the first call takes time for each endpoint."""
+    entries: dict[Locality, list[Any]] = {}
+    for entry in decode_assignment(pushed).endpoints:
+        entries.setdefault(locality_of(entry), []).append(entry)
+    return {locality: _summed(members) for locality, members in entries.items()}
+
+
+def _summed(entries: list[Any]) -> PushedLocality:
+    priority = min(entry.priority for entry in entries)
+    weights = [
+        entry.load_balancing_weight.value
+        for entry in entries
+        if entry.priority == priority and entry.HasField("load_balancing_weight")
+    ]
+    return PushedLocality(
+        endpoints=sum(len(entry.lb_endpoints) for entry in entries),
+        healthy=sum(one.health_status in _HEALTHY for entry in entries for one in entry.lb_endpoints),
+        priority=priority,
+        weight=weights[-1] if weights else None,  # Envoy uses the last of two entries of one locality and priority
+    )
+
+
+PRIORITY_LIMIT = 128  # Envoy accepts no higher priority
+WEIGHT_SUM_LIMIT = (1 << 32) - 1
+
+# The order of entries: allotted ones by their priority, then further entries of allotted localities, then localities
+# without an allotment.
+_ALLOTTED, _BEHIND, _UNNAMED = range(3)
+_Rank = tuple[int, int]
+
+
+def overlay_assignment(pushed: Resource, allotments: Iterable[Allotment]) -> Resource:
+    """The ClusterLoadAssignment that the nodes of one source are served instead of the pushed one.
+
+    A locality that is no longer pushed is left out. A locality that was pushed after the decision stays reachable at
+    the last priority. Of several entries of one locality, those of its least priority get the allotment; the others
+    come after all allotted ones. Without any allotted locality the result is ``pushed`` itself.
+    """
+    allotted = {one.locality: one for one in allotments}
+    message = decode_assignment(pushed)
+    entries = list(message.endpoints)
+    if not any(locality_of(entry) in allotted for entry in entries):
+        return pushed
+    best = _best_priorities(entries)
+    ranks = [_rank(entry, allotted.get(locality_of(entry)), best) for entry in entries]
+    for entry, rank in zip(entries, ranks, strict=True):
+        if rank[0] == _ALLOTTED:
+            entry.load_balancing_weight.value = allotted[locality_of(entry)].weight
+        elif not entry.load_balancing_weight.value:
+            entry.load_balancing_weight.value = 1  # an entry without a weight would get no requests
+    priorities = {rank: min(at, PRIORITY_LIMIT) for at, rank in enumerate(sorted(set(ranks)))}
+    for entry, rank in zip(entries, ranks, strict=True):
+        entry.priority = priorities[rank]
+    for priority in set(priorities.values()):
+        _bound_weights([entry for entry in entries if entry.priority == priority])
+    body = message.SerializeToString(deterministic=True)
+    version = content_version(body, pushed.aliases, pushed.ttl_s)
+    return replace(pushed, body=body, version=version)
+
+
+def _best_priorities(entries: Sequence[Any]) -> dict[Locality, int]:
+    best: dict[Locality, int] = {}
+    for entry in entries:
+        locality = locality_of(entry)
+        best[locality] = min(entry.priority, best.get(locality, entry.priority))
+    return best
+
+
+def _rank(entry: Any, allotment: Allotment | None, best: dict[Locality, int]) -> _Rank:
+    if allotment is None:
+        return _UNNAMED, entry.priority
+    if entry.priority == best[allotment.locality]:
+        return _ALLOTTED, allotment.priority
+    return _BEHIND, entry.priority
+
+
+def _bound_weights(entries: Sequence[Any]) -> None:
+    """Scale weights down whose sum exceeds the limit; entries of several pushed priorities may share one now."""
+    total = sum(entry.load_balancing_weight.value for entry in entries)
+    if total <= WEIGHT_SUM_LIMIT:
+        return
+    room = WEIGHT_SUM_LIMIT - len(entries)
+    for entry in entries:
+        entry.load_balancing_weight.value = max(entry.load_balancing_weight.value * room // total, 1)

@@ -1,0 +1,249 @@
+"""The load of a fleet: reports in, figures out. Pure; ``now`` is epoch seconds of one clock.
+
+A report goes through these files: `load_stats` parses it, `ingest` counts it with `packed_counters` and `batch` into
+`series` and their `windows`, `reporting` keeps the latest one. `queries` turns windows into `figures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from xds.lrs.figures import (
+    AggregatesSize,
+    Breakdown,
+    ChartLine,
+    ClusterDemand,
+    ClusterFigures,
+    DropTotals,
+    IngestResult,
+    LoadStreamStatus,
+    TargetTotals,
+)
+from xds.lrs.ingest import ReportIngestion
+from xds.lrs.load_stats import LoadStatsRequest
+from xds.lrs.packed_counters import CounterDecoder
+from xds.lrs.queries import WINDOW_LIMIT_S, LoadQueries, TimeSpan
+from xds.lrs.report_stream import INTERVAL_S
+from xds.lrs.reporting import LastReport, NodeTotals, ReportingStream
+from xds.lrs.series_index import Bounds, SeriesIndex
+from xds.lrs.windows import edge_of
+from xds.model.node import Node
+
+# A stream whose report is late by an interval is overdue: windows do not wait for it, and what it does not repeat is
+# no longer in progress.
+_OVERDUE_INTERVALS = 2.0
+_OVERDUE_MINIMUM_S, _OVERDUE_MAXIMUM_S = 3.0, 600.0
+DEFAULT_BOUNDS = Bounds()
+
+
+class LoadAggregates:
+    """The load reports of all clients of this process, added up.
+
+    One thread adds reports. Other threads may ask meanwhile, and may see a report that is half counted. ``interval_s``
+    is the interval that clients are asked for. Windows end at the time that the reports of all streams have reached,
+    without overdue streams.
+    """
+
+    def __init__(self, interval_s: float = INTERVAL_S, bounds: Bounds = DEFAULT_BOUNDS) -> None:
+        self.interval_s = interval_s
+        self._bounds = bounds
+        self._index = SeriesIndex(bounds)
+        self._decoder = CounterDecoder()
+        self._streams: dict[int, ReportingStream] = {}
+        self._nodes: dict[str, NodeTotals] = {}
+        self._gone: dict[str, None] = {}  # ids of nodes without a stream, the one that left first comes first
+        self._latest = 0.0
+        self._began: int | None = None  # the edge before which nothing was measured
+        self._latest_bytes = 0
+        self._reports = self._refused = 0
+        self._queries = LoadQueries(self._index, self._streams, self._nodes)
+
+    # Reports
+
+    def open_stream(self, stream: int, node: Node, now: float, group: str = "") -> None:
+        """A client identified itself. ``group`` is that of its node; empty without a group."""
+        now = self._clock(now)
+        totals = self._nodes.get(node.id)
+        if totals is None:
+            totals = self._nodes[node.id] = NodeTotals(node, now)
+        self._gone.pop(node.id, None)
+        totals.node = node
+        totals.streams.add(stream)
+        self._streams[stream] = ReportingStream(stream, totals, now, group)
+
+    def move_stream(self, stream: int, group: str, now: float) -> None:
+        """The client's node moved to another group: later reports count there, as those of a new stream."""
+        reporting = self._streams.get(stream)
+        if reporting is not None:
+            self.close_stream(stream, now)
+            self.open_stream(stream, reporting.node, now, group)
+
+    def close_stream(self, stream: int, now: float) -> None:
+        """The stream ended. Its requests in progress are dropped, its counts stay. An unknown stream is ignored."""
+        reporting = self._streams.pop(stream, None)
+        if reporting is None:
+            return
+        reporting.gauges.drop()
+        totals = reporting.totals
+        for report in reporting.last_reports.values():
+            self._latest_bytes -= len(report.data)
+            totals.end(report, self._bounds.requests)
+        totals.streams.discard(stream)
+        if not totals.streams:
+            totals.since = self._clock(now)
+            self._gone[totals.node.id] = None
+            if len(self._gone) > self._bounds.nodes_gone:
+                oldest = next(iter(self._gone))
+                del self._gone[oldest], self._nodes[oldest]
+
+    def add(self, stream: int, report: LoadStatsRequest, now: float) -> IngestResult:
+        """Count a whole report that came at ``now``."""
+        steps = self.add_in_steps(stream, report, now)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                result: IngestResult = ended.value
+                return result
+
+    def add_in_steps(self, stream: int, report: LoadStatsRequest, now: float) -> Generator[None, None, IngestResult]:
+        """As ``add``, with a pause after every hundred clusters or so (about a millisecond), for long reports.
+
+        A report may also come in several requests, one after the other, each with some of the clusters.
+        """
+        now = self._clock(now)
+        reporting = self._streams.get(stream)
+        if reporting is None:
+            return IngestResult(ignored=1)
+        self._index.sweep(now)
+        ingestion = ReportIngestion(self._index, self._decoder, reporting, now)
+        for _ in ingestion.steps(report):
+            yield
+            if stream not in self._streams:  # it ended meanwhile
+                break
+        else:
+            self._keep(reporting, ingestion, report, now)
+        return ingestion.result()
+
+    def _keep(
+        self, reporting: ReportingStream, ingestion: ReportIngestion, report: LoadStatsRequest, now: float
+    ) -> None:
+        """Keep the latest report of the stream, and drop what it does not repeat."""
+        overdue = now - self._overdue_s
+        if ingestion.order:
+            last = reporting.last_report_for(ingestion.order)
+            reporting.totals.add_unnamed(last.add(ingestion.order, ingestion.sums).items())
+            last.reported = now
+            self._keep_data(last, report)
+        for first, last in list(reporting.last_reports.items()):
+            if last.reported >= overdue and len(reporting.last_reports) <= self._bounds.requests:
+                break
+            reporting.drop_report(first)
+            self._latest_bytes -= len(last.data)
+        reporting.gauges.drop(overdue)
+        reporting.reported = reporting.reached = now
+        reporting.interval_s = ingestion.longest_s
+        reporting.reports += 1
+        reporting.refused += ingestion.refused
+        reporting.left_out += ingestion.left_out
+        self._reports += 1
+        self._refused += ingestion.refused
+        if ingestion.order:
+            began = edge_of(now) - max(1, round(ingestion.longest_s))
+            self._began = began if self._began is None else min(self._began, began)
+
+    def _keep_data(self, last: LastReport, report: LoadStatsRequest) -> None:
+        self._latest_bytes -= len(last.data)
+        last.data = report.without_node()
+        if self._latest_bytes + len(last.data) > self._bounds.latest_bytes:
+            last.data = b""
+            self._index.left_out["latest_bytes"] += 1
+        self._latest_bytes += len(last.data)
+
+    # Questions
+
+    def clusters(self, now: float, window_s: float) -> list[ClusterFigures]:
+        """The load of each (cluster, service name), by name, without rows."""
+        return self._queries.clusters(self._span(now, window_s))
+
+    def cluster(
+        self, cluster: str, now: float, window_s: float, by: Breakdown = "locality", service_name: str | None = None
+    ) -> ClusterFigures | None:
+        """The load of one cluster, with rows; over all service names if none is given.
+
+        None for a cluster that no client reported.
+        """
+        return self._queries.cluster(cluster, self._span(now, window_s), by, service_name)
+
+    def series(
+        self, cluster: str, now: float, window_s: float, step_s: float, by: Breakdown | None = None
+    ) -> list[ChartLine]:
+        """The window in steps: 720 at most, and of a minute at least where counts by the second are gone.
+
+        One line for the cluster, or one for each pair of localities, or for each endpoint. There is no line for nodes:
+        their counts over time are not kept.
+        """
+        return self._queries.series(cluster, self._span(now, window_s), step_s, by)
+
+    def demand(self, group: str, cluster: str, now: float, window_s: float) -> ClusterDemand:
+        """The demand of a group's nodes, for traffic assignment. Without sources where none of them reported."""
+        return self._queries.demand(group, cluster, self._span(now, window_s))
+
+    def streams(self) -> Iterator[LoadStreamStatus]:
+        """The state of all open streams."""
+        return map(_status, list(self._streams.values()))
+
+    def target_totals(self) -> Iterator[TargetTotals]:
+        """For metrics: totals by (cluster, target locality), over all sources. Their number is bounded."""
+        return self._queries.target_totals()
+
+    def drop_totals(self) -> Iterator[DropTotals]:
+        """For metrics: totals by (cluster, category). Their number is bounded."""
+        return self._queries.drop_totals()
+
+    def size(self) -> AggregatesSize:
+        """How much is kept."""
+        return AggregatesSize(
+            streams=len(self._streams),
+            nodes=len(self._nodes),
+            services=self._index.services,
+            windows=self._index.windows,
+            reports=self._reports,
+            refused=self._refused,
+            left_out=dict(self._index.left_out),
+        )
+
+    # Time
+
+    def _clock(self, now: float) -> float:
+        """Windows only go forward: a clock that is set back stands still."""
+        self._latest = max(self._latest, now)
+        return self._latest
+
+    @property
+    def _overdue_s(self) -> float:
+        return min(_OVERDUE_MAXIMUM_S, max(_OVERDUE_MINIMUM_S, _OVERDUE_INTERVALS * self.interval_s))
+
+    def _span(self, now: float, window_s: float) -> TimeSpan:
+        """The window up to the edge that all streams have reached. It does not begin before the first report."""
+        now = max(now, self._latest)
+        reached = (stream.reached for stream in list(self._streams.values()))
+        end = edge_of(min((at for at in reached if now - at <= self._overdue_s), default=now))
+        begin = end - max(1, round(min(window_s, WINDOW_LIMIT_S)))
+        if self._began is not None:
+            begin = min(max(begin, self._began), end - 1)
+        return TimeSpan(begin, end)
+
+
+def _status(reporting: ReportingStream) -> LoadStreamStatus:
+    return LoadStreamStatus(
+        stream=reporting.id,
+        node=reporting.node.id,
+        locality=reporting.node.locality,
+        opened=reporting.opened,
+        reported=reporting.reported,
+        interval_s=reporting.interval_s,
+        reports=reporting.reports,
+        refused=reporting.refused,
+        left_out=reporting.left_out,
+    )

@@ -1,0 +1,286 @@
+"""Questions to the load of a fleet: windows as figures. Reads only, and safe while another thread counts."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from operator import add, attrgetter
+from typing import NamedTuple
+
+from xds.lrs.figures import (
+    Breakdown,
+    ChartLine,
+    ChartPoint,
+    ClusterDemand,
+    ClusterFigures,
+    DropTotals,
+    Figures,
+    Flow,
+    LoadRow,
+    SourceDemand,
+    TargetTotals,
+)
+from xds.lrs.reporting import NodeTotals, ReportingStream, totals_of
+from xds.lrs.series import LoadSeries
+from xds.lrs.series_index import SeriesIndex
+from xds.lrs.windows import SECONDS, WindowReading
+from xds.model.load_report import ClusterLoad, Metric
+from xds.model.node import Locality
+
+WINDOW_LIMIT_S = 3_600.0
+POINTS_LIMIT = 720  # of one line of a chart
+_DIGITS = 6  # sums of fractions are exact to this; sums of whole reports become whole numbers again
+_Key = tuple[Locality, Locality, str]  # source, target, address or empty
+_Sums = dict[_Key, list[float]]  # successes, errors, issued, in progress
+_MINUTE_S = 60
+
+
+class TimeSpan(NamedTuple):
+    """The time between two edges, whole epoch seconds."""
+
+    begin: int
+    end: int
+
+    @property
+    def seconds(self) -> int:
+        return self.end - self.begin
+
+
+class LoadQueries:
+    """LoadQueries the questions of `LoadAggregates`, whose ``streams`` (by id) and ``nodes`` (by node id) it reads."""
+
+    def __init__(
+        self, index: SeriesIndex, streams: Mapping[int, ReportingStream], nodes: Mapping[str, NodeTotals]
+    ) -> None:
+        self._index = index
+        self._streams = streams
+        self._nodes = nodes
+
+    def clusters(self, span: TimeSpan) -> list[ClusterFigures]:
+        named = attrgetter("cluster", "service_name")
+        return [
+            _figures_of(list(all_series), span, service_name)
+            for (_, service_name), all_series in groupby(sorted(self._index, key=named), named)
+        ]
+
+    def cluster(self, cluster: str, span: TimeSpan, by: Breakdown, service_name: str | None) -> ClusterFigures | None:
+        all_series = [
+            series
+            for series in self._index.of_cluster(cluster)
+            if service_name is None or series.service_name == service_name
+        ]
+        if not all_series:
+            return None
+        rows = self._node_rows(all_series) if by == "node" else _rows(all_series, span, by)
+        return _figures_of(all_series, span, _name_of(all_series), tuple(rows))
+
+    def series(self, cluster: str, span: TimeSpan, step_s: float, by: Breakdown | None) -> list[ChartLine]:
+        if by == "node":
+            return []
+        step = _step(span, step_s)
+        begins = range(span.begin, span.end, step)
+        lines: dict[tuple[Locality | None, Locality | None, str], list[WindowReading]] = defaultdict(list)
+        for series in self._index.of_cluster(cluster):
+            for target, address, window in series.traffic():
+                if bool(address) == (by == "endpoint"):
+                    key = (series.source, target, address) if by else (None, None, "")
+                    lines[key].append(window)
+        return [
+            ChartLine(*key, float(step), tuple(_point(windows, begin, min(begin + step, span.end)) for begin in begins))
+            for key, windows in sorted(lines.items(), key=lambda line: str(line[0]))
+        ]
+
+    def demand(self, group: str, cluster: str, span: TimeSpan) -> ClusterDemand:
+        all_series = [series for series in self._index.of_cluster(cluster) if series.group == group]
+        sums, metrics = _sums(all_series, span, "locality"), _metrics(all_series, span)
+        flows = tuple(_flow(key, counts, metrics.get(key, {}), span.seconds) for key, counts in _sorted(sums))
+        by_source: dict[Locality, list[LoadSeries]] = defaultdict(list)
+        for series in all_series:
+            by_source[series.source].append(series)
+        sources = tuple(
+            _source_demand(source, members, [flow for flow in flows if flow.source == source], span)
+            for source, members in sorted(by_source.items(), key=lambda item: str(item[0]))
+        )
+        return ClusterDemand(cluster, float(span.seconds), float(span.end), sources, flows)
+
+    def target_totals(self) -> Iterator[TargetTotals]:
+        sums: dict[tuple[str, Locality], list[int]] = {}
+        for series in self._index:
+            for target, address, window in series.traffic():
+                if address:
+                    continue
+                counts = sums.setdefault((series.cluster, target), [0, 0, 0, 0])
+                sums[series.cluster, target] = list(map(add, counts, (*window.totals, window.in_progress)))
+        for (cluster, target), counts in sums.items():
+            yield TargetTotals(cluster, target, *counts)
+
+    def drop_totals(self) -> Iterator[DropTotals]:
+        sums: Counter[tuple[str, str]] = Counter()
+        for series in self._index:
+            for category, counter in list(series.drops.items()):
+                sums[series.cluster, category] += int(counter.total)
+        for (cluster, category), dropped in sums.items():
+            yield DropTotals(cluster, category, dropped)
+
+    def _node_rows(self, all_series: list[LoadSeries]) -> list[LoadRow]:
+        nodes = [self._node_row(node, all_series) for node in list(self._nodes.values())]
+        rows = [row for row in nodes if row is not None]
+        total_rps = sum(row.figures.rps for row in rows)
+        return [_with_share(row, row.figures.rps, total_rps) for row in rows]
+
+    def _node_row(self, node: NodeTotals, all_series: list[LoadSeries]) -> LoadRow | None:
+        """None for a node that is not connected, or never reported the cluster."""
+        streams = [self._streams[stream] for stream in list(node.streams) if stream in self._streams]
+        total = 0
+        loads: list[ClusterLoad] = []
+        reported = 0.0
+        for series in all_series:
+            total += node.total(series)
+            for stream in streams:
+                total += stream.total(series)
+                load = stream.load(series)
+                if load is not None:
+                    loads.append(load)
+                    reported = max(reported, stream.reported)
+        if not streams or not (loads or total):
+            return None
+        figures, totals = _latest(loads), totals_of(total)
+        return LoadRow(figures, 0.0, node.node.locality, node=node.node.id, totals=totals, reported=reported)
+
+
+def _sorted(sums: _Sums) -> list[tuple[_Key, list[float]]]:
+    return sorted(sums.items(), key=lambda item: tuple(map(str, item[0])))
+
+
+def _figures_of(
+    all_series: list[LoadSeries], span: TimeSpan, service_name: str, rows: tuple[LoadRow, ...] = ()
+) -> ClusterFigures:
+    counts = [0.0] * 4
+    for sums in _sums(all_series, span, "locality").values():
+        counts = list(map(add, counts, sums))
+    metrics = _merged(_metrics(all_series, span).values())
+    drops: dict[str, float] = defaultdict(float)
+    for series in all_series:
+        for category, counter in list(series.drops.items()):
+            drops[category] += counter.sum(*span)[0]
+    dropped = {category: round(count, _DIGITS) for category, count in drops.items() if count > 0}
+    return ClusterFigures(
+        cluster=all_series[0].cluster,
+        service_name=service_name,
+        until=float(span.end),
+        figures=_figures(counts, span.seconds, metrics),
+        dropped=round(sum(dropped.values()), _DIGITS),
+        drops=dropped,
+        nodes=sum(series.last_reports for series in all_series),
+        reported=max(series.reported for series in all_series),
+        rows=rows,
+    )
+
+
+def _rows(all_series: list[LoadSeries], span: TimeSpan, by: Breakdown) -> list[LoadRow]:
+    sums, metrics = _sums(all_series, span, by), _metrics(all_series, span)
+    reported = {series.source: series.reported for series in sorted(all_series, key=attrgetter("reported"))}
+    rows = [
+        LoadRow(_figures(counts, span.seconds, metrics.get(key, {})), 0.0, *key, reported=reported[key[0]])
+        for key, counts in _sorted(sums)
+    ]
+    requests = sum(row.figures.requests for row in rows)
+    return [_with_share(row, row.figures.requests, requests) for row in rows]
+
+
+def _sums(all_series: Iterable[LoadSeries], span: TimeSpan, by: Breakdown) -> _Sums:
+    sums: _Sums = {}
+    for series in all_series:
+        for target, address, window in series.traffic():
+            if bool(address) == (by == "endpoint"):
+                key = series.source, target, address
+                counts = [*window.sum(*span), float(window.in_progress)]
+                sums[key] = list(map(add, sums[key], counts)) if key in sums else counts
+    return sums
+
+
+def _metrics(all_series: Iterable[LoadSeries], span: TimeSpan) -> dict[_Key, dict[str, Metric]]:
+    sums: dict[_Key, dict[str, Metric]] = defaultdict(dict)
+    for series in all_series:
+        for (target, address, name), counter in list(series.metrics.items()):
+            requests, total = counter.sum(*span)
+            if not (requests or total):
+                continue
+            of_key = sums[series.source, target, address]
+            of_key[name] = _sum(of_key.get(name), Metric(round(requests, _DIGITS), total))
+    return sums
+
+
+def _merged(metrics: Iterable[Mapping[str, Metric]]) -> dict[str, Metric]:
+    sums: dict[str, Metric] = {}
+    for each in metrics:
+        for name, metric in each.items():
+            sums[name] = _sum(sums.get(name), metric)
+    return sums
+
+
+def _sum(one: Metric | None, other: Metric) -> Metric:
+    return other if one is None else Metric(one.requests + other.requests, one.total + other.total)
+
+
+def _figures(counts: list[float], window_s: float, metrics: Mapping[str, Metric]) -> Figures:
+    successes, errors, issued = (round(count, _DIGITS) for count in counts[:3])
+    return Figures(float(window_s), successes, errors, issued, int(counts[3]), metrics)
+
+
+def _latest(loads: list[ClusterLoad]) -> Figures:
+    """The latest reports of a node as one, over the longest of their intervals."""
+    window_s = max((load.interval_s for load in loads), default=0.0)
+    counts = [0.0] * 4
+    metrics: list[Mapping[str, Metric]] = []
+    for load in loads:
+        part = window_s / load.interval_s
+        for each in load.localities:
+            successes, errors, issued, in_progress = each.traffic
+            counts = list(map(add, counts, (successes * part, errors * part, issued * part, in_progress)))
+            metrics.append(each.metrics)
+    return _figures(counts, window_s, _merged(metrics))
+
+
+def _with_share(row: LoadRow, part: float, whole: float) -> LoadRow:
+    return replace(row, share=part / whole if whole else 0.0)
+
+
+def _flow(key: _Key, counts: list[float], metrics: Mapping[str, Metric], window_s: float) -> Flow:
+    figures = _figures(counts, window_s, metrics)
+    return Flow(key[0], key[1], figures.rps, figures.errors / window_s, figures.in_progress, metrics)
+
+
+def _source_demand(source: Locality, all_series: list[LoadSeries], flows: list[Flow], span: TimeSpan) -> SourceDemand:
+    dropped = sum(counter.sum(*span)[0] for series in all_series for counter in list(series.drops.values()))
+    nodes = sum(series.last_reports for series in all_series)
+    return SourceDemand(
+        source=source,
+        rps=sum(flow.rps for flow in flows),
+        errors_ps=sum(flow.errors_ps for flow in flows),
+        dropped_ps=round(dropped, _DIGITS) / span.seconds,
+        in_progress=sum(flow.in_progress for flow in flows),
+        nodes=nodes,
+        reported=max(series.reported for series in all_series) if nodes else 0.0,
+    )
+
+
+def _step(span: TimeSpan, step_s: float) -> int:
+    """Whole seconds; whole minutes where the window reaches back to where only minutes are group."""
+    step = max(1, round(step_s), -(-span.seconds // POINTS_LIMIT))
+    return step if span.seconds <= SECONDS else -(-step // _MINUTE_S) * _MINUTE_S
+
+
+def _point(windows: list[WindowReading], begin: int, end: int) -> ChartPoint:
+    counts = [0.0] * 3
+    for window in windows:
+        counts = list(map(add, counts, window.sum(begin, end)))
+    return ChartPoint(float(begin), *(round(count, _DIGITS) for count in counts))
+
+
+def _name_of(all_series: list[LoadSeries]) -> str:
+    """The series name of the series; empty where there are several."""
+    names = {series.service_name for series in all_series}
+    return names.pop() if len(names) == 1 else ""

@@ -1,0 +1,240 @@
+"""Counts over time: report by report for two minutes, then by the minute for an hour.
+
+Time is cut at *edges*, whole epoch seconds. A report is kept under the edge at which it ended, with its length in
+seconds. Its counts are spread evenly over that length when they are asked for, so a window that cuts through a report
+gets a part of it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from operator import add
+
+SECONDS = 120  # reports that ended in the last so many seconds are kept by their end
+MINUTES = 62  # an hour that begins anywhere in a minute, and late reports
+ODD_REPORTS = 16  # of one window: reports with another length than others that ended at the same edge
+
+_SECONDS_ROOM, _MINUTES_ROOM = bytes(8 * SECONDS), bytes(8 * MINUTES)
+_LENGTHS_ROOM = bytes(4 * SECONDS)
+
+
+def edge_of(now: float) -> int:
+    """The nearest edge."""
+    return int(now + 0.5)
+
+
+class CountHistory:
+    """The history of several counters (``lanes``). ``head`` is the latest edge at which a report ended.
+
+    Reports that ended at one edge usually have the same length, and are kept as one sum. Those of another length are
+    kept separately (``_odd``), up to ``ODD_REPORTS``; further ones are counted as if they had the common length.
+    """
+
+    __slots__ = ("_counts", "_first", "_lengths", "_minutes", "_odd", "head")
+
+    def __init__(self, lanes: int) -> None:
+        self.head = 0
+        self._first = 0  # the edge at which the earliest report began
+        self._lengths = array("i", _LENGTHS_ROOM)  # by edge, in a ring; 0 where no report ended
+        self._counts = [array("d", _SECONDS_ROOM) for _ in range(lanes)]  # likewise
+        self._minutes = [array("d", _MINUTES_ROOM) for _ in range(lanes)]
+        self._odd: list[tuple[int, int, Sequence[float]]] = []
+
+    def add(self, end: int, length: int, counts: Sequence[float]) -> None:
+        """Add the counts of the ``length`` seconds before ``end``."""
+        if end - length < self._first or not self.head:
+            self._first = end - length
+        if end > self.head:
+            self._advance(end)
+        elif end <= self.head - SECONDS:
+            self._fold(end, length, counts)
+            return
+        slot = end % SECONDS
+        known = self._lengths[slot]
+        if not known:
+            self._lengths[slot] = length
+        elif known != length and len(self._odd) < ODD_REPORTS:
+            self._odd.append((end, length, counts))
+            return
+        for lane, count in zip(self._counts, counts, strict=True):
+            if count:
+                lane[slot] += count
+
+    def sum(self, begin: int, end: int) -> list[float]:
+        """The counts between two edges. A minute that is cut counts in part."""
+        sums = self._sum_minutes(begin, end)
+        # Reports that lie within the window are summed at once, those that it cuts one by one.
+        longest = max(self._lengths)
+        first, last = max(begin + longest, self.head - SECONDS + 1), min(end, self.head)
+        for lane, counts in enumerate(self._counts):
+            sums[lane] += _sum_ring(counts, first, last + 1)
+        edges = [
+            *range(max(begin, self.head - SECONDS) + 1, min(first, last + 1)),
+            *range(last + 1, min(end + longest, self.head + 1)),
+        ]
+        for at in edges:
+            if at <= self.head and self._lengths[at % SECONDS]:
+                slot = at % SECONDS
+                self._add_part(sums, begin, end, at, self._lengths[slot], [lane[slot] for lane in self._counts])
+        for odd in list(self._odd):
+            self._add_part(sums, begin, end, *odd)
+        return sums
+
+    @staticmethod
+    def _add_part(sums: list[float], begin: int, end: int, ended: int, length: int, counts: Sequence[float]) -> None:
+        overlap_s = min(end, ended) - max(begin, ended - length)
+        if overlap_s > 0:
+            for lane, count in enumerate(counts):
+                sums[lane] += count * overlap_s / length
+
+    def _advance(self, end: int) -> None:
+        """Go on to a later edge: reports that are now too old for the ring move to the minutes."""
+        head, self.head = self.head, end
+        last, oldest = _minute_after(end), end - SECONDS
+        for minute in range(max(_minute_after(head), last - MINUTES), last):
+            for minutes in self._minutes:
+                minutes[minute % MINUTES] = 0.0
+        for edge in range(max(head, oldest) + 1, end + 1):
+            slot = edge % SECONDS
+            length = self._lengths[slot]
+            if length:
+                ended = head - (head - slot) % SECONDS
+                counts = [lane[slot] for lane in self._counts]
+                self._lengths[slot] = 0
+                for lane in self._counts:
+                    lane[slot] = 0.0
+                self._fold(ended, length, counts)
+        if self._odd:
+            odd, self._odd = self._odd, []
+            for each in odd:
+                if each[0] > oldest:
+                    self._odd.append(each)
+                else:
+                    self._fold(*each)
+
+    def _fold(self, end: int, length: int, counts: Sequence[float]) -> None:
+        """Add a report to the minutes that are kept."""
+        minute, last = (end - length) // 60, _minute_after(self.head)
+        if end <= 60 * minute + 60 and last - MINUTES <= minute < last:
+            for minutes, count in zip(self._minutes, counts, strict=True):  # most reports lie within one minute
+                minutes[minute % MINUTES] += count
+            return
+        for minute, overlap_s in self._overlaps(end - length, end):
+            for minutes, count in zip(self._minutes, counts, strict=True):
+                minutes[minute % MINUTES] += count * overlap_s / length
+
+    def _overlaps(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        if begin >= end:
+            return
+        last = _minute_after(self.head)
+        for minute in range(max(begin // 60, last - MINUTES), min(_minute_after(end), last)):
+            yield minute, min(end, 60 * minute + 60) - max(begin, 60 * minute)
+
+    def _sum_minutes(self, begin: int, end: int) -> list[float]:
+        sums = [0.0] * len(self._minutes)
+        known = self.head - SECONDS  # minutes are kept up to this edge, reports from it on
+        for minute, overlap_s in self._overlaps(max(begin, self._first), min(end, known)):
+            # The counts of a minute that was measured in part belong to that part. Otherwise a window that begins with
+            # the first report would lose some of them.
+            part = overlap_s / (min(60 * minute + 60, known) - max(60 * minute, self._first))
+            for lane, minutes in enumerate(self._minutes):
+                sums[lane] += minutes[minute % MINUTES] * part
+        return sums
+
+
+def _sum_ring(ring: array[float], begin: int, end: int) -> float:
+    """The sum of a ring from the edge ``begin`` to the one before ``end``; once around at most."""
+    if begin >= end:
+        return 0.0
+    first, last = begin % SECONDS, (end - 1) % SECONDS + 1
+    return sum(ring[first:last]) if first < last else sum(ring[first:]) + sum(ring[:last])
+
+
+def _minute_after(edge: int) -> int:
+    return -(-edge // 60)
+
+
+# A span in one integer: the edge at which a report ended, and its length in seconds.
+_LENGTH_BITS = 17
+_LENGTH_MASK = (1 << _LENGTH_BITS) - 1
+
+Counts = tuple[int, int, int]  # successes, errors, issued
+NOTHING: Counts = (0, 0, 0)
+
+
+def span_of(end: int, interval_s: float) -> int:
+    """The span of a report that ended at the edge ``end``; its length is the interval in whole seconds, at least 1."""
+    return end << _LENGTH_BITS | max(1, min(round(interval_s), _LENGTH_MASK))
+
+
+class TrafficWindow:
+    """The traffic from one locality to another, or to one endpoint there.
+
+    ``totals``: successes, errors and issued requests since the window exists. ``last``: the edge at which the latest
+    report ended.
+    """
+
+    __slots__ = ("_history", "last", "totals")
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.totals = (0, 0, 0)
+        self._history = CountHistory(3)
+
+    def add(self, span: int, counts: Counts) -> None:
+        self.last = span >> _LENGTH_BITS
+        if any(counts):
+            (successes, errors, issued), more = self.totals, counts
+            self.totals = successes + more[0], errors + more[1], issued + more[2]
+            self._history.add(self.last, span & _LENGTH_MASK, counts)
+
+    def sum(self, begin: int, end: int) -> list[float]:
+        """Successes, errors and issued requests between two edges."""
+        return self._history.sum(begin, end)
+
+
+class WindowReading:
+    """A window, with counters of the current span that are not yet in it, and requests in progress."""
+
+    __slots__ = ("_counts", "_span", "_window", "in_progress")
+
+    def __init__(self, window: TrafficWindow, span: int, counts: Counts = NOTHING, in_progress: int = 0) -> None:
+        self._window = window
+        self._span = span
+        self._counts = counts
+        self.in_progress = in_progress
+
+    @property
+    def totals(self) -> list[int]:
+        """Successes, errors and issued requests since the window exists."""
+        return list(map(add, self._window.totals, self._counts))
+
+    def sum(self, begin: int, end: int) -> list[float]:
+        """Successes, errors and issued requests between two edges."""
+        sums = self._window.sum(begin, end)
+        last, length = self._span >> _LENGTH_BITS, self._span & _LENGTH_MASK
+        overlap_s = min(end, last) - max(begin, last - length)
+        if overlap_s <= 0:
+            return sums
+        return [total + count * overlap_s / length for total, count in zip(sums, self._counts, strict=True)]
+
+
+class ValueWindow:
+    """The drops of one category (one lane), or a metric (two lanes: requests, sum of values)."""
+
+    __slots__ = ("_history", "last", "total")
+
+    def __init__(self, lanes: int) -> None:
+        self.last = 0
+        self.total: float = 0
+        self._history = CountHistory(lanes)
+
+    def add(self, span: int, counts: Sequence[float]) -> None:
+        end, length = span >> _LENGTH_BITS, span & _LENGTH_MASK
+        self.last = end
+        self.total += counts[0]
+        self._history.add(end, length, counts)
+
+    def sum(self, begin: int, end: int) -> list[float]:
+        return self._history.sum(begin, end)

@@ -1,0 +1,162 @@
+"""Authentication and authorisation of gRPC calls: which clients may call which services, when, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from time import time
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import grpc
+
+from xds.control.access import ANONYMOUS, Access, Identity
+from xds.control.lifecycle import Phase
+from xds.control.tokens import HEADER, READ, XDS
+from xds.server.metrics.counters import Metrics
+from xds.server.stream import CallContext, Status, StreamHandler
+
+_HEALTH = "/grpc.health.v1.Health/"
+_DISCOVERY = "/envoy."
+_REFLECTION = "/grpc.reflection."
+
+EXPIRED: Status = (grpc.StatusCode.UNAUTHENTICATED, "the client certificate has expired")
+EXPIRY_CHECK_S = 1.0
+STATUS_READ_S = 0.5  # for clients to read the final status before their connection is closed
+
+
+class AuthRefusal(NamedTuple):
+    """Why a call is refused: the counter's label, and the client's status."""
+
+    reason: str
+    code: grpc.StatusCode
+    message: str
+
+
+class AuthInterceptor:
+    """Checks every call. It is a server interceptor; handlers of discovery call `authenticate` themselves.
+
+    * Discovery and load reporting are refused before the stored state is loaded (rule 9: "never answer an empty LDS/CDS
+      because state is not loaded yet. Refuse streams (UNAVAILABLE)"), and while the server drains.
+    * Health checks need no credential. Envoy's services need the scope ``xds``, reflection needs it or ``read`` (it
+      lists the services), everything else needs ``read``, channelz above all (it lists addresses of clients).
+    * ``wants_certificates``: the port asks for client certificates, so no client is accepted without a credential.
+    """
+
+    def __init__(self, access: Access, metrics: Metrics, *, wants_certificates: bool = False) -> None:
+        self.phase = Phase.STARTING
+        self._access = access
+        self._metrics = metrics
+        self._wants_certificates = wants_certificates
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], call: Any) -> Any:
+        """gRPC asks for the handler of each call."""
+        handler = await continuation(call)
+        if handler is None or call.method.startswith((_HEALTH, _DISCOVERY)):
+            return handler
+        scopes = (XDS, READ) if call.method.startswith(_REFLECTION) else (READ,)
+
+        async def check(context: CallContext) -> None:
+            await self._check(context, scopes)
+
+        return _guarded(handler, check)
+
+    async def authenticate(self, context: CallContext) -> Identity:
+        """The identity of a client of discovery or load reporting. Aborts the call of a client that is refused."""
+        identity = await self._check(context, (XDS,))
+        if self.phase is not Phase.READY:
+            await self._abort(context, AuthRefusal(self.phase.value, *self._unavailable()))
+        return identity
+
+    def unavailable(self) -> Status | None:
+        """The status for a stream that has waited for admission, if the server drains by now; else None."""
+        return None if self.phase is Phase.READY else self._unavailable()
+
+    def recheck(self, identity: Identity) -> tuple[Identity, AuthRefusal | None]:
+        """The renewed identity of an open stream, and why it is refused under the rules of now, if it is."""
+        renewed = self._access.renew(identity)
+        return renewed or identity, self._refusal(renewed, (XDS,))
+
+    def _unavailable(self) -> Status:
+        return grpc.StatusCode.UNAVAILABLE, f"the server is {self.phase.value}"
+
+    async def _check(self, context: CallContext, scopes: tuple[str, ...]) -> Identity:
+        authorization = _authorization(context.invocation_metadata())
+        wants = self._wants_certificates
+        identity = self._access.admit(authorization, context.certificate, wants_certificate=wants)
+        refusal = self._refusal(identity, scopes)
+        if refusal is not None:
+            await self._abort(context, refusal)
+        return identity or ANONYMOUS
+
+    def _refusal(self, identity: Identity | None, scopes: tuple[str, ...]) -> AuthRefusal | None:
+        if identity is None:
+            needed = "a client certificate or a valid" if self._wants_certificates else "a valid"
+            return AuthRefusal("unauthenticated", grpc.StatusCode.UNAUTHENTICATED, f"{needed} bearer token is required")
+        if identity.is_over(time()):
+            return AuthRefusal("unauthenticated", *EXPIRED)
+        if not any(map(identity.grant.allows, scopes)):
+            credential = "the token" if identity.credential else "the certificate"
+            message = f"{credential} lacks the scope {' or '.join(scopes)}"
+            return AuthRefusal("forbidden", grpc.StatusCode.PERMISSION_DENIED, message)
+        return None
+
+    async def _abort(self, context: CallContext, refusal: AuthRefusal) -> None:
+        self._metrics.refused[refusal.reason] += 1
+        await context.abort(refusal.code, refusal.message)
+
+
+# A virtual base class: grpc asks for an instance of its own, and ships no types to derive from.
+grpc.aio.ServerInterceptor.register(AuthInterceptor)
+
+
+def _authorization(metadata: Iterable[tuple[str, str]] | None) -> str:
+    return next((value for key, value in metadata or () if key == HEADER and isinstance(value, str)), "")
+
+
+def _guarded(handler: Any, check: Callable[[Any], Awaitable[None]]) -> Any:
+    """The same handler behind a check of its context. gRPC's own services have coroutines and generators."""
+    takes = "stream" if handler.request_streaming else "unary"
+    gives = "stream" if handler.response_streaming else "unary"
+    behaviour = getattr(handler, f"{takes}_{gives}")
+
+    async def answer(request: Any, context: Any) -> Any:
+        await check(context)
+        result = behaviour(request, context)
+        return await result if isinstance(result, Awaitable) else result
+
+    async def answers(request: Any, context: Any) -> Any:
+        await check(context)
+        async for each in behaviour(request, context):
+            yield each
+
+    make = getattr(grpc, f"{takes}_{gives}_rpc_method_handler")
+    guarded = answers if handler.response_streaming else answer
+    return make(guarded, handler.request_deserializer, handler.response_serializer)
+
+
+async def expire(
+    streams: Collection[StreamHandler],
+    spread_s: float,
+    disconnect: Callable[[Collection[str]], Awaitable[None]],
+) -> None:
+    """End streams whose client certificate has expired, spread over ``spread_s``, and close their connections.
+
+    A connection may outlive its certificate by years. A client that kept it would show no other certificate there. The
+    ends are spread because a fleet often gets its certificates within one hour. Runs until cancelled.
+    """
+    while True:
+        await asyncio.sleep(EXPIRY_CHECK_S)
+        now = time()
+        expired = [stream for stream in list(streams) if stream.identity.is_over(now)]
+        due = [stream for stream in expired if stream.identity.is_over(now - _delay_s(stream.peer, spread_s))]
+        for stream in due:
+            stream.finish(EXPIRED)
+        if due:
+            await asyncio.sleep(STATUS_READ_S)
+            await disconnect({stream.peer for stream in due})
+
+
+def _delay_s(peer: str, spread_s: float) -> float:
+    """The same for all streams of a connection."""
+    return spread_s * (crc32(peer.encode()) / 2**32)

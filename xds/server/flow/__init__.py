@@ -1,0 +1,1 @@
+"""Flow control of the server: everything that waits on the event loop, and for how long. See docs/flow.md."""

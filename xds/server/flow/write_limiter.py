@@ -1,0 +1,255 @@
+"""The write limiter: bounds how many bytes of large bodies wait in the transport, over all streams.
+
+A write in progress keeps its body in memory until the client's flow control lets it out. So large writes take room in
+one of two lanes, each with a bound and a FIFO queue of its own:
+
+* the fast lane has most of the room. A write that is still in progress after ``slow_write_s`` moves to the slow lane
+  if that has room, and its client is remembered as slow until it takes a write promptly;
+* the slow lane is where slow clients wait for each other, and no other client waits for them.
+
+When clients that do not read have filled both lanes while others wait, the writes that hold room longest are
+terminated: their connections are closed. `WriteLanes` holds the rules and is pure; `WriteLimiter` has the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from math import inf
+from time import monotonic
+
+from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
+from xds.server.flow.work_queue import SingleWaiterEvent
+from xds.server.logs import get_logger
+
+_log = get_logger("xds.server.pacing")
+
+
+class LargeWrite:
+    """The write of one large body. ``on_start`` is called when it may start, if it could not at once.
+
+    ``client`` identifies a client across connections (its node id), ``peer`` is the address of the connection.
+    """
+
+    __slots__ = (
+        "began_at",
+        "charge",
+        "client",
+        "from_slow_client",
+        "lane",
+        "on_start",
+        "peer",
+        "size",
+        "terminated_at",
+    )
+
+    def __init__(self, client: str, peer: str, size: int, on_start: Callable[[], None]) -> None:
+        self.client = client
+        self.peer = peer
+        self.size = size
+        self.on_start = on_start
+        self.charge = 0  # bytes of its lane's room
+        self.lane: WriteLane | None = None
+        self.began_at = 0.0
+        self.from_slow_client = False
+        self.terminated_at = -inf
+
+
+class WriteLane:
+    """Writes that share a bound of bytes. A body larger than the bound is written alone."""
+
+    __slots__ = ("limit", "queue", "used", "writes")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.writes: OrderedDict[LargeWrite, None] = OrderedDict()  # in progress, oldest first
+        self.queue: OrderedDict[LargeWrite, None] = OrderedDict()
+
+    @property
+    def head(self) -> LargeWrite | None:
+        """The write that starts next."""
+        return next(iter(self.queue), None)
+
+    def fits(self, write: LargeWrite) -> bool:
+        return self.used + min(write.size, self.limit) <= self.limit
+
+    def shortfall(self, enough: int) -> int:
+        """How many bytes are missing for all queued writes to start; counts no further than ``enough``."""
+        missing = self.used - self.limit
+        for write in self.queue:
+            missing += min(write.size, self.limit)
+            if missing >= enough:
+                break
+        return missing
+
+    def add(self, write: LargeWrite) -> None:
+        write.lane = self
+        write.charge = min(write.size, self.limit)
+        self.used += write.charge
+        self.writes[write] = None
+
+    def remove(self, write: LargeWrite) -> None:
+        del self.writes[write]
+        self.used -= write.charge
+        write.lane = None
+
+
+class WriteLanes:
+    """The two lanes of one server. ``begin`` before a write, ``end`` after it or instead of it.
+
+    ``waits`` counts writes that had to wait for room, ``terminated`` those that were ended by force.
+    """
+
+    def __init__(self, limit_bytes: int, limits: FlowLimits = DEFAULT_FLOW) -> None:
+        self.waits = 0
+        self.terminated = 0
+        self._limits = limits
+        slow = int(limit_bytes * limits.slow_lane_share)
+        self._fast = WriteLane(limit_bytes - slow)
+        self._slow = WriteLane(slow)
+        self._slow_clients: OrderedDict[str, None] = OrderedDict()  # oldest first
+
+    @property
+    def used_bytes(self) -> int:
+        return self._fast.used + self._slow.used
+
+    @property
+    def slow_n(self) -> int:
+        """How many writes are in the slow lane or queued for it."""
+        return len(self._slow.writes) + len(self._slow.queue)
+
+    @property
+    def waiting_n(self) -> int:
+        return len(self._fast.queue) + len(self._slow.queue)
+
+    def begin(self, write: LargeWrite, now: float) -> bool:
+        """True when the write may start at once; else ``write.on_start`` is called when it may."""
+        write.from_slow_client = write.client in self._slow_clients
+        lane = self._slow if write.from_slow_client else self._fast
+        if not lane.queue and lane.fits(write):
+            lane.add(write)
+            write.began_at = now
+            return True
+        self.waits += 1
+        lane.queue[write] = None
+        return False
+
+    def end(self, write: LargeWrite, now: float, done: bool) -> None:
+        """The write is ``done``, or has failed, or will not start."""
+        if write.lane is None:
+            del (self._slow if write.from_slow_client else self._fast).queue[write]
+        else:
+            write.lane.remove(write)
+            if done and now - write.began_at < self._limits.slow_write_s:
+                self._slow_clients.pop(write.client, None)
+        self._start_queued(now)
+
+    def rebalance(self, now: float) -> list[LargeWrite]:
+        """Move slow writes to the slow lane. Call regularly while writes wait.
+
+        Returns the writes whose connections the caller must close to make room.
+        """
+        victims: list[LargeWrite] = []
+        if self._fast.head is not None:
+            victims += self._clear_fast_lane(now)
+        if self._slow.head is not None:
+            victims += self._choose_victims(self._slow.head.size, now, self._limits.slow_write_timeout_s)
+        self._start_queued(now)
+        return victims
+
+    def _clear_fast_lane(self, now: float) -> list[LargeWrite]:
+        """Move slow writes out of the fast lane; returns victims where the slow lane has no room for them."""
+        excess = 0
+        for write in self._stalled(self._fast, now, self._limits.slow_write_s):
+            self._remember_slow(write)
+            if self._slow.head is None and self._slow.fits(write):
+                self._fast.remove(write)
+                self._slow.add(write)
+            else:
+                excess += write.charge
+        return self._choose_victims(min(excess, self._fast.shortfall(excess)), now, self._limits.slow_write_s)
+
+    def _choose_victims(self, wanted: int, now: float, after_s: float) -> list[LargeWrite]:
+        """The writes that hold room longest, until they and those just terminated return ``wanted`` bytes."""
+        lanes = (self._slow, self._fast)
+        wanted -= sum(write.charge for lane in lanes for write in lane.writes if self._is_ending(write, now))
+        victims: list[LargeWrite] = []
+        for lane in lanes:
+            for write in self._stalled(lane, now, after_s):
+                if wanted <= 0:
+                    break
+                if not write.from_slow_client or now - write.began_at >= self._limits.slow_write_timeout_s:
+                    wanted -= write.charge
+                    write.terminated_at = now
+                    self._remember_slow(write)
+                    victims.append(write)
+        self.terminated += len(victims)
+        return victims
+
+    def _stalled(self, lane: WriteLane, now: float, after_s: float) -> Iterator[LargeWrite]:
+        for write in list(lane.writes):
+            if not self._is_ending(write, now) and now - write.began_at >= after_s:
+                yield write
+
+    def _is_ending(self, write: LargeWrite, now: float) -> bool:
+        """True while a terminated write can be expected to end."""
+        return now - write.terminated_at < self._limits.slow_write_s
+
+    def _remember_slow(self, write: LargeWrite) -> None:
+        self._slow_clients[write.client] = None
+        if len(self._slow_clients) > self._limits.slow_clients:
+            self._slow_clients.popitem(last=False)
+
+    def _start_queued(self, now: float) -> None:
+        """Start the queued writes that have room now."""
+        for lane in (self._fast, self._slow):
+            while (write := lane.head) is not None and lane.fits(write):
+                del lane.queue[write]
+                lane.add(write)
+                write.began_at = now
+                write.on_start()
+
+
+class WriteLimiter:
+    """Limits the large writes of one event loop. ``disconnect`` closes the connections of peers by force."""
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        disconnect: Callable[[Collection[str]], Awaitable[None]],
+        limits: FlowLimits = DEFAULT_FLOW,
+    ) -> None:
+        self.lanes = WriteLanes(limit_bytes, limits)
+        self._disconnect = disconnect
+        self._rebalance_every_s = limits.rebalance_every_s
+        self._rebalancing: asyncio.Task[None] | None = None
+
+    async def write(self, body: bytes, write: Callable[[bytes], Awaitable[None]], client: str, peer: str) -> None:
+        """LargeWrite a large body when there is room; ``client`` and ``peer`` as in `LargeWrite`."""
+        started = SingleWaiterEvent()
+        entry = LargeWrite(client, peer, len(body), started.set)
+        done = False
+        may_start = self.lanes.begin(entry, monotonic())
+        try:
+            if not may_start:
+                self._start_rebalancing()
+                await started.wait()
+            await write(body)
+            done = True
+        finally:
+            self.lanes.end(entry, monotonic(), done)
+
+    def _start_rebalancing(self) -> None:
+        if self._rebalancing is None or self._rebalancing.done():
+            self._rebalancing = asyncio.get_running_loop().create_task(self._rebalance())
+
+    async def _rebalance(self) -> None:
+        while self.lanes.waiting_n:
+            await asyncio.sleep(self._rebalance_every_s)
+            victims = self.lanes.rebalance(monotonic())
+            if victims:
+                for write in victims:
+                    _log.warning("stream.cut", node_id=write.client, peer=write.peer, bytes=write.size)
+                await self._disconnect({write.peer for write in victims})

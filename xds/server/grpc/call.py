@@ -1,0 +1,312 @@
+"""One gRPC call, as its handler sees it: the parts of gRPC's ServicerContext that our and grpc's own services use."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, NoReturn, Protocol
+from urllib.parse import quote
+
+import grpc
+
+from xds.control.certificate import Certificate
+from xds.http2.headers import Fields, RequestHead
+from xds.http2.messages import GrpcMessage, MessageError, decompress
+from xds.http2.stream import Stream
+from xds.server.flow.limits import DEFAULT_FLOW
+from xds.server.flow.work_queue import SingleWaiterEvent
+
+_DECOMPRESSED_INLINE_BYTES = 1 << 10  # a longer message may grow a thousandfold: it is decompressed in a thread
+
+
+class CallEndedError(grpc.RpcError):  # type: ignore[misc]
+    """Raised when a call that has ended is written to."""
+
+
+class CallConnection(Protocol):
+    """The connection of a call, as the call uses it."""
+
+    @property
+    def peer(self) -> str: ...
+    @property
+    def certificate(self) -> Certificate | None: ...
+    @property
+    def message_bytes(self) -> int: ...
+    @property
+    def is_paused(self) -> bool: ...
+    def send_head(self, stream: Stream, metadata: Fields) -> None: ...
+    def send_message(self, stream: Stream, message: bytes) -> bool: ...
+    def send_now(self, stream: Stream, message: bytes) -> bool: ...
+    def end(self, stream: Stream, status: int, details: str, metadata: Fields) -> None: ...
+    def consumed(self, stream: Stream) -> None: ...
+
+
+class Call:
+    """A call in progress. Its connection passes events to it; its handler reads and writes."""
+
+    __slots__ = (
+        "_arrived", "_code", "_connection", "_deserialize", "_details", "_encoding", "_ended", "_had_message",
+        "_half_closed", "_inbox", "_metadata", "_on_message", "_serialize", "_stream", "_timer", "_trailing",
+        "_written", "method", "task",
+    )  # fmt: skip
+
+    def __init__(self, connection: CallConnection, stream: Stream, head: RequestHead) -> None:
+        self.method = head.path
+        self.task: asyncio.Task[None] | None = None
+        self._connection = connection
+        self._stream = stream
+        self._encoding = head.encoding
+        self._metadata = head.metadata
+        self._inbox: list[GrpcMessage] = []  # not read yet
+        self._arrived = SingleWaiterEvent()  # a message has arrived, or the client has ended its side
+        self._written = SingleWaiterEvent()  # a write that waited may have passed
+        self._half_closed = False
+        self._ended = False  # the status is sent, or the client is gone
+        self._had_message = False  # a message has arrived, read or not
+        self._code = grpc.StatusCode.OK
+        self._details = ""
+        self._trailing: Fields = ()
+        self._serialize: Callable[[Any], bytes] | None = None
+        self._deserialize: Callable[[bytes], Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._on_message: Callable[[bytes], bool] | None = None
+
+    # For its connection
+
+    def begin(self, task: asyncio.Task[None], timeout_s: float | None) -> None:
+        """``task`` runs the handler, which may take ``timeout_s``."""
+        self.task = task
+        if timeout_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
+
+    def on_message(self, message: GrpcMessage) -> None:
+        """A message has arrived."""
+        self._had_message = True
+        if (
+            self._on_message is not None
+            and not self._inbox
+            and not message.compressed
+            and self._on_message(message.data)
+        ):
+            self._connection.consumed(self._stream)
+            return
+        self._inbox.append(message)
+        self._arrived.set()
+
+    def half_close(self) -> None:
+        """The client has ended its side: no more messages arrive."""
+        self._half_closed = True
+        self._arrived.set()
+
+    def on_written(self) -> None:
+        """Messages that waited for the client's windows have passed them."""
+        self._written.set()
+
+    def fail(self, error: MessageError) -> None:
+        """The client sent something that is not a message: end the call with the matching status."""
+        self.finish(_code_of(error), str(error))
+        self.cancel()
+
+    def cancel(self) -> None:
+        """The client is gone, or has cancelled the call."""
+        if not self._ended:
+            self._code = grpc.StatusCode.CANCELLED
+        self._leave()
+        if self.task is not None:
+            self.task.cancel()
+
+    def handler_ended(self) -> None:
+        """The handler's task has ended.
+
+        A cancelled task keeps its frame, which refers to the call. Without this the two would be a cycle: tens of
+        thousands of resets would leave their memory to the cyclic collector, which then takes seconds.
+        """
+        self.task = None
+
+    def finish(self, code: grpc.StatusCode | None = None, details: str = "") -> None:
+        """Send the final status. The first status counts."""
+        if self._ended:
+            return
+        self._leave()
+        if code is not None:
+            self._code, self._details = code, details
+        self._connection.end(self._stream, self._code.value[0], self._details, self._trailing)
+
+    def _leave(self) -> None:
+        self._ended = True
+        self._on_message = None  # it refers to the call
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self.finish(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        self.cancel()
+
+    def set_codecs(self, deserialize: Callable[[bytes], Any] | None, serialize: Callable[[Any], bytes] | None) -> None:
+        """Set how messages are decoded and encoded; None: the handler uses bytes."""
+        self._deserialize, self._serialize = deserialize, serialize
+
+    # For its handler
+
+    async def read(self) -> Any:
+        """The next message, or ``grpc.aio.EOF``."""
+        while not self._inbox:
+            if self._half_closed:
+                return grpc.aio.EOF
+            self._arrived.clear()
+            await self._arrived.wait()
+        compressed, data = self._inbox.pop(0)
+        self._connection.consumed(self._stream)
+        if compressed:
+            data = await self._decompressed(data)
+        return data if self._deserialize is None else await self._deserialized(data)
+
+    async def _decompressed(self, data: bytes) -> bytes:
+        try:
+            if len(data) > _DECOMPRESSED_INLINE_BYTES:
+                return await asyncio.to_thread(decompress, data, self._encoding, self._connection.message_bytes)
+            return decompress(data, self._encoding, self._connection.message_bytes)
+        except MessageError as error:
+            await self.abort(_code_of(error), str(error))
+
+    async def _deserialized(self, data: bytes) -> Any:
+        assert self._deserialize is not None
+        try:
+            return self._deserialize(data)
+        except Exception:  # whatever a parser raises is the client's fault
+            await self.abort(grpc.StatusCode.INTERNAL, "the request cannot be parsed")
+
+    def listen(self, on_message: Callable[[bytes], bool]) -> None:
+        """Offer each message to ``on_message`` as it arrives; those it refuses wait for `read`.
+
+        An ACK then needs no task switch.
+        """
+        self._on_message = on_message
+
+    async def requests(self) -> AsyncIterator[Any]:
+        """The messages of the request, for handlers that iterate over them."""
+        while (message := await self.read()) is not grpc.aio.EOF:
+            yield message
+
+    async def write(self, message: Any) -> None:
+        """Send a message; returns when it has passed the client's windows and our socket."""
+        if self._ended:
+            raise CallEndedError("the call is over")
+        data = message if self._serialize is None else self._serialize(message)
+        connection, stream = self._connection, self._stream
+        self._written.clear()
+        is_sent = connection.send_message(stream, data)
+        while not is_sent or connection.is_paused:
+            await self._written.wait()
+            self._written.clear()
+            is_sent = not stream.pending
+
+    def write_now(self, message: bytes) -> bool:
+        """Send bytes if nothing has to be waited for; False: nothing was sent."""
+        return not self._ended and self._connection.send_now(self._stream, message)
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
+        """End the call with this status."""
+        trailing = metadata_fields(trailing_metadata)
+        if not self._had_message and not self._half_closed:
+            await self._first_message()
+        self._trailing = trailing or self._trailing
+        self.finish(code, details)
+        raise grpc.aio.AbortError(details)
+
+    async def _first_message(self) -> None:
+        """Wait for the first message: grpc.aio's client reports an earlier refusal as an internal error."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._arrived.wait(), DEFAULT_FLOW.first_message_s)
+
+    async def send_initial_metadata(self, metadata: Metadata) -> None:
+        """Send the headers before the first message. Raises ``ValueError`` for metadata that gRPC does not allow."""
+        fields = metadata_fields(metadata)
+        if not self._ended and not self._stream.head_sent:
+            self._connection.send_head(self._stream, fields)
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        self._trailing = metadata_fields(metadata)
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def set_details(self, details: str) -> None:
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return self._details
+
+    def peer(self) -> str:
+        """The client's address, percent-encoded as gRPC has it."""
+        return quote(self._connection.peer, safe=":.")
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the client; None without one."""
+        return self._connection.certificate
+
+    def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        """The request's metadata; values of ``-bin`` keys are bytes."""
+        return tuple(read_metadata(self._metadata))
+
+    def cancelled(self) -> bool:
+        return self.task is not None and self.task.cancelled()
+
+    def done(self) -> bool:
+        return self._ended
+
+
+def _code_of(error: MessageError) -> grpc.StatusCode:
+    if error.too_large:
+        return grpc.StatusCode.RESOURCE_EXHAUSTED
+    return grpc.StatusCode.UNIMPLEMENTED if error.unsupported else grpc.StatusCode.INTERNAL
+
+
+Metadata = Iterable[tuple[str, str | bytes]]
+
+_BINARY = "-bin"
+_TEXT = re.compile(r"[ -~]*")
+_KEY = re.compile(r"[a-z0-9_.-]+")
+
+
+def read_metadata(fields: Fields) -> Iterator[tuple[str, str | bytes]]:
+    """The metadata of a request; values of ``-bin`` keys are bytes."""
+    for key, value in fields:
+        if key.endswith(_BINARY):
+            # Two values of one key may arrive as one value with a comma.
+            yield from ((key, _decoded(each.strip(" "))) for each in value.split(","))
+        else:
+            yield (key, value)
+
+
+def metadata_fields(metadata: Metadata) -> Fields:
+    """Metadata of a handler as header fields. Raises ``ValueError`` for metadata that gRPC does not allow."""
+    return tuple(_field(key, value) for key, value in metadata)
+
+
+def _field(key: str, value: str | bytes) -> tuple[str, str]:
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"metadata cannot have the key {key!r}")
+    if key.endswith(_BINARY):
+        data = value if isinstance(value, bytes) else value.encode()
+        return key, base64.b64encode(data).decode().rstrip("=")
+    text = value if isinstance(value, str) else value.decode("latin-1")
+    if not _TEXT.fullmatch(text):
+        raise ValueError(f"metadata of {key} has characters beyond printable ASCII; use a key that ends in {_BINARY}")
+    return key, text
+
+
+def _decoded(value: str) -> bytes:
+    """The bytes of a binary value, whose base64 may lack its padding; empty if it is invalid."""
+    try:
+        return base64.b64decode(value + "=" * (-len(value) % 4))
+    except ValueError:
+        return b""

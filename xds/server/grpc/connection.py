@@ -1,0 +1,288 @@
+"""A client connection: the asyncio shell around `ServerConnection`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Protocol, cast
+
+from xds.control.certificate import Certificate
+from xds.http2.connection import ServerConnection
+from xds.http2.frames import ErrorCode, Http2Error
+from xds.http2.headers import CONTENT_TYPE, Fields
+from xds.http2.stream import (
+    Http2Limits,
+    MalformedMessage,
+    MessageReceived,
+    RequestReceived,
+    Stream,
+    StreamEnded,
+    StreamReset,
+    WriteDrained,
+)
+from xds.server.flow.admission import ConnectionThrottle
+from xds.server.flow.limits import FlowLimits, RateLimit
+from xds.server.grpc.call import Call
+from xds.server.logs import get_logger
+from xds.server.peer import peer_certificate, peer_name
+
+_log = get_logger("xds.server.grpc")
+
+
+class ConnectionOwner(Protocol):
+    """The server of a connection, as the connection uses it."""
+
+    @property
+    def limits(self) -> Http2Limits: ...
+    @property
+    def throttle(self) -> ConnectionThrottle: ...
+    @property
+    def flow(self) -> FlowLimits: ...
+    def opened(self, connection: Connection) -> None: ...
+    def lost(self, connection: Connection) -> None: ...
+    def start(self, call: Call) -> asyncio.Task[None]: ...
+
+
+class Connection(asyncio.Protocol):
+    """A connection and the calls on it."""
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self.number = 0
+        self.peer = ""
+        self.certificate: Certificate | None = None  # of the client; verified
+        self.calls_started = 0
+        self.is_paused = False
+        self.is_active = True  # bytes have arrived since the last keepalive check
+        self._owner = owner
+        self._http2 = ServerConnection(owner.limits)
+        self._abuse = RateLimit(owner.flow.abuse_per_s, owner.flow.abuse_burst)
+        self._is_open = False
+        self._is_admitted = False
+        self._is_receiving = False
+        self._transport: asyncio.Transport
+
+    @property
+    def message_bytes(self) -> int:
+        """The largest message that is read."""
+        return self._owner.limits.message_bytes
+
+    @property
+    def calls_open(self) -> int:
+        return len(self._http2.streams)
+
+    # For the server
+
+    def ping(self) -> None:
+        """Send a keepalive ping."""
+        self._http2.ping()
+        self._flush()
+
+    def go_away(self) -> None:
+        """Accept no more calls; close when the last one has ended."""
+        self._http2.go_away()
+        self._flush()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Read nothing until ``resume_reading``."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read."""
+        self.is_active = True
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._is_open and not self.is_paused and not self._http2.is_behind:
+            self._transport.resume_reading()
+
+    def _leave_throttle(self) -> None:
+        """The first request is consumed, or the connection is closed: another connection may be read."""
+        if not self._is_admitted:
+            self._is_admitted = True
+            self._owner.throttle.release(self)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
+        self._is_open = True
+        self.peer = peer_name(transport.get_extra_info("peername"))
+        self.certificate = peer_certificate(transport.get_extra_info("ssl_object"))
+        self._owner.opened(self)
+        self._owner.throttle.add(self)
+        # Our SETTINGS go out with the answer to the client's, which arrive without waiting for ours (RFC 9113 3.4).
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_open:
+            return  # TLS passes on bytes that arrived before the close
+        self._receive(data)
+        if self._http2.is_behind:
+            # A read may hold thousands of frames, and uvloop would read many times before it runs other work.
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Handle more of the bytes that were read. Other work has had an iteration of the loop."""
+        if not self._is_open:
+            return
+        self._receive(b"")
+        if self._http2.is_behind:
+            asyncio.get_running_loop().call_soon(self._catch_up)
+        else:
+            self._resume()
+
+    def _receive(self, data: bytes) -> None:
+        self.is_active = True
+        self._is_receiving = True
+        try:
+            for event in self._http2.receive(data):
+                _HANDLERS[type(event)](self, event)
+            if self._http2.abuse_score:
+                self._limit_abuse()
+        except Http2Error as error:
+            self._is_receiving = False
+            self._fail(error)
+            return
+        self._is_receiving = False
+        self._flush()
+
+    def _fail(self, error: Http2Error) -> None:
+        _log.info("rpc.connection_failed", peer=self.peer, error_message=str(error))
+        for event in error.events:
+            if type(event) is StreamReset:
+                self._closed(event)  # its stream is no longer in the list
+        self._http2.go_away(error.code, error.message)
+        self._flush()
+        self._close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_open = False
+        self._leave_throttle()
+        self._owner.lost(self)
+
+    def pause_writing(self) -> None:
+        # A client that does not read is not read either: answers to its pings would accumulate without end.
+        self.is_paused = True
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self.is_active = True  # the client reads
+        self._resume()
+        for stream in list(self._http2.streams.values()):
+            if stream.call is not None:
+                stream.call.on_written()
+
+    # For its calls
+
+    def send_head(self, stream: Stream, metadata: Fields) -> None:
+        self._http2.send_head(stream, metadata)
+        self._flush()
+
+    def send_message(self, stream: Stream, message: bytes) -> bool:
+        is_sent = self._http2.send_message(stream, message)
+        self._flush()
+        return is_sent
+
+    def send_now(self, stream: Stream, message: bytes) -> bool:
+        """Send a message if the client's windows and the socket take it at once; False: nothing was sent."""
+        if self.is_paused or not self._http2.send_now(stream, message):
+            return False
+        self._flush()
+        return True
+
+    def end(self, stream: Stream, status: int, details: str, metadata: Fields) -> None:
+        if stream.id in self._http2.streams:
+            self._http2.end(stream, status, details, metadata)
+            stream.call = None  # they refer to each other, and would wait for the cyclic collector
+            self._flush()
+
+    def consumed(self, stream: Stream) -> None:
+        """A message of the stream was consumed."""
+        self._leave_throttle()
+        self._http2.consumed(stream)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._is_receiving:
+            return  # one write for everything that the received bytes cause
+        out = self._http2.outgoing()
+        if out and self._is_open:
+            if len(out) == 1:
+                self._transport.write(out[0])
+            else:
+                self._transport.writelines(out)
+        if self._http2.is_going_away and not self._http2.streams:
+            self._close()
+
+    def _close(self) -> None:
+        """Close when everything is written."""
+        if self._is_open:
+            self._is_open = False
+            self._transport.close()
+            self.end_calls()
+
+    def end_calls(self) -> None:
+        """End the calls: the client is gone."""
+        for stream in list(self._http2.streams.values()):
+            self._closed(StreamReset(stream, ErrorCode.CANCEL))
+        self._http2.streams.clear()
+
+    def _limit_abuse(self) -> None:
+        score, self._http2.abuse_score = self._http2.abuse_score, 0
+        if self._abuse.reserve(asyncio.get_running_loop().time(), score):
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that advance no call")
+
+    # Events
+
+    def _opened(self, event: RequestReceived) -> None:
+        stream, head = event
+        if head.method != "POST":
+            self._http2.refuse(stream, HTTPStatus.METHOD_NOT_ALLOWED.value)
+        elif not _is_grpc(head.content_type):
+            self._http2.refuse(stream, HTTPStatus.UNSUPPORTED_MEDIA_TYPE.value)
+        else:
+            self.calls_started += 1
+            stream.call = call = Call(self, stream, head)
+            call.begin(self._owner.start(call), head.timeout_s)
+
+    def _message(self, event: MessageReceived) -> None:
+        if event.stream.call is not None:
+            event.stream.call.on_message(event.message)
+
+    def _half_closed(self, event: StreamEnded) -> None:
+        if event.stream.call is not None:
+            event.stream.call.half_close()
+
+    def _broken(self, event: MalformedMessage) -> None:
+        if event.stream.call is not None:
+            event.stream.call.fail(event.error)
+
+    def _closed(self, event: StreamReset) -> None:
+        call, event.stream.call = event.stream.call, None
+        if call is not None:
+            call.cancel()
+
+    def _written(self, event: WriteDrained) -> None:
+        if event.stream.call is not None:
+            event.stream.call.on_written()
+
+
+def _is_grpc(content_type: str) -> bool:
+    """The content type may name an encoding of messages. gRPC-Web has another one."""
+    return content_type == CONTENT_TYPE or content_type.startswith((f"{CONTENT_TYPE}+", f"{CONTENT_TYPE};"))
+
+
+_HANDLERS: dict[type, Callable[[Connection, Any], None]] = {
+    RequestReceived: Connection._opened,
+    MessageReceived: Connection._message,
+    StreamEnded: Connection._half_closed,
+    MalformedMessage: Connection._broken,
+    StreamReset: Connection._closed,
+    WriteDrained: Connection._written,
+}

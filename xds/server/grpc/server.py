@@ -1,0 +1,264 @@
+"""Our own gRPC server: listens, runs the handler of each call, and keeps its connections alive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Any, NamedTuple
+
+import grpc
+from grpc_channelz.v1.channelz_pb2_grpc import add_ChannelzServicer_to_server
+
+from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
+from xds.server.flow.admission import ConnectionThrottle
+from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
+from xds.server.grpc.call import Call
+from xds.server.grpc.channelz import ChannelzServicer
+from xds.server.grpc.connection import Connection
+from xds.server.grpc.tls_protocol import TlsProtocol
+from xds.server.logs import get_logger
+from xds.server.tls import PemFiles, TlsContexts
+
+BACKLOG = 4096  # a fleet connects at once; the limit of the system (somaxconn) may be lower
+LAST_WRITES_S = 0.5  # for writes that are in progress when the last call has ended
+CHECKS = 3  # keepalive checks in the time that a client has to answer a ping
+_log = get_logger("xds.server.grpc")
+
+
+class CallDetails(NamedTuple):
+    """A call before it has a handler, as gRPC's ``HandlerCallDetails``."""
+
+    method: str
+    invocation_metadata: Any
+
+
+class Keepalive(NamedTuple):
+    """A client that sends nothing for ``every_s`` is pinged, and has ``timeout_s`` to answer."""
+
+    every_s: float = 30.0
+    timeout_s: float = 10.0
+
+
+DEFAULT_KEEPALIVE = Keepalive()
+
+
+class GrpcServer:
+    """A `xds.server.transport.Transport`. Everything happens on the loop that calls ``listen``.
+
+    ``interceptors`` as those of ``grpc.aio.server``.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        limits: Http2Limits = DEFAULT_LIMITS,
+        keepalive: Keepalive = DEFAULT_KEEPALIVE,
+        interceptors: Iterable[Any] = (),
+        flow: FlowLimits = DEFAULT_FLOW,
+    ) -> None:
+        self.flow = flow
+        self.limits = limits
+        self._address = address
+        self._keepalive = keepalive
+        self._interceptors = tuple(interceptors)
+        self._generic: list[Any] = []
+        self._registered: dict[str, Any] = {}
+        self.calls_started = self.calls_failed = self.calls_succeeded = 0
+        self.throttle = ConnectionThrottle(flow)
+        self._lost: deque[Connection] = deque()  # connections whose calls are not ended yet
+        self._ids = count(1)
+        self._connections: dict[Connection, int] = {}  # checks since the connection was last active
+        self._listening: asyncio.Server | None = None
+        self._tls: TlsContexts | None = None
+        self._checking: asyncio.Task[None] | None = None
+        self._tasks: dict[asyncio.Task[None], Call] = {}
+        self._is_stopping = False
+        self._all_closed = asyncio.Event()  # the last connection is closed
+        add_ChannelzServicer_to_server(ChannelzServicer(self), self)
+
+    # For grpc's ``add_..._to_server`` functions
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        self._generic += handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        self._registered.update({f"/{service}/{name}": handler for name, handler in handlers.items()})
+
+    # Life
+
+    async def listen(self, files: PemFiles | None = None) -> int:
+        """Bind and serve, over TLS with ``files``; the bound port. Raises ``OSError``."""
+        loop = asyncio.get_running_loop()
+        host, port = self._address
+        self._tls = TlsContexts(files) if files is not None else None
+        try:
+            # Two servers on one port would share a fleet at random: no SO_REUSEPORT.
+            self._listening = await loop.create_server(self._connection, host.strip("[]"), port, backlog=BACKLOG)
+        except OSError as error:
+            raise OSError(f"cannot listen on {host}:{port}: {error}") from error
+        self._checking = loop.create_task(self._check())
+        return int(self._listening.sockets[0].getsockname()[1])
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept no more calls, and end open ones after ``grace_s``. Harmless when repeated."""
+        self._is_stopping = True
+        if self._listening is not None:
+            self._listening.close()
+        for connection in list(self._connections):
+            connection.go_away()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_s)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._finish_writes()
+        for connection in list(self._connections):
+            connection.abort()
+        if self._checking is not None:
+            self._checking.cancel()
+
+    async def _finish_writes(self) -> None:
+        """Wait until connections are closed: those without calls close by themselves."""
+        if self._connections:
+            self._all_closed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), LAST_WRITES_S)
+
+    async def disconnect(self, peers: Collection[str]) -> None:
+        """Close the connections of these peers at once."""
+        for connection in list(self._connections):
+            if connection.peer in peers:
+                connection.abort()
+
+    # For its connections
+
+    @property
+    def sockets(self) -> Mapping[int, Connection]:
+        """The connections by their numbers."""
+        return {connection.number: connection for connection in self._connections}
+
+    def _connection(self) -> asyncio.Protocol:
+        return Connection(self) if self._tls is None else TlsProtocol(Connection(self), self._tls.current())
+
+    def opened(self, connection: Connection) -> None:
+        connection.number = next(self._ids)
+        self._connections[connection] = 0
+        if self._is_stopping:
+            connection.go_away()
+
+    def lost(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        self._lost.append(connection)
+        if len(self._lost) == 1:
+            asyncio.get_running_loop().call_soon(self._end_lost_calls)
+        if not self._connections:
+            self._all_closed.set()
+
+    def _end_lost_calls(self) -> None:
+        """End the calls of lost connections, some in each iteration of the loop: a network failure loses thousands."""
+        batch = [self._lost.popleft() for _ in range(min(len(self._lost), self.flow.closed_at_once))]
+        if self._lost:
+            asyncio.get_running_loop().call_soon(self._end_lost_calls)
+        for connection in batch:
+            connection.end_calls()
+
+    def start(self, call: Call) -> asyncio.Task[None]:
+        self.calls_started += 1
+        task = asyncio.get_running_loop().create_task(self._serve(call))
+        self._tasks[task] = call
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        call = self._tasks.pop(task)
+        call.handler_ended()
+        if call.code() is grpc.StatusCode.OK:
+            self.calls_succeeded += 1
+        else:
+            self.calls_failed += 1
+
+    # Calls
+
+    async def _serve(self, call: Call) -> None:
+        try:
+            await self._handle(call)
+        except grpc.aio.AbortError:
+            pass  # the status is sent
+        except asyncio.CancelledError:
+            if self._is_stopping:
+                call.finish(grpc.StatusCode.UNAVAILABLE, "the server is going away")
+            call.finish(grpc.StatusCode.CANCELLED, "the call was cancelled")
+        except Exception as error:
+            _log.exception("rpc.failed", method=call.method)
+            call.finish(grpc.StatusCode.UNKNOWN, f"unexpected {type(error).__name__}")
+
+    async def _handle(self, call: Call) -> None:
+        handler = await self._intercepted(call)
+        if handler is None:
+            await call.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        call.set_codecs(handler.request_deserializer, handler.response_serializer)
+        await _run(handler, call)
+        call.finish()
+
+    async def _intercepted(self, call: Call) -> Any:
+        details = CallDetails(call.method, call.invocation_metadata())
+        return await self._intercept(self._interceptors, details)
+
+    async def _intercept(self, interceptors: tuple[Any, ...], details: CallDetails) -> Any:
+        if not interceptors:
+            return self._handler(details)
+
+        async def go_on(changed: CallDetails) -> Any:
+            return await self._intercept(interceptors[1:], changed)
+
+        return await interceptors[0].intercept_service(go_on, details)
+
+    def _handler(self, details: CallDetails) -> Any:
+        if details.method in self._registered:
+            return self._registered[details.method]
+        handlers = (generic.service(details) for generic in self._generic)
+        return next((handler for handler in handlers if handler is not None), None)
+
+    # Keepalive
+
+    async def _check(self) -> None:
+        """Ping idle connections, and close those that do not answer. Runs until cancelled."""
+        every_s = self._keepalive.timeout_s / CHECKS
+        ping_after = max(1, round(self._keepalive.every_s / every_s))
+        while True:
+            await asyncio.sleep(every_s)
+            for connection in list(self._connections):
+                self._check_connection(connection, ping_after)
+
+    def _check_connection(self, connection: Connection, ping_after: int) -> None:
+        """``ping_after``: the number of idle checks before a ping."""
+        idle = 0 if connection.is_active else self._connections[connection] + 1
+        connection.is_active = False
+        self._connections[connection] = idle
+        if idle == ping_after:
+            connection.ping()
+        elif idle > ping_after + CHECKS:
+            connection.abort()
+
+
+async def _run(handler: Any, call: Call) -> None:
+    """Run a handler of one of gRPC's four kinds: a coroutine function, or an asynchronous generator of responses."""
+    if handler.request_streaming:
+        request: Any = call.requests()
+    else:
+        request = await call.read()
+        if request is grpc.aio.EOF:
+            await call.abort(grpc.StatusCode.UNIMPLEMENTED, "the request is missing")
+    kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+    answer = getattr(handler, kind)(request, call)
+    if not handler.response_streaming:
+        await call.write(await answer)
+    elif hasattr(answer, "__aiter__"):
+        async for message in answer:
+            await call.write(message)
+    else:
+        await answer

@@ -1,0 +1,160 @@
+"""TLS between a socket and a `Connection`.
+
+The TLS of asyncio and uvloop keeps a buffer as large as the largest read: 200 kB for each connection of an Envoy that
+repeats its node. Here received bytes are passed to OpenSSL in small pieces, and only OpenSSL keeps buffers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, cast
+
+from xds.server.logs import get_logger
+from xds.server.peer import peer_name
+
+HANDSHAKE_S = 20.0
+PIECE_BYTES = 4 << 10  # OpenSSL's buffer grows by this much beyond an incomplete record
+RECORD_BYTES = 16 << 10  # the largest TLS record
+
+_log = get_logger("xds.server.grpc.tls_protocol")
+
+
+class TlsProtocol(asyncio.Protocol):
+    """A protocol to the socket and a transport to ``inner``, which is connected after the handshake."""
+
+    __slots__ = ("_incoming", "_inner", "_is_established", "_outgoing", "_timer", "_tls", "_transport")
+
+    def __init__(self, inner: asyncio.Protocol, context: ssl.SSLContext) -> None:
+        self._inner = inner
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._is_established = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport
+
+    # For the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
+        self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        plain: list[bytes] = []  # passed on at once: ``inner`` bounds its work per read
+        try:
+            for at in range(0, len(data), PIECE_BYTES):
+                if self._transport.is_closing():
+                    return
+                self._incoming.write(data[at : at + PIECE_BYTES])
+                if self._decrypt(plain):
+                    self._pass_on(plain)
+                    self.close()
+                    return
+        except ssl.SSLError as error:
+            self._pass_on(plain)
+            self._fail(error)
+            return
+        self._pass_on(plain)
+
+    def _pass_on(self, plain: list[bytes]) -> None:
+        if plain:
+            self._inner.data_received(b"".join(plain))
+
+    def eof_received(self) -> None:
+        """The socket is closed then: gRPC needs both directions."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_established:
+            self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        if self._is_established:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._is_established:
+            self._inner.resume_writing()
+
+    # For ``inner``
+
+    def get_extra_info(self, name: str) -> Any:
+        return self._tls if name == "ssl_object" else self._transport.get_extra_info(name)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Encrypt and send."""
+        if self._transport.is_closing():
+            return
+        rest = memoryview(data)
+        sealed: list[bytes] = []
+        try:
+            while rest:
+                rest = rest[self._tls.write(rest) :]
+                sealed.append(self._outgoing.read())
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        self._transport.writelines(sealed)
+
+    def writelines(self, parts: Iterable[bytes | memoryview]) -> None:
+        """Encrypt and send; small parts share a record."""
+        self.write(b"".join(parts))
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """Send close_notify, and close when everything is written."""
+        with suppress(ssl.SSLError):
+            self._tls.unwrap()  # raised because it would wait for the client's close_notify
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    # TLS
+
+    def _decrypt(self, plain: list[bytes]) -> bool:
+        """Continue the handshake, or decrypt. True: the client has sent close_notify. Raises ``ssl.SSLError``."""
+        if not self._is_established:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush()
+                return False
+            self._connect()
+        try:
+            while data := self._tls.read(RECORD_BYTES):
+                plain.append(data)
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def _connect(self) -> None:
+        self._is_established = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._flush()
+        self._inner.connection_made(cast(asyncio.Transport, self))
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and not self._transport.is_closing():
+            self._transport.write(self._outgoing.read())
+
+    def _fail(self, error: ssl.SSLError) -> None:
+        """Log the error, and send the alert that OpenSSL has made, if any."""
+        peer = peer_name(self._transport.get_extra_info("peername"))
+        _log.info("tls.failed", peer=peer, error_message=error.reason or str(error))
+        self._flush()
+        self._transport.close()

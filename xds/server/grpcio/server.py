@@ -1,0 +1,256 @@
+"""The transport on grpcio: its C core under grpc.aio.
+
+Handlers, interceptors and calls look as they do on our own transport: `GrpcioCall` gives grpcio's context the interface
+of `xds.server.stream.CallContext`, and the first interceptor puts it in front of every handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_channelz.v1.channelz import add_channelz_servicer
+
+from xds.control.certificate import Certificate, read_pem
+from xds.server.flow.limits import FlowLimits
+from xds.server.grpcio.loop import Loop
+from xds.server.logs import get_logger
+from xds.server.options import ServerOptions
+from xds.server.peer import peer_name
+from xds.server.tls import PemFiles
+
+COPY_S_PER_BYTE = 1e-9  # grpcio copies each body that it is given, on the loop
+_CERTIFICATES_KEPT = 10_000  # grpcio hands over the PEM text anew with each call
+_OPEN_FILES = Path("/dev/fd")
+
+_log = get_logger("xds.server.tls")
+
+
+class GrpcioTransport:
+    """A `xds.server.transport.Transport`."""
+
+    def __init__(self, options: ServerOptions, interceptors: Iterable[Any]) -> None:
+        self._options = options
+        adapter = CallAdapter(options.flow)
+        arguments = channel_arguments(options)
+        self._server = grpc.aio.server(options=arguments, interceptors=(adapter, *interceptors))
+        add_channelz_servicer(self._server)
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        self._server.add_generic_rpc_handlers(tuple(handlers))
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        self._server.add_registered_method_handlers(service, handlers)
+
+    async def listen(self, files: PemFiles | None) -> int:
+        try:
+            if files is None:
+                port = int(self._server.add_insecure_port(self._options.address))
+            else:
+                port = int(self._server.add_secure_port(self._options.address, Credentials(files).server()))
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {self._options.address}: {error}") from error
+        await self._server.start()
+        return port
+
+    async def stop(self, grace_s: float) -> None:
+        await self._server.stop(grace_s)
+
+    async def disconnect(self, peers: Collection[str]) -> None:
+        await asyncio.to_thread(shut_down, peers)
+
+
+def channel_arguments(options: ServerOptions) -> list[tuple[str, int]]:
+    """Settings of grpcio's core. Without them it rejects or loses streams: see docs/design.md#push-path."""
+    return [
+        # With the defaults, 785 of 5,000 streams that were opened at once were rejected.
+        ("grpc.server.max_pending_requests", 100_000),
+        ("grpc.server.max_pending_requests_hard_limit", 200_000),
+        # grpcio drops calls that were not requested within 30 s, though they can still be served.
+        ("grpc.server_max_unrequested_time_in_server", 300),
+        ("grpc.http2.bdp_probe", 0),
+        # Thousands of split EDS streams share one connection (docs/clients.md#envoy).
+        ("grpc.max_concurrent_streams", options.max_streams_per_connection),
+        # grpcio ends a call beyond its own limit without notice; requests that we count must reach us first.
+        ("grpc.max_receive_message_length", 2 * options.max_receive_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.keepalive_time_ms", round(options.keepalive_s * 1000)),
+        ("grpc.keepalive_timeout_ms", round(options.keepalive_timeout_s * 1000)),
+        # Clients may ping as often as they like, with or without calls: a GOAWAY for it would disconnect the fleet.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+        ("grpc.http2.max_ping_strikes", 0),
+        # With SO_REUSEPORT two servers on one port would share a fleet at random.
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+# Calls
+
+
+class GrpcioCall:
+    """grpcio's context of a call, as a `CallContext`. Everything else is the context's own."""
+
+    def __init__(self, context: Any, copies: CopyBudget) -> None:
+        self._context = context
+        self._copies = copies
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the client; None without one."""
+        pem = self._context.auth_context().get("x509_pem_cert") or ()
+        return _read_certificate(pem[0]) if pem else None
+
+    def listen(self, on_message: Callable[[bytes], bool]) -> None:
+        """grpcio hands messages to ``read`` alone."""
+
+    def write_now(self, message: bytes) -> bool:
+        """grpcio writes nothing without waiting."""
+        return False
+
+    async def write(self, message: Any) -> None:
+        if isinstance(message, bytes):
+            await self._copies.spend(len(message))
+        await self._context.write(message)
+
+
+class CopyBudget:
+    """Bounds how much of an iteration of the loop grpcio may use for copying large bodies.
+
+    A push of 1 MB to 1,000 streams would otherwise hold the loop for a second.
+    """
+
+    def __init__(self, flow: FlowLimits) -> None:
+        self._flow = flow
+        self._left_s = flow.share_s
+        self._turn = asyncio.Lock()
+
+    async def spend(self, size: int) -> None:
+        """Return when a body of ``size`` bytes may be copied."""
+        if size <= self._flow.small_write_bytes:
+            return
+        async with self._turn:
+            if self._left_s <= 0:
+                await asyncio.sleep(0)
+                self._left_s = self._flow.share_s
+            self._left_s -= size * COPY_S_PER_BYTE
+
+
+class CallAdapter:
+    """An interceptor that hands each handler a `GrpcioCall`. It must come first: the others see what it makes."""
+
+    def __init__(self, flow: FlowLimits) -> None:
+        self._copies = CopyBudget(flow)
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        if isinstance(loop := asyncio.get_running_loop(), Loop):
+            loop.drain_always()  # a call has arrived, and others may be behind it
+        handler = await continuation(details)
+        return self._adapted(handler) if handler is not None else None
+
+    def _adapted(self, handler: Any) -> Any:
+        """The same handler for a `GrpcioCall`. grpc.aio treats coroutines and generators differently."""
+        kind = "_".join(
+            "stream" if each else "unary" for each in (handler.request_streaming, handler.response_streaming)
+        )
+        behaviour, copies = getattr(handler, kind), self._copies
+
+        async def answer(request: Any, context: Any) -> Any:
+            return await behaviour(request, GrpcioCall(context, copies))
+
+        async def answers(request: Any, context: Any) -> Any:
+            async for each in behaviour(request, GrpcioCall(context, copies)):
+                yield each
+
+        adapted = answers if inspect.isasyncgenfunction(behaviour) else answer
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(adapted, handler.request_deserializer, handler.response_serializer)
+
+
+# A virtual base class: grpc asks for an instance of its own, and ships no types to derive from.
+grpc.aio.ServerInterceptor.register(CallAdapter)
+
+
+@lru_cache(_CERTIFICATES_KEPT)
+def _read_certificate(pem: bytes) -> Certificate:
+    try:
+        return read_pem(pem.decode("ascii"))
+    except ValueError:
+        return Certificate()
+
+
+# Connections and their credentials
+
+
+class Credentials:
+    """The PEM files of the port for grpcio, read again when one of them has changed.
+
+    While a rotation is incomplete (the key does not match yet) the last pair that was read stays in use.
+    """
+
+    def __init__(self, files: PemFiles) -> None:
+        self._files = files
+        self._seen = files.stamp()
+
+    def server(self) -> Any:
+        """Server credentials that follow the files. Raises ``OSError`` when one cannot be read."""
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration(), self._changed, require_client_authentication=self._files.client_ca is not None
+        )
+
+    def _configuration(self) -> Any:
+        pair = (self._files.key.read_bytes(), self._files.certificate.read_bytes())
+        roots = self._files.client_ca.read_bytes() if self._files.client_ca is not None else None
+        return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
+
+    def _changed(self) -> Any:
+        """grpcio calls this before each handshake, in a thread of its own; None keeps the configuration in use."""
+        try:
+            stamp = self._files.stamp()
+            if stamp == self._seen:
+                return None
+            configuration = self._configuration()
+        except OSError as error:
+            _log.warning("tls.reload_failed", error_message=str(error))
+            return None
+        self._seen = stamp
+        _log.info("tls.reloaded", certificate=str(self._files.certificate))
+        return configuration
+
+
+def shut_down(peers: Collection[str]) -> int:
+    """Shut down the connections to these peers (as gRPC names them: ``ipv4:10.0.0.1:4711``); returns their number.
+
+    grpcio cannot end a call whose write is stuck: once a message waits for the client's flow control, cancelling the
+    handler leaves it there, and a status waits behind it. Only the end of the connection ends the call.
+
+    Looks at every open file of the process: call it in a thread.
+    """
+    return sum(_shut_down(int(file.name), peers) for file in _OPEN_FILES.iterdir())
+
+
+def _shut_down(descriptor: int, peers: Collection[str]) -> bool:
+    try:
+        # Not a duplicate of the descriptor: closing one would release the locks that the store holds on its files.
+        connection = socket.socket(fileno=descriptor)
+    except OSError:
+        return False
+    try:
+        if peer_name(connection.getpeername()) not in peers:
+            return False
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return False
+    finally:
+        connection.detach()
+    return True

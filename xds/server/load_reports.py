@@ -1,0 +1,273 @@
+"""The load report stream in the asyncio shell: reports in, requests for reports out. v3 and v2 differ in name alone.
+
+A report is handled in pieces, a work item each: a report of thousands of clusters takes longer than other streams
+should wait. All report streams share one place in the work queue, so that discovery waits for one piece at most. The
+reader takes one message at a time; what a client sends too fast waits in the transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping
+from logging import DEBUG
+from time import monotonic, thread_time, time
+from typing import Any, cast
+
+import grpc
+
+from xds.control.access import Identity
+from xds.control.load_view import ReportStream
+from xds.lrs.figures import IngestResult
+from xds.lrs.load_stats import CLUSTER_STATS_TAG, PIECE_BYTES, LoadStatsRequest, split_request
+from xds.lrs.report_stream import (
+    SEND_ALL_CLUSTERS,
+    EndLoadStream,
+    LoadEvent,
+    LoadNodeIdentified,
+    LoadReported,
+    LoadReportStream,
+    SendLoadResponse,
+)
+from xds.model.errors import RemoteProtocolError
+from xds.model.node import Node
+from xds.server.flow.admission import AdmissionSlot
+from xds.server.flow.limits import RateLimit
+from xds.server.load_streams import LoadReportCounts, LoadStreams
+from xds.server.logs import address_fields, get_logger, identity_fields
+from xds.server.services import LOAD_LABEL, LoadService
+from xds.server.stream import CALL_ERRORS, GONE, CallContext, StreamHandler, check_size
+
+READ_S_PER_BYTE = 2e-8  # decoding a piece
+COUNT_S = 0.002  # counting between two pauses of `LoadBook.adding`
+CLUSTER_BYTES = 512 * 1024  # a longer report of one cluster is skipped: it would have some 10,000 endpoints
+
+_log = get_logger("xds.server.lrs")
+
+
+class LoadReportHandler(StreamHandler):
+    """One load report stream."""
+
+    __slots__ = (
+        "_cpu", "_cpu_s", "_engine", "_group", "_held_back", "_is_accepted", "_notified", "_opened", "_reported",
+        "_service", "_streams", "_totals",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        streams: LoadStreams,
+        service: LoadService,
+        context: CallContext,
+        slot: AdmissionSlot,
+        identity: Identity,
+    ) -> None:
+        super().__init__(streams.deps, context, slot, LOAD_LABEL, identity)
+        options = streams.deps.options
+        self._streams = streams
+        self._service = service
+        self._opened = time()
+        self._group = ""
+        self._is_accepted = False  # its node is authorised
+        self._engine = LoadReportStream(streams.clusters_of, streams.settings, options.limits.node_bytes)
+        self._cpu = RateLimit(options.flow.report_work_share, options.flow.report_work_burst_s)
+        self._cpu_s = 0.0  # used by the last message
+        self._notified = False
+        self._held_back = False
+        self._reported = 0.0
+        self._totals = LoadReportCounts()
+
+    @property
+    def node(self) -> Node | None:
+        return self._engine.node
+
+    @property
+    def group(self) -> str:
+        return self._group
+
+    @property
+    def needs_names(self) -> bool:
+        """True for a client that must be sent the names of the clusters to report."""
+        return self.node is not None and SEND_ALL_CLUSTERS not in self.node.client_features
+
+    def state(self) -> ReportStream:
+        """The stream as the admin API shows it."""
+        counts = (self._totals.reports, self._totals.refused, self._totals.left_out)
+        identity = (self.id, self._peer, self._service.api, self._opened, self._reported)
+        return ReportStream(*identity, *counts, self.identity.principal)
+
+    def notify(self) -> None:
+        """The request for reports may have changed."""
+        self._notified = True
+        self._submit_work()
+
+    # Life
+
+    def _on_open(self) -> None:
+        self._streams.add(self)
+
+    def _on_close(self, lasted_s: float) -> None:
+        """Requests that were in progress on the client are no longer counted."""
+        now = time()
+        code, message = self._status
+        self._streams.remove(self, code.name, lasted_s)
+        if self.node is not None and self._is_accepted:
+            self._streams.book.close_stream(self.id, now)
+            self._streams.record("closed", self.node.id, self._group, self._address(), now)
+        status = {"duration_ms": round(lasted_s * 1000), "error_code": code.name, "error_message": message}
+        _log.info("stream.closed", **self._address(), **status, **self._identity())
+
+    def _log_failure(self) -> None:
+        _log.exception("stream.failed", **self._identity())
+
+    # Reading
+
+    async def _read(self) -> None:
+        """Handle messages one by one until the client ends its side (rule 17: a last report may precede the end)."""
+        read = self._context.read
+        try:
+            while (data := await read()) is not grpc.aio.EOF and not self._ending:
+                if self._slot is not None:
+                    self._slot.extend()
+                await self._hold_back()
+                await self._receive(data)
+                del data  # it would live until the next report
+                self._release_slot()
+            self.finish()
+        except RemoteProtocolError as error:
+            self._refuse(error)
+        except CALL_ERRORS:
+            self.finish(GONE)
+        except Exception:
+            self._fail()
+
+    async def _hold_back(self) -> None:
+        """Wait as the limits demand: HTTP/2 flow control passes the delay on to the client."""
+        now = monotonic()
+        requests_s, cpu_s = self._rate.reserve(now), self._cpu.reserve(now, self._cpu_s)
+        if requests_s <= 0 and cpu_s <= 0:
+            return
+        limit = "requests_per_second" if requests_s >= cpu_s else "load_work"
+        self._deps.metrics.limit_hits[limit] += 1
+        if not self._held_back:  # logged once per stream: it may go on for hours
+            self._held_back = True
+            _log.warning("lrs.held_back", limit=limit, **self._address(), **self._identity())
+        await asyncio.sleep(max(requests_s, cpu_s))
+
+    async def _receive(self, data: bytes) -> None:
+        """Handle a message. Raises ``RemoteProtocolError``; the pieces before the wrong one are counted."""
+        check_size(data, self._deps.options.max_receive_bytes)
+        self._cpu_s = 0.0
+        if len(data) <= PIECE_BYTES:
+            await self._receive_piece(data)
+            return
+        async with self._streams.large:
+            for piece in split_request(data):
+                await self._receive_piece(piece)
+
+    async def _receive_piece(self, piece: bytes) -> None:
+        """One work item, and one more for each pause of the book."""
+        if len(piece) > CLUSTER_BYTES and piece[0] == CLUSTER_STATS_TAG:
+            self._deps.metrics.limit_hits["load_cluster_bytes"] += 1
+            self._note_counted(IngestResult(refused=1), len(piece), time())
+            return
+        async with self._streams.turn(len(piece) * READ_S_PER_BYTE):
+            began_at = thread_time()
+            events = self._engine.receive(LoadStatsRequest(piece))
+            self._cpu_s += thread_time() - began_at
+        for event in events:  # all of them before counting, during which a newer request may be sent
+            self._act(event)
+        for event in events:
+            if isinstance(event, LoadReported):
+                await self._count(event.report, len(piece))
+
+    async def _count(self, report: LoadStatsRequest, size: int) -> None:
+        now, taken = time(), None
+        self._follow_group(now)
+        adding = self._streams.book.add_in_steps(self.id, report, now)
+        while taken is None:
+            async with self._streams.turn(COUNT_S):
+                taken = self._advance(adding)
+        self._note_counted(taken, size, now)
+
+    def _follow_group(self, now: float) -> None:
+        """Move with the node: a changed selector may put it into another group. Raises ``RemoteProtocolError``."""
+        if self.node is None:
+            return
+        group = self._streams.group_of(self.node)
+        if group != self._group:
+            self._authorize(self.node, group)
+            self._group = group
+            self._streams.book.move_stream(self.id, group, now)
+
+    def _advance(self, adding: Generator[None, None, IngestResult]) -> IngestResult | None:
+        """Count up to the next pause; None when there is more."""
+        began_at = thread_time()
+        try:
+            next(adding)
+        except StopIteration as ended:
+            return cast(IngestResult, ended.value)
+        finally:
+            self._cpu_s += thread_time() - began_at
+        return None
+
+    def _note_counted(self, taken: IngestResult, size: int, now: float) -> None:
+        self._reported = now
+        self._streams.counts.add(taken, size)
+        had_none = not (self._totals.refused or self._totals.left_out)
+        self._totals.add(taken, size)
+        counts = {"clusters_n": taken.clusters, "refused_n": taken.refused, "left_out_n": taken.left_out}
+        if had_none and (taken.refused or taken.left_out):  # logged once per stream: such clients repeat it
+            _log.warning("lrs.refused", **counts, **self._address(), **self._identity())
+        if _log.is_enabled_for(DEBUG):
+            _log.debug("lrs.report", bytes=size, **counts, **self._identity())
+
+    # Offering
+
+    def _has_work(self) -> bool:
+        return self._notified
+
+    def _offer(self) -> None:
+        self._notified = False
+        self._follow_group(time())  # the request names the clusters of the client's group
+        for event in self._engine.offer(self._streams.settings):
+            self._act(event)
+
+    # Events of the engine
+
+    def _act(self, event: LoadEvent) -> None:
+        act = _ACTIONS.get(type(event))
+        if act is not None:
+            act(self, event)
+
+    def _requested(self, event: SendLoadResponse) -> None:
+        self._streams.counts.asked += 1
+        self._outbox.append(event.body)
+        self._wake.set()
+
+    def _restart(self, event: EndLoadStream) -> None:
+        self._streams.counts.restarts += 1
+        self.finish()
+
+    def _identified(self, event: LoadNodeIdentified) -> None:
+        now = time()
+        group = self._streams.group_of(event.node)
+        self._authorize(event.node, group)
+        self._is_accepted, self._group = True, group
+        self._streams.identify(self, event.node.id)
+        self._streams.book.open_stream(self.id, event.node, now, self._group)
+        self._streams.record("opened", event.node.id, self._group, self._address(), now)
+        _log.info("stream.opened", **self._address(), **self._identity())
+
+    # Fields of log lines
+
+    def _address(self) -> dict[str, str]:
+        return address_fields(LOAD_LABEL, self._peer, self.identity.principal)
+
+    def _identity(self) -> dict[str, Any]:
+        return identity_fields(self.id, self.node, self._group)
+
+
+_ACTIONS: Mapping[type, Callable[[LoadReportHandler, Any], None]] = {
+    SendLoadResponse: LoadReportHandler._requested,
+    EndLoadStream: LoadReportHandler._restart,
+    LoadNodeIdentified: LoadReportHandler._identified,
+}

@@ -1,0 +1,345 @@
+"""Collectors of metrics: each reads the state of one part of the server when the text is requested.
+
+Nothing is counted for metrics alone. Names are listed in docs/operations.md. Clusters, localities and drop categories
+come from clients: the first ``PAIRS`` of (cluster, locality) and of (cluster, category) have series of their own, the
+rest is summed as ``other``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sized
+from time import time
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from xds.assignment.assignment import Standing
+from xds.control import collector
+from xds.control.assignment_inputs import ACTIONS
+from xds.control.assignments import Assignments
+from xds.control.audit import APART, TOGETHER
+from xds.control.backups import Backups
+from xds.fleet.convergence import Census
+from xds.fleet.fleet import Fleet
+from xds.protocol.cache import SnapshotCache
+from xds.server.flow.write_limiter import WriteLanes
+from xds.server.load_streams import LoadStreams
+from xds.server.metrics.counters import OTHER, PREFIX, Labels, Metrics, family, type_label
+from xds.store.retention import StoreCondition, StoreStats
+
+LOAD_PREFIX = "xds_lrs_"
+PAIRS = 2_000
+NO_CATEGORY = "uncategorised"
+
+Pair = tuple[str, str]
+
+
+class FleetMetrics(Collector):
+    """The state of nodes and snapshots, from the fleet and the cache."""
+
+    def __init__(self, metrics: Metrics, cache: SnapshotCache, fleet: Fleet, per_node: int) -> None:
+        self._metrics = metrics
+        self._cache = cache
+        self._fleet = fleet
+        self._per_node = per_node
+
+    def collect(self) -> Iterator[Metric]:
+        census = self._fleet.census(time(), detailed=self._per_node)
+        yield from self._nodes(census)
+        if self._per_node:
+            yield from self._single_nodes(census)
+        yield from self._snapshots()
+
+    def _nodes(self, census: Census) -> Iterator[Metric]:
+        for name, text, counts in (
+            ("nodes", "Connected nodes", census.nodes),
+            ("nodes_lingering", "Nodes that keep removed resources for a while", census.lingering),
+            ("nodes_held", "Nodes whose content is withheld until clusters are warm", census.held),
+        ):
+            yield family(GaugeMetricFamily, name, text, self._by_group(counts), ("group",))
+        labels = ("type", "group")
+        yield family(
+            GaugeMetricFamily, "nodes_nacked", "Nodes that reject a type", self._by_type(census.nacked), labels
+        )
+        text = "Nodes that have not acknowledged a type for a minute"
+        yield family(GaugeMetricFamily, "nodes_stale", text, self._by_type(census.stale), labels)
+        missing: Counter[Labels] = Counter()
+        for alias, number in census.missing.items():
+            missing[(type_label(alias),)] += number
+        yield family(GaugeMetricFamily, "missing_resources", "Subscribed names that do not exist", missing, ("type",))
+
+    def _single_nodes(self, census: Census) -> Iterator[Metric]:
+        states = {
+            (node, self._metrics.group(group), type_label(alias)): float(is_synced)
+            for (node, group, alias), is_synced in census.synced.items()
+        }
+        labels = ("node", "group", "type")
+        yield family(
+            GaugeMetricFamily,
+            "node_synced",
+            "1 while a node has acknowledged the current resources of a type",
+            states,
+            labels,
+        )
+        text = "Nodes that have no series of their own"
+        yield family(GaugeMetricFamily, "node_synced_truncated", text, {(): census.left_out})
+
+    def _by_group(self, counts: Mapping[str, int]) -> Counter[Labels]:
+        sums: Counter[Labels] = Counter()
+        for group, number in counts.items():
+            sums[(self._metrics.group(group),)] += number
+        return sums
+
+    def _by_type(self, counts: Mapping[tuple[str, str], int]) -> Counter[Labels]:
+        sums: Counter[Labels] = Counter()
+        for (alias, group), number in counts.items():
+            sums[type_label(alias), self._metrics.group(group)] += number
+        return sums
+
+    def _snapshots(self) -> Iterator[Metric]:
+        revisions: dict[tuple[str, ...], float] = {}
+        resources: Counter[tuple[str, ...]] = Counter()
+        for name in self._cache.groups():
+            snapshot = self._cache.get(name)
+            label = self._metrics.group(name)
+            if snapshot is None:
+                continue
+            if label != OTHER:
+                revisions[(label,)] = snapshot.revision
+            for each in snapshot:
+                resources[label, type_label(each.type.alias)] += len(each)
+        yield family(GaugeMetricFamily, "snapshot_revision", "Revision served", revisions, ("group",))
+        yield family(GaugeMetricFamily, "snapshot_resources", "Resources served", resources, ("group", "type"))
+
+
+class WriteMetrics(Collector):
+    """Large responses that are written and not yet taken by clients."""
+
+    def __init__(self, lanes: WriteLanes) -> None:
+        self._lanes = lanes
+
+    def collect(self) -> Iterator[Metric]:
+        lanes = self._lanes
+        used = {(): lanes.used_bytes}
+        yield family(
+            GaugeMetricFamily, "in_flight_bytes", "Bytes of large responses that clients have not taken yet", used
+        )
+        waits = {(): lanes.waits}
+        yield family(CounterMetricFamily, "in_flight_waits", "Large responses that waited for room", waits)
+        yield family(
+            GaugeMetricFamily,
+            "slow_streams",
+            "Streams of slow clients, which wait for each other alone",
+            {(): lanes.slow_n},
+        )
+        yield family(
+            CounterMetricFamily, "slow_streams_cut", "Slow streams disconnected to make room", {(): lanes.terminated}
+        )
+
+
+class LabelBudget:
+    """Which label pairs have series of their own: the first ones that still exist, so that no counter jumps."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pairs: dict[Pair, None] = {}
+
+    def update(self, present: Collection[Pair]) -> None:
+        """Drop pairs that no longer exist, and admit as many others."""
+        self._pairs = {pair: None for pair in self._pairs if pair in present}
+        for pair in present:
+            if len(self._pairs) >= self._limit:
+                return
+            self._pairs[pair] = None
+
+    def label(self, pair: Pair) -> Pair:
+        return pair if pair in self._pairs else (OTHER, OTHER)
+
+
+class LoadMetrics(Collector):
+    """Load reports and their streams."""
+
+    def __init__(self, streams: LoadStreams, pairs: int = PAIRS) -> None:
+        self._streams = streams
+        self._localities = LabelBudget(pairs)
+        self._categories = LabelBudget(pairs)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._own()
+        yield from self._requests()
+        yield from self._drops()
+
+    def _own(self) -> Iterator[Metric]:
+        counts, size = self._streams.counts, self._streams.book.size()
+        yield _gauge("lrs_streams", "Open load report streams", len(self._streams))
+        yield _counter("lrs_reports", "Load reports received", counts.reports)
+        yield _counter("lrs_report_bytes", "Bytes of load reports", counts.bytes)
+        yield _counter("lrs_responses", "Requests for load reports sent", counts.asked)
+        yield _counter(
+            "lrs_restarts", "Streams ended so that the client reads a changed request for reports", counts.restarts
+        )
+        yield _counter("lrs_refused", "Invalid reports of a cluster", counts.refused)
+        left_out = CounterMetricFamily(
+            f"{PREFIX}lrs_left_out", "Reported data that a bound kept out of the windows", labels=["bound"]
+        )
+        for bound, number in size.left_out.items():
+            left_out.add_metric([bound], number)
+        yield left_out
+        yield _gauge("lrs_windows", "Load windows in memory", size.windows)
+
+    def _requests(self) -> Iterator[Metric]:
+        totals = {(each.cluster, str(each.target)): each for each in self._streams.book.target_totals()}
+        self._localities.update(totals)
+        outcomes: Counter[tuple[str, ...]] = Counter()
+        issued: Counter[tuple[str, ...]] = Counter()
+        in_progress: Counter[tuple[str, ...]] = Counter()
+        for pair, total in totals.items():
+            labels = self._localities.label(pair)
+            outcomes[(*labels, "success")] += total.successes
+            outcomes[(*labels, "error")] += total.errors
+            issued[labels] += total.issued
+            in_progress[labels] += total.in_progress
+        pair_labels = ("cluster", "locality")
+        yield family(
+            CounterMetricFamily, "requests", "Requests that ended", outcomes, (*pair_labels, "outcome"), LOAD_PREFIX
+        )
+        yield family(CounterMetricFamily, "requests_issued", "Requests that began", issued, pair_labels, LOAD_PREFIX)
+        yield family(
+            GaugeMetricFamily, "requests_in_progress", "Requests in progress", in_progress, pair_labels, LOAD_PREFIX
+        )
+
+    def _drops(self) -> Iterator[Metric]:
+        drop_totals = self._streams.book.drop_totals()
+        totals = {(each.cluster, each.category or NO_CATEGORY): each.dropped for each in drop_totals}
+        self._categories.update(totals)
+        drops: Counter[tuple[str, ...]] = Counter()
+        for pair, dropped in totals.items():
+            drops[self._categories.label(pair)] += dropped
+        yield family(
+            CounterMetricFamily, "dropped", "Requests dropped by clients", drops, ("cluster", "category"), LOAD_PREFIX
+        )
+
+
+class AssignmentMetrics(Collector):
+    """Traffic assignment: its policies and sources, and decisions since the start. Runs in a thread, over copies."""
+
+    def __init__(self, assignments: Assignments) -> None:
+        self._assignments = assignments
+
+    def collect(self) -> Iterator[Metric]:
+        assignments = self._assignments
+        waiting, standings = assignments.census()
+        text = "Policies of traffic assignment, deciding or waiting for input"
+        policies = GaugeMetricFamily(f"{PREFIX}assignment_policies", text, labels=["state"])
+        policies.add_metric(["deciding"], assignments.policies_n - waiting)
+        policies.add_metric(["waiting"], waiting)
+        yield policies
+        text = "Source localities of all policies, by the origin of their weights"
+        sources = GaugeMetricFamily(f"{PREFIX}assignment_sources", text, labels=["standing"])
+        for standing in Standing:
+            sources.add_metric([str(standing)], standings[standing])
+        yield sources
+        events = CounterMetricFamily(
+            f"{PREFIX}assignment_events", "Changes of the weights that sources are served", labels=["action"]
+        )
+        for action in ACTIONS:
+            events.add_metric([action], assignments.counts[action])
+        yield events
+        text = "Rounds of decisions that failed in the server"
+        yield CounterMetricFamily(f"{PREFIX}assignment_failures", text, value=assignments.failures)
+
+
+class StoreMetrics(Collector):
+    """The store: its size when it was last measured, and collections since the start. The store is not read."""
+
+    def __init__(self, collector: collector.Collector, condition: Callable[[], StoreCondition]) -> None:
+        self._collector = collector
+        self._condition = condition
+
+    def collect(self) -> Iterator[Metric]:
+        stats, done = self._collector.stats, self._collector.collected
+        state = self._condition()
+        yield _gauge(
+            "store_lost", "1: the files of the store are gone or replaced, pushes are refused", bool(state.lost)
+        )
+        yield _gauge("store_read_only", "1: the store can only be read, pushes are refused", bool(state.read_only))
+        yield _gauge("store_behind", "1: the store lacks commits that were acknowledged", bool(state.behind))
+        if stats is not None:
+            yield from _sizes(stats)
+        yield _counter("store_collected_revisions", "Revisions whose content was deleted", done.revisions)
+        yield _counter("store_collected_blobs", "Blobs deleted", done.blobs)
+        yield _counter("store_collected_bytes", "Bytes of deleted blobs", done.blob_bytes)
+        yield _counter("store_collection_failures", "Collections that failed", self._collector.failures)
+
+
+class AuditMetrics(Collector):
+    """Refused writes since the start, by how the audit list records them: ``refusals`` has the counts."""
+
+    def __init__(self, refusals: Mapping[str, int]) -> None:
+        self._refusals = refusals
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Refused writes: recorded apart in the audit list, or together with others if there are too many kinds"
+        yield _counters(
+            "audit_refusals", text, "told", {told: self._refusals.get(told, 0) for told in (APART, TOGETHER)}
+        )
+
+
+class BackupMetrics(Collector):
+    """Backups and restores since the start; the last backup only if there was one."""
+
+    def __init__(self, backups: Backups) -> None:
+        self._backups = backups
+
+    def collect(self) -> Iterator[Metric]:
+        backups = self._backups
+        yield _counters("backups", "Backups by result", "result", {"made": backups.made, "failed": backups.failed})
+        yield _counter("restores", "Backups that were restored", backups.restored)
+        for name, text, value in (
+            ("backup_last_success_timestamp_seconds", "Time of the last backup", backups.last_s),
+            ("backup_last_bytes", "Size of the last backup", backups.last_bytes),
+        ):
+            gauge = GaugeMetricFamily(PREFIX + name, text, labels=())
+            if backups.made:
+                gauge.add_metric((), value)
+            yield gauge
+
+
+def _sizes(stats: StoreStats) -> Iterator[Metric]:
+    yield _gauge("store_bytes", "Disk space of the store", stats.bytes)
+    yield _gauge("store_free_bytes", "Free space within the files of the store", stats.free_bytes)
+    yield _gauge("store_revisions", "Revisions whose content is kept", stats.revisions)
+    yield _gauge("store_blobs", "Distinct resource bodies stored", stats.blobs)
+    entries = GaugeMetricFamily(f"{PREFIX}audit_entries", "Entries of the audit list by kind", labels=["lane"])
+    for lane, count in stats.audit.items():
+        entries.add_metric([lane.name.lower()], count)
+    yield entries
+    yield _gauge("audit_bytes", "Size of the entries of changes in the audit list", stats.audit_bytes)
+
+
+class WatchMetrics(Collector):
+    """The watched directory: what is not applied. ``refused`` is empty where no directory is watched."""
+
+    def __init__(self, refused: Sized) -> None:
+        self._refused = refused
+
+    def collect(self) -> Iterator[Metric]:
+        yield _gauge(
+            "watch_refused", "Groups whose files in the watched directory cannot be applied", len(self._refused)
+        )
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _counters(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    made = CounterMetricFamily(PREFIX + name, text, labels=[label])
+    for each, value in values.items():
+        made.add_metric([each], value)
+    return made
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(PREFIX + name, text, value=value)

@@ -1,0 +1,265 @@
+"""A gRPC stream in the asyncio shell, whatever it carries: from its admission slot to its final status.
+
+A stream has two tasks: a reader, and the gRPC handler itself as the writer. Engine work runs in the work queue, in turn
+with all other streams (`xds.server.flow.work_queue`). Nothing new is offered to a client before everything earlier is
+written. A stream is closed by a low-priority work item: closing takes some 100 us, a network failure ends thousands of
+streams at once, and the clients that reconnect come first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from time import monotonic
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import grpc
+
+from xds.control.access import ANONYMOUS, Identity
+from xds.control.certificate import Certificate
+from xds.model.errors import LimitError, RemoteProtocolError
+from xds.model.node import Node
+from xds.server.flow.admission import AdmissionSlot
+from xds.server.flow.limits import RateLimit
+from xds.server.flow.work_queue import SingleWaiterEvent, WorkQueue
+from xds.server.flow.write_limiter import WriteLimiter
+from xds.server.metrics.counters import Metrics
+from xds.server.node_auth import NodeAuthorizer
+from xds.server.options import ServerOptions
+
+Status = tuple[grpc.StatusCode, str]
+CALL_ERRORS = (grpc.RpcError, grpc.aio.BaseError)  # raised by reading and writing when the call is over
+FINE: Status = (grpc.StatusCode.OK, "")
+GONE: Status = (grpc.StatusCode.CANCELLED, "the client is gone")
+_CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def status_of(error: RemoteProtocolError) -> Status:
+    """The gRPC status for a client that broke a rule."""
+    return _CODES[error.code.value], error.message
+
+
+def check_size(data: bytes, limit_bytes: int) -> None:
+    """Raises ``LimitError`` for a request that is too large."""
+    if len(data) > limit_bytes:
+        raise LimitError("receive_bytes", f"a request of {len(data)} bytes; at most {limit_bytes} are accepted")
+
+
+class CallContext(Protocol):
+    """A gRPC call, as handlers and interceptors see it on either transport."""
+
+    @property
+    def certificate(self) -> Certificate | None: ...
+    def invocation_metadata(self) -> Any: ...
+    def peer(self) -> str: ...
+    async def read(self) -> Any: ...
+    async def write(self, message: bytes) -> None: ...
+    async def abort(self, code: grpc.StatusCode, details: str) -> None: ...
+
+    def listen(self, on_message: Callable[[bytes], bool]) -> None:
+        """Offer each message to ``on_message`` first, where the transport can; those it refuses wait for ``read``."""
+
+    def write_now(self, message: bytes) -> bool:
+        """Send a message if nothing has to be waited for; False: nothing was sent."""
+
+
+@dataclass(slots=True)
+class StreamDependencies:
+    """What all streams of a server share. ``ids`` numbers them."""
+
+    work_queue: WorkQueue
+    write_limiter: WriteLimiter
+    node_auth: NodeAuthorizer
+    metrics: Metrics
+    options: ServerOptions
+    ids: count[int]
+
+
+class StreamHandler(ABC):
+    """One stream. It holds ``slot`` until its first message is handled. ``identity`` is that of its client.
+
+    ``service`` is the short name of its service, for logs and authorisation. Where the transport can, ``on_message`` is
+    offered each message before the reader is (`CallContext.listen`): an ACK then needs no task switch.
+    """
+
+    __slots__ = (
+        "_context", "_deps", "_drained", "_ending", "_outbox", "_peer", "_rate", "_service_label", "_slot", "_status",
+        "_wake", "_work_queue", "_work_queued", "_write_now", "id", "identity",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        deps: StreamDependencies,
+        context: CallContext,
+        slot: AdmissionSlot,
+        service: str,
+        identity: Identity = ANONYMOUS,
+        on_message: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        self.id = next(deps.ids)
+        self.identity = identity
+        self._context = context
+        self._deps = deps
+        self._peer = unquote(context.peer())
+        self._rate = RateLimit(deps.options.requests_per_s, deps.options.requests_burst)
+        self._service_label = service
+        self._slot: AdmissionSlot | None = slot
+        self._work_queue = deps.work_queue
+        self._work_queued = False
+        self._outbox: list[bytes] = []  # short: an empty list has a tenth of the size of an empty deque
+        self._drained = SingleWaiterEvent()  # a body of the outbox was written
+        self._wake = SingleWaiterEvent()  # the writer has something to do
+        self._ending = False
+        self._status = FINE
+        self._write_now = context.write_now
+        if on_message is not None:
+            context.listen(on_message)
+
+    @property
+    @abstractmethod
+    def node(self) -> Node | None:
+        """The client's node, once it has named itself."""
+
+    @property
+    @abstractmethod
+    def group(self) -> str:
+        """The group that the stream follows; empty while there is none."""
+
+    @property
+    def peer(self) -> str:
+        """The client's address, as gRPC writes it."""
+        return self._peer
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ending
+
+    # Authorisation
+
+    def recheck(self) -> None:
+        """The rules or the client's identity have changed: end the stream if it would not be accepted now."""
+        if self.node is not None:
+            try:
+                self._authorize(self.node, self.group)
+            except RemoteProtocolError as error:
+                self.finish(status_of(error))
+
+    def _authorize(self, node: Node, group: str) -> None:
+        """Raises ``RemoteProtocolError`` where the client may not be this node or follow this group."""
+        self._deps.node_auth.check(self.identity, node, group, self._service_label, self._peer)
+
+    # Life
+
+    def finish(self, status: Status = FINE) -> None:
+        """End the stream once its outbox is written. The first status counts."""
+        if not self._ending:
+            self._ending = True
+            self._status = status
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Run the whole stream, until either side ends it."""
+        began_at = monotonic()
+        self._on_open()
+        reader = asyncio.create_task(self._read())
+        try:
+            await self._write()
+        except (asyncio.CancelledError, *CALL_ERRORS):
+            self._status = GONE
+        except Exception:
+            self._fail()
+        finally:
+            reader.cancel()
+            self._ending = True  # work that is still queued does nothing
+            self._release_slot()
+            self._work_queue.submit_low(partial(self._on_close, monotonic() - began_at))
+        if self._status is GONE:
+            raise asyncio.CancelledError  # there is no client to send a status to
+        if self._status[0] is not grpc.StatusCode.OK:
+            await self._context.abort(*self._status)
+
+    def _fail(self) -> None:
+        """A bug of the server ends one stream. Called while its exception is handled."""
+        self._log_failure()
+        self.finish((grpc.StatusCode.INTERNAL, "internal error"))
+
+    def _refuse(self, error: RemoteProtocolError) -> None:
+        """A request broke a rule: count the limit that it hit, if any, and end the stream."""
+        self._deps.metrics.count_limit(error)
+        self.finish(status_of(error))
+
+    def _release_slot(self) -> None:
+        """The first message is handled, or none comes any more."""
+        if self._slot is not None:
+            self._slot.release()
+            self._slot = None
+
+    # Writing
+
+    async def _write(self) -> None:
+        """Write what is put into the outbox, until the stream ends."""
+        outbox, write, limiter = self._outbox, self._context.write, self._deps.write_limiter
+        small_bytes = self._deps.options.flow.small_write_bytes
+        while not self._ending or outbox:
+            await self._wake.wait()
+            self._wake.clear()
+            while outbox:
+                body = outbox[0]
+                if len(body) <= small_bytes:
+                    await write(body)
+                else:
+                    await limiter.write(body, write, self.node.id if self.node is not None else "", self._peer)
+                del outbox[0]
+                self._drained.set()
+            if self._has_work():
+                self._submit_work()
+
+    # Work
+
+    def _submit_work(self) -> None:
+        """There may be something to offer. While the outbox is not empty, the writer submits it afterwards."""
+        if not self._work_queued and not self._outbox:
+            self._work_queued = True
+            self._work_queue.submit(self._work)
+
+    def _work(self) -> None:
+        """A work item: offer the client what is new."""
+        self._work_queued = False
+        if self._ending or self._outbox:
+            return
+        try:
+            self._offer()
+        except RemoteProtocolError as error:  # the client may not follow its new group
+            self.finish(status_of(error))
+        except Exception:
+            self._fail()
+
+    # What differs between kinds of streams
+
+    @abstractmethod
+    def _on_open(self) -> None:
+        """The stream begins."""
+
+    @abstractmethod
+    async def _read(self) -> None:
+        """Read requests until the client ends its side or breaks a rule; then `finish`. Must not raise."""
+
+    @abstractmethod
+    def _has_work(self) -> bool:
+        """Is there something to offer?"""
+
+    @abstractmethod
+    def _offer(self) -> None:
+        """Put into the outbox what is to be sent. Raises ``RemoteProtocolError``."""
+
+    @abstractmethod
+    def _on_close(self, lasted_s: float) -> None:
+        """The last work item: remove the stream from everything. Must not raise."""
+
+    @abstractmethod
+    def _log_failure(self) -> None: ...

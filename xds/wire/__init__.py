@@ -1,0 +1,1 @@
+"""The protobuf wire format where bytes are read or written without a message class. Pure."""
