@@ -13,7 +13,7 @@ from xds.control.publisher import PushOptions
 from xds.model.resource_type import CLUSTER
 from xds.protocol.cache import RETAINED_REVISIONS
 from xds.store.base import GoneError, UnavailableError
-from xds.store.memory.engine.engine import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Collected, Retention, StoreStats
 
 LITTLE = Retention(revisions=1, age_s=-60)  # nothing is young

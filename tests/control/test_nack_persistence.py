@@ -15,7 +15,7 @@ from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackState
 from xds.model.resource_type import CLUSTER
 from xds.store.base import OpenNack, OutOfSpaceError, Store
-from xds.store.memory.engine.engine import MemoryStore
+from xds.store.memory.engine import MemoryStore
 
 SERVED = resource_set("clusters", "2", bad="x")
 FIXED = resource_set("clusters", "3", bad="fixed")

@@ -32,7 +32,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.model.snapshot import content_digest
 from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
 from xds.store.base import NO_META, Commit, GroupPush, Meta, UnavailableError
-from xds.store.memory.engine.engine import MemoryStore
+from xds.store.memory.engine import MemoryStore
 
 GROUP = "edge"
 

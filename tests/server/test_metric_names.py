@@ -29,7 +29,7 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.store.base import NO_META, FullSet, Meta, Rollback
-from xds.store.memory.engine.engine import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 
 PREFIX = "xds_server_"

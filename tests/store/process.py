@@ -17,7 +17,7 @@ import structlog
 
 from tests.store.contract import Content, cluster, contents, delta, full, push, start, take
 from xds.store.base import GroupPush, Head, KnownContent, StoreError
-from xds.store.sqlite.engine.engine import SqliteStore
+from xds.store.sqlite.engine import SqliteStore
 
 GROUP = "g"
 SET_SIZE = 8

@@ -32,9 +32,9 @@ from xds.store.base import (
     UnavailableError,
     blob_id,
 )
-from xds.store.memory.engine.engine import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
-from xds.store.sqlite.engine.engine import SqliteStore
+from xds.store.sqlite.engine import SqliteStore
 
 GROUPS = ("g", "h", "i")
 KEYS = tuple((url, f"n{n}") for url in (CDS, EDS) for n in range(4))
@@ -260,9 +260,9 @@ async def _outcome(store: Store, pushes: list[GroupPush], push_id: str, meta: Me
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collection in as many steps as there can be."""
-    monkeypatch.setattr("xds.store.sqlite.engine.collection.ROWS_PER_STEP", 2)
-    monkeypatch.setattr("xds.store.sqlite.engine.collection.ROWS_PER_SCAN", 3)
-    monkeypatch.setattr("xds.store.sqlite.engine.collection.BYTES_PER_STEP", 2)
+    monkeypatch.setattr("xds.store.sqlite.collection.ROWS_PER_STEP", 2)
+    monkeypatch.setattr("xds.store.sqlite.collection.ROWS_PER_SCAN", 3)
+    monkeypatch.setattr("xds.store.sqlite.collection.BYTES_PER_STEP", 2)
 
 
 class Interrupted(SqliteStore, ABC):

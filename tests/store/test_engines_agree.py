@@ -32,9 +32,9 @@ from xds.store.base import (
     Store,
     blob_id,
 )
-from xds.store.memory.engine.engine import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
-from xds.store.sqlite.engine.engine import SqliteStore
+from xds.store.sqlite.engine import SqliteStore
 
 Lag = int | None  # how many revisions ago the caller knew what a group held
 

@@ -56,13 +56,13 @@ from xds.store.base import (
     blob_id,
 )
 from xds.store.engines import open_store
-from xds.store.memory.engine.engine import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
-from xds.store.sqlite.engine import schema
-from xds.store.sqlite.engine.database import CHECKPOINT_ROWS
-from xds.store.sqlite.engine.engine import SqliteStore
-from xds.store.sqlite.engine.files import file_system
-from xds.store.sqlite.engine.writer_thread import PENDING_LIMIT, Worker
+from xds.store.sqlite import schema
+from xds.store.sqlite.database import CHECKPOINT_ROWS
+from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.files import file_system
+from xds.store.sqlite.writer_thread import PENDING_LIMIT, Worker
 
 ROOT = Path(__file__).parents[2]
 KILLS, SOAK_KILLS = 3, 40
@@ -157,7 +157,7 @@ async def test_a_watch_goes_on_behind_its_cursor_after_a_restart(opened: Open) -
 
 
 async def test_a_cursor_older_than_the_events_kept_is_reset(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xds.store.sqlite.engine.ledger.EVENTS_KEPT", 3)
+    monkeypatch.setattr("xds.store.sqlite.ledger.EVENTS_KEPT", 3)
     store = await opened()
     watch = store.watch()
     await start(watch)

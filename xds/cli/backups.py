@@ -18,7 +18,7 @@ from xds.control.backups import archived, examine_directory
 from xds.model.errors import ValidationError
 from xds.store.base import StoreError
 from xds.store.records import BLOBS, GROUPS, REVISIONS
-from xds.store.sqlite.engine.salvage import SalvageResult
+from xds.store.sqlite.salvage import SalvageResult
 
 Json = dict[str, Any]
 

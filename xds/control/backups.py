@@ -1,7 +1,7 @@
 """Backups of a running server, restores, and the salvage of a damaged store.
 
 A backup is one archive of all desired state (`backup_archive`). Salvage reads a store on disk without a server and
-makes an archive of everything that is intact (`xds.store.sqlite.engine.salvage`).
+makes an archive of everything that is intact (`xds.store.sqlite.salvage`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xds.model.errors import ValidationError, Violation
 from xds.store.base import CorruptError, Store, UnavailableError
 from xds.store.engines import SQLITE_FILE
 from xds.store.records import GROUPS
-from xds.store.sqlite.engine.salvage import SalvageResult, examine
+from xds.store.sqlite.salvage import SalvageResult, examine
 
 RESTORED = "backup.restored"
 _RECORDS_AT_A_TIME = 1_000

@@ -32,7 +32,7 @@ from xds.store.records import (
     entry_of,
     record_of,
 )
-from xds.store.sqlite.engine import audit_rows, ledger
+from xds.store.sqlite import audit_rows, ledger
 
 Connection = sqlite3.Connection
 Values = tuple[Any, ...]

@@ -41,8 +41,8 @@ from xds.store.base import (
     WatchItem,
 )
 from xds.store.feed import Feed, resumable
-from xds.store.memory.engine.audit_list import AuditList
-from xds.store.memory.engine.groups import MemoryGroup, group_of_records, records_of_group
+from xds.store.memory.audit_list import AuditList
+from xds.store.memory.groups import MemoryGroup, group_of_records, records_of_group
 from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record, entry_of, record_of
 from xds.store.retention import Collected, Retention, RevisionCounts, StoreCondition, StoreStats, content_floor
 from xds.store.revisions import ContentEdit, RollbackStep

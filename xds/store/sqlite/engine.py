@@ -37,15 +37,15 @@ from xds.store.base import (
 from xds.store.feed import Feed
 from xds.store.records import AUDIT, ENTRIES, Record
 from xds.store.retention import Collected, Retention, StoreCondition, StoreStats
-from xds.store.sqlite.engine import (
+from xds.store.sqlite import (
     audit_rows,
     collection,
     ledger,
     record_rows,
 )
-from xds.store.sqlite.engine.acknowledged import AcknowledgedFile
-from xds.store.sqlite.engine.database import Database, Job
-from xds.store.sqlite.engine.writer_thread import Worker, post
+from xds.store.sqlite.acknowledged import AcknowledgedFile
+from xds.store.sqlite.database import Database, Job
+from xds.store.sqlite.writer_thread import Worker, post
 
 T = TypeVar("T")
 

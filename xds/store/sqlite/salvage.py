@@ -29,10 +29,10 @@ from xds.store.records import (
     WrongRecordError,
     record_of,
 )
-from xds.store.sqlite.engine import audit_rows, ledger, record_rows
-from xds.store.sqlite.engine.acknowledged import SUFFIX, read
-from xds.store.sqlite.engine.files import connect_copy
-from xds.store.sqlite.engine.schema import SCHEMA_VERSION
+from xds.store.sqlite import audit_rows, ledger, record_rows
+from xds.store.sqlite.acknowledged import SUFFIX, read
+from xds.store.sqlite.files import connect_copy
+from xds.store.sqlite.schema import SCHEMA_VERSION
 
 Connection = sqlite3.Connection
 Values = tuple[Any, ...]
@@ -113,7 +113,7 @@ def _connect(path: Path) -> Connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except _UNREADABLE:
         connection.close()
-        raise CorruptError("it cannot be read: its first page is damaged, or it is not a database") from None
+        raise CorruptError("it cannot be read: its first page is damaged, or it is not a SQLite file") from None
     if not {"meta", "grp", "entry", "blob"} <= tables:
         connection.close()
         raise CorruptError("it lacks the tables of a store")

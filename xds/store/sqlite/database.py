@@ -19,8 +19,8 @@ from typing import TypeVar
 import structlog
 
 from xds.store.base import CorruptError, OutOfSpaceError, StoreError, UnavailableError
-from xds.store.sqlite.engine import schema
-from xds.store.sqlite.engine.files import (
+from xds.store.sqlite import schema
+from xds.store.sqlite.files import (
     connect_copy,
     log_path,
     prepare_file,

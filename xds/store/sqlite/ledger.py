@@ -39,7 +39,7 @@ from xds.store.base import (
 )
 from xds.store.feed import resumable
 from xds.store.revisions import ContentEdit, Key, RollbackStep
-from xds.store.sqlite.engine import audit_rows, content_rows
+from xds.store.sqlite import audit_rows, content_rows
 
 Connection = sqlite3.Connection
 

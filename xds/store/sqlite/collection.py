@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
 from xds.store.retention import Collected, Retention, RevisionCounts, StoreStats, content_floor
-from xds.store.sqlite.engine import audit_rows
-from xds.store.sqlite.engine.schema import PAGE_BYTES
+from xds.store.sqlite import audit_rows
+from xds.store.sqlite.schema import PAGE_BYTES
 
 Connection = sqlite3.Connection
 
