@@ -1,4 +1,4 @@
-"""Damaged files: told in our words, and what is sound of them is saved (spec/security.md, table of faults)."""
+"""Damaged files: reported in plain words, and what is intact is saved (docs/operations.md#a-damaged-store)."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class WriteLimiter:
         self._rebalancing: asyncio.Task[None] | None = None
 
     async def write(self, body: bytes, write: Callable[[bytes], Awaitable[None]], client: str, peer: str) -> None:
-        """LargeWrite a large body when there is room; ``client`` and ``peer`` as in `LargeWrite`."""
+        """Write a large body when there is room; ``client`` and ``peer`` as in `LargeWrite`."""
         started = SingleWaiterEvent()
         entry = LargeWrite(client, peer, len(body), started.set)
         done = False
