@@ -212,7 +212,7 @@ class RevisionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class StoredDocument:
     """A small document, such as the settings of a group. ``revision`` counts its changes from 1."""
 
     kind: str
@@ -394,7 +394,7 @@ class Store(Protocol):
         Raises ``ValueError`` for an invalid cursor.
         """
 
-    async def docs(self, kind: str, prefix: str = "") -> list[Document]:
+    async def docs(self, kind: str, prefix: str = "") -> list[StoredDocument]:
         """Documents of a kind whose id starts with ``prefix``, by id."""
 
     async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:

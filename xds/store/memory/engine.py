@@ -22,7 +22,6 @@ from xds.store.base import (
     Commit,
     CorruptError,
     Delta,
-    Document,
     DocumentChanged,
     Drop,
     Entry,
@@ -37,6 +36,7 @@ from xds.store.base import (
     Reset,
     RevisionInfo,
     Rollback,
+    StoredDocument,
     UnavailableError,
     WatchItem,
 )
@@ -184,10 +184,10 @@ class MemoryStore:
         self._publish(DocumentChanged(kind, id, body, self._cursor + 1))
         return revision + 1
 
-    async def docs(self, kind: str, prefix: str = "") -> list[Document]:
+    async def docs(self, kind: str, prefix: str = "") -> list[StoredDocument]:
         self._check_open()
         return [
-            Document(kind, id, body, revision)
+            StoredDocument(kind, id, body, revision)
             for (of_kind, id), (revision, body) in sorted(self._docs.items())
             if of_kind == kind and id.startswith(prefix) and body is not None
         ]

@@ -23,7 +23,6 @@ from xds.store.base import (
     READER_BUFFER,
     ChangeItem,
     Commit,
-    Document,
     GroupChange,
     GroupPush,
     Head,
@@ -31,6 +30,7 @@ from xds.store.base import (
     Meta,
     OpenNack,
     RevisionInfo,
+    StoredDocument,
     UnavailableError,
     WatchItem,
 )
@@ -149,7 +149,7 @@ class SqliteStore:
     async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
         return await self._read(lambda connection: audit_rows.read(connection, cursor, limit, wanted))
 
-    async def docs(self, kind: str, prefix: str = "") -> list[Document]:
+    async def docs(self, kind: str, prefix: str = "") -> list[StoredDocument]:
         return await self._read(lambda connection: ledger.docs(connection, kind, prefix))
 
     async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:

@@ -21,7 +21,6 @@ from xds.store.base import (
     Commit,
     CorruptError,
     Delta,
-    Document,
     DocumentChanged,
     Drop,
     FullSet,
@@ -35,6 +34,7 @@ from xds.store.base import (
     Reset,
     RevisionInfo,
     Rollback,
+    StoredDocument,
     WatchItem,
 )
 from xds.store.feed import resumable
@@ -213,9 +213,9 @@ def put_doc(
     return revision + 1, [_add_event(connection, EventRow(kind, name, revision + 1, body is not None, body))]
 
 
-def docs(connection: Connection, kind: str, prefix: str) -> list[Document]:
+def docs(connection: Connection, kind: str, prefix: str) -> list[StoredDocument]:
     """``Store.docs``."""
-    found: list[Document] = []
+    found: list[StoredDocument] = []
     rows = connection.execute(
         "SELECT name, body, revision FROM doc WHERE kind = ? AND name >= ? ORDER BY name", (kind, prefix)
     )
@@ -223,7 +223,7 @@ def docs(connection: Connection, kind: str, prefix: str) -> list[Document]:
         if not name.startswith(prefix):
             break
         if body is not None:
-            found.append(Document(kind, name, body, revision))
+            found.append(StoredDocument(kind, name, body, revision))
     return found
 
 
