@@ -1,7 +1,7 @@
 """Work that would hold up the event loop runs in a thread, depending on its size.
 
-A thread has a cost of its own and competes with the event loop for the interpreter. So small work runs at once, and only
-work that would delay the streams is moved.
+A thread has a cost of its own and competes with the event loop for the interpreter. So small work runs at once, and
+only work that would delay the streams is moved.
 """
 
 from __future__ import annotations
