@@ -26,7 +26,7 @@ from xds.codec.node_json import (
     text_of,
 )
 from xds.codec.render import render_resource
-from xds.control.access import NOBODY
+from xds.control.access import ANONYMOUS
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.names import canonical_name
 from xds.model.node import Node
@@ -97,7 +97,7 @@ class RestDiscovery:
         return poll
 
     def _authorize(self, request: Request) -> Authorize:
-        identity = getattr(request.state, "identity", NOBODY)
+        identity = getattr(request.state, "identity", ANONYMOUS)
         peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
         return self._node_auth.for_request(identity, "REST", peer)
 
