@@ -25,9 +25,9 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from xds.control.auth_settings import AuthSettings, Section
 from xds.model.errors import XdsError
+from xds.model.node import NODE_BYTES
 from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
-from xds.wire.node import NODE_BYTES
 
 Json = dict[str, Any]
 

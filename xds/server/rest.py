@@ -29,7 +29,7 @@ from xds.codec.render import render_resource
 from xds.control.access import ANONYMOUS
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.names import canonical_name
-from xds.model.node import Node
+from xds.model.node import NODE_BYTES, Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.fetch import Fetched, fetch
@@ -44,7 +44,7 @@ from xds.server.metrics.counters import Metrics
 from xds.server.node_auth import Authorize, NodeAuthorizer
 from xds.server.options import MIB
 from xds.server.services import REST_PATHS
-from xds.wire.node import NODE_BYTES, check_node_bytes
+from xds.wire.node import check_node_bytes
 
 JSON = "application/json"
 BODY_LIMIT = 8 * MIB
