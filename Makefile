@@ -20,7 +20,7 @@ help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
 	@echo "make test      run the tests"
 	@echo "make check     formatting, lint, types, layers, names, references, generated code"
-	@echo "make soak      run the long tests, and the property tests with many more examples"
+	@echo "make soak      run the long tests, and the property tests with many more examples (needs go)"
 	@echo "make browser   attack the server from pages in a real Chromium (installs it: Debian, as root)"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"

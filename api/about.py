@@ -18,7 +18,7 @@ from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
-from xds.control.access import NOBODY
+from xds.control.access import ANONYMOUS
 from xds.model.errors import NotFoundError
 from xds.model.resource_type import type_url_of
 
@@ -69,7 +69,7 @@ async def get_caller(request: Request) -> Response:
         "principal": identity.principal,
         "principals": list(map(str, identity.principals)),
         "scopes": sorted(grant.scopes),
-        "authenticated": identity != NOBODY,
+        "authenticated": identity != ANONYMOUS,
     }
     return JSONResponse(found)
 

@@ -16,7 +16,7 @@ from api.problem import RequestError
 from api.routing import api_router
 from api.services import Here
 from xds.codec.node_json import as_object, decode_node
-from xds.control.access import Access, Identity, Mode, trials
+from xds.control.access import Access, Identity, NodeAuthMode, trials
 from xds.control.certificate import NAMES_LIMIT, Certificate
 from xds.control.tokens import READ, XDS
 from xds.model.errors import ValidationError, Violation
@@ -72,7 +72,11 @@ async def test_access(here: Here, body: Body, content_type: ContentType = "") ->
 
 def _verdict(access: Access, identity: Identity, node: Node, group: str | None, chosen_by: str | None) -> VerdictItem:
     rules = access.nodes
-    strict = Access(access.tokens, access.certificates, replace(rules, mode=Mode.ENFORCE if rules.rules else Mode.OFF))
+    strict = Access(
+        access.tokens,
+        access.certificates,
+        replace(rules, mode=NodeAuthMode.ENFORCE if rules.rules else NodeAuthMode.OFF),
+    )
     refusal = strict.refusal(identity, node, group or "")
     reason = refusal.reason if refusal is not None else "" if identity.grant.allows(XDS) else NO_XDS
     return {

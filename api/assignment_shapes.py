@@ -17,8 +17,8 @@ from xds.assignment.assignment import (
     SourceDecision,
     Target,
 )
+from xds.control.active_policy import ActivePolicy, PolicyDecision
 from xds.control.policies import etag_of
-from xds.control.steering import Outcome, Steering
 from xds.model.errors import Violation
 from xds.model.node import Locality
 
@@ -108,7 +108,7 @@ class PolicyDeleted(TypedDict):
     dry_run: NotRequired[bool]
 
 
-def assignment_item(steering: Steering, warnings: Iterable[Violation]) -> AssignmentItem:
+def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> AssignmentItem:
     """A policy at work, or in a dry run."""
     outcome = steering.outcome
     return {
@@ -130,7 +130,7 @@ def locality_item(locality: Locality) -> LocalityItem:
     return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
 
 
-def _source_items(outcome: Outcome | None, assignment: Assignment | None) -> list[SourceItem]:
+def _source_items(outcome: PolicyDecision | None, assignment: Assignment | None) -> list[SourceItem]:
     if assignment is None:
         return []
     decided = {one.source: one for one in outcome.decision.sources} if outcome is not None else {}
@@ -140,7 +140,7 @@ def _source_items(outcome: Outcome | None, assignment: Assignment | None) -> lis
 
 
 def _source_item(
-    outcome: Outcome | None, assignment: Assignment, source: Locality, decided: SourceDecision | None
+    outcome: PolicyDecision | None, assignment: Assignment, source: Locality, decided: SourceDecision | None
 ) -> SourceItem:
     own, shares = assignment.sources[source], assignment.sources[source].shares()
     demand = outcome.observed.demand.get(source) if outcome is not None else None
@@ -171,7 +171,7 @@ def _wanted_items(wanted: Mapping[Locality, float]) -> list[WantedItem]:
     return [{"locality": locality_item(locality), "share": round(share, _PLACES)} for locality, share in ordered]
 
 
-def _target_items(outcome: Outcome | None) -> list[TargetItem]:
+def _target_items(outcome: PolicyDecision | None) -> list[TargetItem]:
     if outcome is None:
         return []
     capacity = outcome.decision.capacity_rps

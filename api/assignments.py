@@ -73,7 +73,7 @@ async def put_assignment(
     _check_group(here, group)
     policy = Policy.parse(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
     key = (group, cluster)
-    PushOptions(strict=strict).heed(here.assignments.warnings(key, policy))
+    PushOptions(strict=strict).check_warnings(here.assignments.warnings(key, policy))
     if dry_run:
         here.publisher.policies.check(key, expected)
         steering = await here.assignments.preview(key, policy)

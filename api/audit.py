@@ -15,8 +15,8 @@ from api.problem import RequestError
 from api.routing import api_router
 from api.services import Here
 from api.timestamps import timestamp
-from xds.control.off_loop import off_loop
-from xds.store.audit import AuditEntry, AuditFilter, AuditPage, Lane
+from xds.control.threads import run_sized
+from xds.store.audit import AuditEntry, AuditFilter, AuditLane, AuditPage
 
 DEFAULT_LIMIT = 100
 LIMIT = 1_000
@@ -77,13 +77,17 @@ async def list_audit(
     refused: Annotated[bool | None, Query(description="Only what was refused, or only what was not")] = None,
 ) -> Response:
     """Every write: pushes, settings, policies, deletions, releases; and those that were refused."""
-    lanes = {None: frozenset(Lane), True: frozenset({Lane.REFUSED}), False: frozenset(Lane) - {Lane.REFUSED}}[refused]
+    lanes = {
+        None: frozenset(AuditLane),
+        True: frozenset({AuditLane.REFUSED}),
+        False: frozenset(AuditLane) - {AuditLane.REFUSED},
+    }[refused]
     wanted = AuditFilter(group, actor, action, point_in_time(since) or 0.0, lanes)
     try:
         page = await here.publisher.audit.read(page_token or cursor, limit, wanted)
     except ValueError as error:
         raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
-    return await off_loop(len(page.entries), lambda: JSONResponse(_answer(page)))
+    return await run_sized(lambda: JSONResponse(_answer(page)), resources=len(page.entries))
 
 
 def _answer(page: AuditPage) -> AuditAnswer:
@@ -106,7 +110,7 @@ def _item(entry: AuditEntry) -> AuditItem:
         "author": note.author,
         "peer": note.peer,
         "action": note.action,
-        "refused": note.lane is Lane.REFUSED,
+        "refused": note.lane is AuditLane.REFUSED,
     }
     if note.group:
         item["group"] = note.group

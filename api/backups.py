@@ -21,7 +21,7 @@ from api.problem import RequestError
 from api.routing import api_router
 from api.services import Here, Services
 from api.timestamps import timestamp
-from xds.control.backups import BackupOptions, Restored
+from xds.control.backups import BackupOptions, RestoreResult
 from xds.control.tokens import ADMIN, BACKUP
 
 TAR_TYPE = "application/x-tar"
@@ -148,7 +148,7 @@ async def _receive(request: Request, here: Services, file: IO[bytes]) -> None:
             raise RequestError(HTTPStatus.INSUFFICIENT_STORAGE, detail, {"Connection": "close"}) from None
 
 
-def _item(found: Restored, *, restored: bool) -> RestoredItem:
+def _item(found: RestoreResult, *, restored: bool) -> RestoredItem:
     about, counts = found.checked.about, found.checked.counts
     return {
         "restored": restored,

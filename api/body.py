@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from api.content_types import media_of, off_loop
+from api.content_types import media_of
 from api.problem import RETRY_AFTER_S, RequestError
 from api.services import Here, Services
 from xds.codec.document import parse_values
+from xds.control.threads import run_sized
 from xds.model.errors import ValidationError, Violation
 
 
@@ -60,7 +61,7 @@ async def parse_one(body: bytes, content_type: str, noun: str, limit_bytes: int)
     media = media_of(content_type)
     if media == "protobuf":
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {noun} as JSON or YAML")
-    values = await off_loop(len(body), lambda: parse_values(body, media))
+    values = await run_sized(lambda: parse_values(body, media), bytes=len(body))
     if len(values) != 1:
         raise ValidationError([Violation("wrong_type", f"expected {noun} as one object, not {len(values)} documents")])
     return values[0]

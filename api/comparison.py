@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from typing_extensions import TypedDict
 
 from api.answers import answer_json, answer_yaml
-from api.content_types import accepts_yaml, off_loop
+from api.content_types import accepts_yaml
 from api.grants import ShowSecrets
 from api.groups import shown
 from api.paging import Page, Paging
@@ -18,9 +18,10 @@ from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from api.shapes import ChangeItem, change_items
-from xds.control.comparison import Sides
-from xds.control.content import Key, type_label
-from xds.control.push import labelled
+from xds.control.group_content import Key, type_label
+from xds.control.push import by_type_label
+from xds.control.revision_history import ComparedResources
+from xds.control.threads import run_sized
 
 Json = dict[str, Any]
 
@@ -76,15 +77,15 @@ async def get_difference(
         "group": group,
         "from": found.old,
         "to": found.new,
-        "changes": change_items(labelled(found.changes)),
+        "changes": change_items(by_type_label(found.changes)),
     }
     if contents:
         touched = found.touched()
-        page = await off_loop(len(touched) * _SIZE_GUESS_BYTES, lambda: _page(paging, touched))
+        page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _SIZE_GUESS_BYTES)
         keys: list[Key] = page.pop("items")
         sides = await here.publisher.sides(found, keys)
         size = sum(len(resource.body) for side in (sides.before, sides.after) for resource in side.values())
-        document["resources"] = await off_loop(size, lambda: _items(keys, sides, show_secrets))
+        document["resources"] = await run_sized(lambda: _items(keys, sides, show_secrets), bytes=size)
         document.update(page)
     write = answer_yaml if accepts_yaml(request) else answer_json
     return await write(request, document)
@@ -100,11 +101,11 @@ def _place(key: Key) -> str:
     return f"{type_label(key[0])} {key[1]}"
 
 
-def _items(keys: list[Key], sides: Sides, show_secrets: bool) -> list[DifferenceItem]:
+def _items(keys: list[Key], sides: ComparedResources, show_secrets: bool) -> list[DifferenceItem]:
     return [_item(key, sides, show_secrets) for key in keys]
 
 
-def _item(key: Key, sides: Sides, show_secrets: bool) -> DifferenceItem:
+def _item(key: Key, sides: ComparedResources, show_secrets: bool) -> DifferenceItem:
     before, after = sides.before.get(key), sides.after.get(key)
     return {
         "type": type_label(key[0]),

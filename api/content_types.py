@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, TypeVar
 
@@ -11,8 +10,8 @@ from fastapi import Header, Request
 
 from api.problem import RequestError
 from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
+from xds.control.threads import run_sized
 
-OFF_LOOP_BYTES = 64 * 1024
 _MEDIA: Mapping[str, InputFormat] = {
     "application/json": "json",
     "text/json": "json",
@@ -47,20 +46,15 @@ def media_of(content_type: str) -> InputFormat:
 async def decode_pushed(body: bytes, content_type: str, decoder: ResourceDecoder) -> DecodedPush:
     """A snapshot's body. Raises ``ValidationError``, ``RequestError``."""
     media = media_of(content_type)
-    return await off_loop(len(body), lambda: decoder.document(body, media))
+    return await run_sized(lambda: decoder.document(body, media), bytes=len(body))
 
 
 async def decode_one(body: bytes, content_type: str, type_url: str, name: str, decoder: ResourceDecoder) -> DecodedPush:
     """One resource's body: its JSON or YAML, or its serialized message. Raises as ``decode_pushed``."""
     media = media_of(content_type)
-    return await off_loop(len(body), lambda: decoder.single(body, media, type_url, name))
+    return await run_sized(lambda: decoder.single(body, media, type_url, name), bytes=len(body))
 
 
 def accepts_yaml(request: Request) -> bool:
     """True when the client asks for YAML."""
     return "yaml" in request.headers.get("accept", "")
-
-
-async def off_loop(size: int, function: Callable[[], T]) -> T:
-    """Run ``function``; in a thread when ``size`` bytes would hold up the streams."""
-    return function() if size <= OFF_LOOP_BYTES else await asyncio.to_thread(function)

@@ -11,7 +11,7 @@ from fastapi import Request
 from api.grants import demand
 from api.problem import RequestError
 from api.services import Services
-from xds.control.deep_check import deep_check
+from xds.control.envoy_check import deep_check
 from xds.control.tokens import ADMIN
 from xds.model.errors import Violation
 from xds.model.resource import Resource

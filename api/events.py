@@ -19,11 +19,16 @@ from api.problem import RETRY_AFTER_S, RequestError
 from api.routing import api_router
 from api.services import Here, Services
 from api.shapes import EventItem, event_item
-from xds.control.access import NOBODY, Identity
-from xds.control.following import follow
-from xds.control.phase import Phase
+from xds.control.access import ANONYMOUS, Identity
+from xds.control.event_feed import follow
+from xds.control.lifecycle import Phase
 from xds.control.tokens import READ
-from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, Kind, Page
+from xds.fleet.event_log import (
+    DEFAULT_KINDS,
+    EventFilter,
+    EventKind,
+    EventPage,
+)
 
 KEEP_ALIVE_S = 15.0
 RETRY_MS = 2000
@@ -33,9 +38,9 @@ SSE_TYPE = "text/event-stream"
 NDJSON_TYPE = "application/x-ndjson"
 POSITION_HEADER = "Last-Event-ID"
 
-_KINDS = frozenset(kind.value for kind in Kind)
+_KINDS = frozenset(kind.value for kind in EventKind)
 
-Encode = Callable[[Page | None], str]
+Encode = Callable[[EventPage | None], str]
 
 router = api_router("events")
 
@@ -61,7 +66,7 @@ async def get_events(
     here: Here,
     request: Request,
     kinds: Annotated[
-        str, Query(description=f"Some of {', '.join(Kind)}, separated by commas; by default all but ack")
+        str, Query(description=f"Some of {', '.join(EventKind)}, separated by commas; by default all but ack")
     ] = "",
     group: Annotated[str, Query()] = "",
     node: Annotated[str, Query()] = "",
@@ -125,7 +130,7 @@ def _place(here: Services) -> Iterator[None]:
 
 
 async def _feed(
-    here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "", identity: Identity = NOBODY
+    here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "", identity: Identity = ANONYMOUS
 ) -> AsyncIterator[str]:
     yield head + encode(None)  # the answer's head goes out at once
     if here.phase() is Phase.DRAINING:
@@ -142,19 +147,19 @@ def _may_read(here: Services, identity: Identity) -> bool:
     return renewed is not None and renewed.grant.allows(READ) and not renewed.is_over(time())
 
 
-def parse_kinds(text: str) -> frozenset[Kind]:
+def parse_kinds(text: str) -> frozenset[EventKind]:
     """Kinds separated by commas; without any, the default ones. Raises ``RequestError``."""
     if not text:
         return DEFAULT_KINDS
     words = [word.strip() for word in text.split(",")]
     unknown = [word for word in words if word not in _KINDS]
     if unknown:
-        detail = f"no kind of event: {unknown[0][:100]!r} (one of {', '.join(Kind)})"
+        detail = f"no kind of event: {unknown[0][:100]!r} (one of {', '.join(EventKind)})"
         raise RequestError(HTTPStatus.BAD_REQUEST, detail)
-    return frozenset(map(Kind, words))
+    return frozenset(map(EventKind, words))
 
 
-def server_sent(page: Page | None) -> str:
+def server_sent(page: EventPage | None) -> str:
     """A page in the form of the HTML standard; a comment for None."""
     if page is None:
         return f": keep-alive\nretry: {RETRY_MS}\n\n"
@@ -166,7 +171,7 @@ def server_sent(page: Page | None) -> str:
     return "".join(parts)
 
 
-def ndjson(page: Page | None) -> str:
+def ndjson(page: EventPage | None) -> str:
     """A page as lines; an empty line for None."""
     if page is None:
         return "\n"
@@ -176,7 +181,7 @@ def ndjson(page: Page | None) -> str:
     return "".join(parts)
 
 
-def _lagged(page: Page) -> dict[str, Any]:
+def _lagged(page: EventPage) -> dict[str, Any]:
     first = page.events[0].id if page.events else page.cursor + 1
     return {"kind": "lagged", "message": "events are missing before the next one", "next": str(first)}
 

@@ -20,12 +20,12 @@ from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
 from xds.codec.node_json import as_object, decode_node
-from xds.control.explain import Asked, Explanation, ResourceAnswer
+from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import type_url_of
-from xds.protocol.membership import SELECTOR, Candidate
+from xds.protocol.membership import SELECTOR, GroupCandidate
 
 router = api_router("fleet")
 
@@ -129,7 +129,7 @@ def explanation_item(found: Explanation, principals: Iterable[str] = ()) -> Expl
     }
 
 
-def _candidate_item(candidate: Candidate) -> CandidateItem:
+def _candidate_item(candidate: GroupCandidate) -> CandidateItem:
     item: CandidateItem = {
         "group": candidate.match.group,
         "rule": candidate.match.rule,
@@ -141,7 +141,7 @@ def _candidate_item(candidate: Candidate) -> CandidateItem:
     return item
 
 
-def _answer_item(found: ResourceAnswer) -> AnswerItem:
+def _answer_item(found: ResourceDelivery) -> AnswerItem:
     item: AnswerItem = {
         "type": found.type,
         "name": found.name,
@@ -155,10 +155,10 @@ def _answer_item(found: ResourceAnswer) -> AnswerItem:
     return item
 
 
-def _asked(type: str, name: str) -> Asked:
+def _asked(type: str, name: str) -> ExplainQuery:
     if name and not type:
         raise RequestError(HTTPStatus.BAD_REQUEST, "a name is unique within its type only: say which type it has")
-    return Asked(type_url_of(type) if type else "", name)
+    return ExplainQuery(type_url_of(type) if type else "", name)
 
 
 async def _node(body: bytes, content_type: str) -> Node:

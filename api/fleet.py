@@ -26,7 +26,7 @@ from api.routing import api_router
 from api.scope import Segment
 from api.selection import Selector
 from api.services import Here, Services
-from xds.control.bootstrap import BootstrapOptions, ClientTls, Mode, bootstrap
+from xds.control.bootstrap import BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import compile_filter
 from xds.filter.values import NODE_SHAPE, node_record
@@ -134,7 +134,7 @@ async def get_bootstrap(
     request: Request,
     node_id: Annotated[str, Query(min_length=1)] = "envoy-1",
     cluster: Annotated[str, Query()] = "default",
-    mode: Annotated[Mode, Query()] = Mode.ADS_DELTA,
+    mode: Annotated[BootstrapMode, Query()] = BootstrapMode.ADS_DELTA,
     admin_port: Annotated[int, Query(ge=0, le=65535)] = 0,
     address: Annotated[str, Query(description="HOST:PORT of this server; by default where it listens")] = "",
     region: Annotated[str, Query()] = "",
@@ -146,7 +146,7 @@ async def get_bootstrap(
     private_key: Annotated[str, Query(description="File on the client: its key")] = "",
 ) -> Response:
     """A bootstrap for one client of this server: Envoy, or a gRPC library with ``mode=grpc``."""
-    own = here.options.http_address() if mode is Mode.REST else here.options.grpc_address()
+    own = here.options.http_address() if mode is BootstrapMode.REST else here.options.grpc_address()
     host, port = split_address(address) if address else own
     options = BootstrapOptions(
         node_id,

@@ -8,8 +8,8 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from api.timestamps import timestamp
-from xds.control.translation import Unexpressed
-from xds.fleet.state import Held, Linger, NackRecord, NodeState, StreamState, TypeState
+from xds.control.translation import UnexpressedResource
+from xds.fleet.state import HeldResources, LingeringResources, NackRecord, NodeState, StreamState, TypeState
 from xds.model.names import WILDCARD
 
 
@@ -174,7 +174,7 @@ class NackPage(TypedDict):
 
 
 def node_item(
-    node: NodeState, unexpressed: Mapping[str, Sequence[Unexpressed]], reporting: Sequence[StreamItem] = ()
+    node: NodeState, unexpressed: Mapping[str, Sequence[UnexpressedResource]], reporting: Sequence[StreamItem] = ()
 ) -> NodeItem:
     """``unexpressed`` by type alias, as the publisher finds it; ``reporting`` are its streams of load reports."""
     locality = node.locality
@@ -198,7 +198,7 @@ def node_item(
     }
 
 
-def _linger_item(found: Linger) -> LingerItem:
+def _linger_item(found: LingeringResources) -> LingerItem:
     return {
         "type": found.type,
         "revision": found.revision,
@@ -208,7 +208,7 @@ def _linger_item(found: Linger) -> LingerItem:
     }
 
 
-def held_item(held: Held) -> HeldBackItem:
+def held_item(held: HeldResources) -> HeldBackItem:
     return {
         "resources": [{"type": type, "name": name} for type, name in held.resources],
         "count": held.count,

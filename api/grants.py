@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from fastapi import Depends, Query, Request
 
 from api.problem import RequestError
-from xds.control.access import NOBODY, Identity
+from xds.control.access import ANONYMOUS, Identity
 from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 
 SCOPE_KEY = "x-scope"
@@ -33,7 +33,7 @@ def grant_of(request: Request) -> Grant:
 
 def identity_of(request: Request) -> Identity:
     """Who the caller has proved to be; nobody where no credentials are set up."""
-    return cast(Identity, getattr(request.state, "identity", NOBODY))
+    return cast(Identity, getattr(request.state, "identity", ANONYMOUS))
 
 
 async def authorize(request: Request) -> None:

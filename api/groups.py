@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 
 from api.answers import answer_json, answer_yaml, etag_header, not_modified, unchanged
 from api.body import Body
-from api.content_types import ContentType, accepts_yaml, decode_one, decode_pushed, off_loop
+from api.content_types import ContentType, accepts_yaml, decode_one, decode_pushed
 from api.deep_check import ask_envoy, envoy_binary
 from api.grants import ShowSecrets, needs
 from api.group_settings import item_of
@@ -23,8 +23,9 @@ from api.shapes import GroupItem, GroupPage, PushAnswer, ResourcePage, SnapshotI
 from xds.codec.crosscheck import check_references
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
-from xds.control.content import Content, type_label
+from xds.control.group_content import GroupContent, type_label
 from xds.control.push import PushOptions
+from xds.control.threads import run_sized
 from xds.control.tokens import READ
 from xds.model.errors import ERROR, NotFoundError, ValidationError
 from xds.model.resource import Resource
@@ -68,7 +69,7 @@ async def get_snapshot(here: Here, request: Request, group: Segment, show_secret
 async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
     """Replace all resources of a group: ``{"resources": [...], "version"?, "versions"?}``."""
     pushed = await decode_pushed(body, content_type, pushing.here.options.decoder)
-    pushing.options.heed(pushed.warnings)
+    pushing.options.check_warnings(pushed.warnings)
     result = await pushing.here.publisher.push(
         group, pushed.resources, label=pushed.label, labels=pushed.labels, options=pushing.options
     )
@@ -115,7 +116,7 @@ async def put_resource(
     """Add or replace one resource; the others stay. ``@type`` may be left out of the body."""
     decoder = pushing.here.options.decoder
     pushed = await decode_one(body, content_type, type_url_of(type), name, decoder)
-    pushing.options.heed(pushed.warnings)
+    pushing.options.check_warnings(pushed.warnings)
     (resource,) = pushed.resources
     return await answer(pushing, await pushing.here.publisher.put(group, resource, pushing.options), pushed.warnings)
 
@@ -140,24 +141,24 @@ async def validate(
     """Check a snapshot without pushing it; 422 with all findings when it is wrong."""
     binary = envoy_binary(here, request) if envoy else None
     pushed = await decode_pushed(body, content_type, here.options.decoder)
-    found = await off_loop(len(body), lambda: check_references(pushed.resources))
+    found = await run_sized(lambda: check_references(pushed.resources), bytes=len(body))
     if binary is not None:
         found += await ask_envoy(pushed.resources, binary)
     errors = [finding for finding in found if finding.severity == ERROR]
     if errors:
         raise ValidationError(errors)
     warnings = [*pushed.warnings, *found]
-    PushOptions(strict=strict).heed(warnings)
+    PushOptions(strict=strict).check_warnings(warnings)
     shown = [finding_item(warning) for warning in warnings]
     return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": [], "warnings": shown})
 
 
-async def snapshot_response(content: Content, request: Request, show_secrets: bool) -> Response:
+async def snapshot_response(content: GroupContent, request: Request, show_secrets: bool) -> Response:
     """A content as JSON, or YAML where the client prefers that; 304 when it holds it already."""
     if not_modified(request, content.etag):
         return unchanged(content.etag)
     size = sum(len(resource.body) for resource in content.resources())
-    document = await off_loop(size, lambda: _document(content, show_secrets))
+    document = await run_sized(lambda: _document(content, show_secrets), bytes=size)
     write = answer_yaml if accepts_yaml(request) else answer_json
     return await write(request, document, etag_header(content.etag))
 
@@ -168,7 +169,7 @@ def shown(resource: Resource, show_secrets: bool) -> Json:
     return document if show_secrets else redact(document)
 
 
-def _document(content: Content, show_secrets: bool) -> Json:
+def _document(content: GroupContent, show_secrets: bool) -> Json:
     return {
         "group": content.group,
         "revision": content.revision,

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from typing_extensions import TypedDict
 
 from api.services import Here
-from xds.control.phase import Phase
+from xds.control.lifecycle import Phase
 
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 

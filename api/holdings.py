@@ -12,7 +12,6 @@ from fastapi.responses import Response
 from typing_extensions import TypedDict
 
 from api.answers import answer_json
-from api.content_types import off_loop
 from api.grants import secrets_shown
 from api.paging import Page, Paging
 from api.routing import api_router
@@ -21,8 +20,9 @@ from api.services import Here, Services
 from api.timestamps import timestamp
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
-from xds.fleet.holding import Holding
-from xds.fleet.ordering import lingering_until
+from xds.control.threads import run_sized
+from xds.fleet.node_records import Holding
+from xds.fleet.order_state import lingering_until
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, type_url_of
@@ -96,7 +96,9 @@ async def list_held(
     render = (render_resource if secrets else _redacted) if contents else None
     lingering = lingering_until(here.fleet.clients(id)) if side is not Side.SERVED else {}
     size = sum(len(found) for _, found in chosen if found is not None) * _SIZE_GUESS_BYTES
-    return await answer_json(request, await off_loop(size, lambda: _page(paging, chosen, name, render, lingering)))
+    return await answer_json(
+        request, await run_sized(lambda: _page(paging, chosen, name, render, lingering), bytes=size)
+    )
 
 
 def _page(paging: Page, chosen: list[Chosen], glob: str, render: Render | None, lingering: Ends) -> Json:

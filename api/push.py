@@ -17,9 +17,9 @@ from api.caller import Calling
 from api.problem import RequestError, finding_item, overridable
 from api.services import Here, Services
 from api.shapes import PushAnswer, progress_item, push_answer
-from xds.control.off_loop import off_loop
+from xds.control.progress import PushVerdict, verdict_of
 from xds.control.push import ANY_ETAG, PushOptions, PushResult
-from xds.control.waiting import Verdict, verdict
+from xds.control.threads import run_sized
 from xds.fleet.state import Convergence
 from xds.model.errors import Violation
 
@@ -130,7 +130,9 @@ async def answer(pushing: PushContext, result: PushResult, warnings: Sequence[Vi
     """200 with what changed and the warnings of its input; after ``Prefer: wait``, 202 while nodes are pending."""
     body, pending = await answered(pushing, result, warnings)
     tag = {"ETag": f'"{result.etag}"'} if result.etag else {}
-    return await off_loop(result.touched, JSONResponse, body, status_of(pending), {**tag, **applied(pushing)})
+    return await run_sized(
+        JSONResponse, body, status_of(pending), {**tag, **applied(pushing)}, resources=result.touched
+    )
 
 
 async def answered(
@@ -145,7 +147,7 @@ async def answered(
         found = await settled(pushing.here, result.group, result.revision, pushing.wait_s)
         if found is not None:
             body["progress"] = progress_item(found)
-            return body, verdict(found) is Verdict.PENDING
+            return body, verdict_of(found) is PushVerdict.PENDING
     return body, False
 
 
@@ -166,7 +168,7 @@ async def settled(here: Services, group: str, revision: int, wait_s: float) -> C
     while True:
         seen = here.fleet.changes
         found = await here.publisher.pushes.progress(group, revision)
-        if found is None or verdict(found) is not Verdict.PENDING:
+        if found is None or verdict_of(found) is not PushVerdict.PENDING:
             return found
         while seen == here.fleet.changes:
             if time.monotonic() >= end:

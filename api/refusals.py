@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.caller import AUTHOR_LIMIT, peer_of
 from api.scope import API_PREFIX
-from xds.control.audit import Audit, Caller
+from xds.control.audit import AuditLog, Caller
 from xds.control.push import GROUP_NAME_LIMIT
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -28,7 +28,7 @@ class Refusals:
     claimed author.
     """
 
-    def __init__(self, app: ASGIApp, audit: Audit) -> None:
+    def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
         self._app = app
         self._audit = audit
 

@@ -16,7 +16,7 @@ from api.scope import Segment
 from api.services import Here, Services
 from xds.control.audit import Caller
 from xds.control.tokens import ADMIN, write_scope
-from xds.fleet.ordering import ClientFacts, lingering_names
+from xds.fleet.order_state import ClientOrderState, lingering_names
 from xds.model.errors import NotFoundError
 
 router = api_router("fleet")
@@ -51,10 +51,10 @@ async def _release(here: Services, nodes: Iterable[str], group: str, node: str, 
     if lingering:
         told = {"nodes": len(lingering), "released": released}
         await here.publisher.audit.record(by.note("released", group=group, subject=node, new=told))
-        here.publisher.journal.let_go(group, node, len(lingering), released, by, time.time())
+        here.publisher.journal.released(group, node, len(lingering), released, by, time.time())
         await here.let_go(lingering.keys())
     return {"nodes": len(lingering), "clients": sum(map(len, lingering.values())), "released": released}
 
 
-def _lingering(here: Services, node: str) -> list[ClientFacts]:
+def _lingering(here: Services, node: str) -> list[ClientOrderState]:
     return [facts for facts in here.fleet.clients(node).values() if facts.lingering]

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problem import problem
 from xds.control.access import Access, Identity
-from xds.control.phase import Phase
+from xds.control.lifecycle import Phase
 from xds.control.tokens import HEADER, READ, XDS
 
 API_PREFIX = "/api/"

@@ -15,14 +15,14 @@ from xds.codec.resources import ResourceDecoder
 from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
-from xds.control.directory import WatchedDirectory
-from xds.control.load_view import BookView, LoadView
-from xds.control.phase import Phase
+from xds.control.lifecycle import Phase
+from xds.control.load_view import LoadView
 from xds.control.publisher import Publisher
 from xds.control.tokens import Tokens
+from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
-from xds.store.retention import Condition
+from xds.store.retention import StoreCondition
 
 MIB = 1 << 20
 
@@ -83,13 +83,13 @@ class Services:
     limit_hits: Counter[str] = field(default_factory=Counter)
     disconnect: Callable[[str], int] = lambda node_id: 0
     let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
-    load: LoadView = field(default_factory=lambda: BookView(LoadAggregates()))
+    load: LoadView = field(default_factory=lambda: LoadView(LoadAggregates()))
     watched: Callable[[], WatchedDirectory | None] = lambda: None
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0
     foreign_refused: Counter[str] = field(default_factory=Counter)
     backups: Backups = field(kw_only=True)
-    condition: Callable[[], Condition] = field(kw_only=True)
+    condition: Callable[[], StoreCondition] = field(kw_only=True)
 
 
 def services_of(request: Request) -> Services:

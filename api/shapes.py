@@ -9,13 +9,12 @@ from typing_extensions import TypedDict
 
 from api.fleet_shapes import HeldBackItem, NackItem, held_item, nack_item
 from api.timestamps import timestamp
-from xds.control.content import Content, type_label
+from xds.control.group_content import GroupContent, type_label
+from xds.control.progress import RolloutStatus, verdict_of
 from xds.control.publisher import PushResult
-from xds.control.rollout import Rollout
 from xds.control.undo import UndoPlan
-from xds.control.waiting import verdict
 from xds.fleet.event_log import FleetEvent
-from xds.fleet.state import Convergence, Held, Sync
+from xds.fleet.state import Convergence, HeldResources, Sync
 from xds.model.snapshot import Change
 from xds.store.base import Meta, RevisionInfo
 
@@ -262,7 +261,7 @@ def change_items(changes: Mapping[str, Change]) -> dict[str, ChangeItem]:
 
 def progress_item(found: Convergence) -> ProgressItem:
     return {
-        "verdict": verdict(found).value,
+        "verdict": verdict_of(found).value,
         "synced": found.synced,
         "pending": found.pending,
         "nacked": found.nacked,
@@ -272,11 +271,11 @@ def progress_item(found: Convergence) -> ProgressItem:
     }
 
 
-def held_items(found: Sequence[tuple[str, Held]]) -> list[NodeHeldItem]:
+def held_items(found: Sequence[tuple[str, HeldResources]]) -> list[NodeHeldItem]:
     return [{"node": node, **held_item(held)} for node, held in found]
 
 
-def rollout_item(found: Rollout) -> RolloutItem:
+def rollout_item(found: RolloutStatus) -> RolloutItem:
     return {
         "group": found.group,
         "revision": found.revision,
@@ -299,7 +298,7 @@ def _type_rollout(states: Mapping[Sync, int]) -> TypeRolloutItem:
     }
 
 
-def group_item(group: str, content: Content | None, nodes: int, settings: GroupSettingsItem) -> GroupItem:
+def group_item(group: str, content: GroupContent | None, nodes: int, settings: GroupSettingsItem) -> GroupItem:
     meta: _MetaItem = _meta(content.meta) if content is not None else _NO_META
     sets = list(content.snapshot) if content is not None else []
     return {

@@ -13,7 +13,7 @@ from fastapi import Depends, Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.body import Body
-from api.content_types import media_of, off_loop
+from api.content_types import media_of
 from api.grants import ANY, demand, needs
 from api.problem import RequestError, placed
 from api.push import (
@@ -31,8 +31,9 @@ from api.services import Here
 from api.shapes import TransactionAnswer
 from xds.codec.document import parse_values
 from xds.codec.resources import DecodedPush, ResourceDecoder
-from xds.control.content import Key
-from xds.control.push import Draft, amendment, whole
+from xds.control.group_content import Key
+from xds.control.push import PushRequest, patch, replace_all
+from xds.control.threads import run_sized
 from xds.control.tokens import write_scope
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.names import canonical_name
@@ -101,7 +102,7 @@ async def transact(
     content_type: Annotated[str, Header(description="JSON or YAML")] = "",
 ) -> Response:
     """Change several groups as one: ``{"changes": [{"group", "if_match"?, "snapshot"? | "put"?, "delete"?}]}``."""
-    decoded = await off_loop(len(body), lambda: _decode(body, content_type, pushing.here.options.decoder))
+    decoded = await run_sized(lambda: _decode(body, content_type, pushing.here.options.decoder), bytes=len(body))
     for each in decoded:
         demand(request, write_scope(each.change.group))
         check_stated(pushing.here, each.change.if_match, each.change.if_none_match)
@@ -109,13 +110,13 @@ async def transact(
         [placed(warning, index, _part(each.change)) for warning in each.pushed.warnings]
         for index, each in enumerate(decoded)
     ]
-    pushing.options.heed([warning for found in warnings for warning in found])
+    pushing.options.check_warnings([warning for found in warnings for warning in found])
     drafts = [await _draft(index, each) for index, each in enumerate(decoded)]
     results = await pushing.here.publisher.transaction(drafts, pushing.options)
     items = await asyncio.gather(*(answered(pushing, *each) for each in zip(results, warnings, strict=True)))
     answer = {"results": [item for item, _ in items]}
     status = status_of(any(pending for _, pending in items))
-    return await off_loop(len(body), lambda: JSONResponse(answer, status, applied(pushing)))
+    return await run_sized(lambda: JSONResponse(answer, status, applied(pushing)), bytes=len(body))
 
 
 def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> list[_Decoded]:
@@ -169,14 +170,14 @@ def _deleted(change: GroupChange) -> tuple[Key, ...]:
     return tuple((type_url_of(each.type), canonical_name(each.name)) for each in change.delete)
 
 
-async def _draft(index: int, decoded: _Decoded) -> Draft:
+async def _draft(index: int, decoded: _Decoded) -> PushRequest:
     change, pushed = decoded.change, decoded.pushed
     try:
         expect, etag = read_precondition(change.if_match, change.if_none_match)
         if change.snapshot is not None:
-            draft = await whole(change.group, pushed.resources, pushed.label, pushed.labels)
+            draft = await replace_all(change.group, pushed.resources, pushed.label, pushed.labels)
         else:
-            draft = await amendment(change.group, pushed.resources, decoded.deleted)
+            draft = await patch(change.group, pushed.resources, decoded.deleted)
     except ValidationError as error:
         raise ValidationError([placed(violation, index, "") for violation in error.violations]) from None
     except RequestError as error:

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from api.routing import api_router
 from api.services import Here
 from api.timestamps import timestamp
-from xds.control.refused_files import RefusedFiles
+from xds.control.watched_directory import RefusedFiles
 
 SHOWN = 1_000
 

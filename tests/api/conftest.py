@@ -15,7 +15,7 @@ from tests.control.assigned import Reports
 from tests.control.conftest import Plane
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
-from xds.control.phase import Phase
+from xds.control.lifecycle import Phase
 
 
 @dataclass

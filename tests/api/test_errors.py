@@ -14,7 +14,7 @@ from tests.api.conftest import Api
 from tests.support.resources import CLUSTER_TYPE, static_cluster
 from xds.codec import schema
 from xds.codec.resources import ResourceDecoder, decode_resource
-from xds.control.phase import Phase
+from xds.control.lifecycle import Phase
 from xds.control.tokens import EVERYTHING, Tokens
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"

@@ -10,9 +10,9 @@ from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, build_snapshot
 from xds.model.versions import default_version_info, derived_version_info, version_stem
 from xds.protocol.cache import View
-from xds.protocol.events import SotwRequest
 from xds.protocol.fetch import fetch
-from xds.protocol.overlay import lay
+from xds.protocol.overlay import apply_overrides
+from xds.protocol.requests import SotwRequest
 
 OWN, OTHER = bytes.fromhex("1f3a9c07ff"), bytes.fromhex("0badcafeff")
 
@@ -43,7 +43,7 @@ def _assignments(label: str = "") -> ResourceSet:
 @pytest.mark.parametrize(("label", "begins"), [("", "5"), ("v1", "v1")])
 def test_an_overlay_and_a_fetched_part_have_one_hash(label: str, begins: str) -> None:
     base = _assignments(label)
-    laid = lay(base, {"a": decode_resource(cluster_load_assignment("a", 81))})
+    laid = apply_overrides(base, {"a": decode_resource(cluster_load_assignment("a", 81))})
     assert laid.version_info == f"{begins}+{laid.digest.hex()[:8]}" != base.version_info
     for served in (base, laid):
         view = View("g", Snapshot("g", 5, {ENDPOINT: served}))

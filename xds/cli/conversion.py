@@ -28,7 +28,7 @@ class Outputs:
 
 def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Outputs) -> None:
     """Write the snapshot, and what is left of the configuration. Raises ``CommandError``."""
-    from xds.control.conversion import convert
+    from xds.control.convert import convert
     from xds.model.errors import ValidationError
 
     document = read_object(file, "one Envoy configuration")

@@ -177,7 +177,7 @@ def _by_key(documents: Iterable[object], is_ours: bool = False) -> dict[Key, Jso
     """
     from xds.codec.render import render_resource
     from xds.codec.resources import decode_resource
-    from xds.control.content import type_label
+    from xds.control.group_content import type_label
     from xds.model.errors import ValidationError
 
     found: dict[Key, Json] = {}

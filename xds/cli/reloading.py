@@ -17,7 +17,7 @@ import structlog
 
 from xds.control.auth_settings import AuthSettings
 from xds.control.settings import Settings, SettingsError
-from xds.fleet.event_log import EventLog, Kind
+from xds.fleet.event_log import EventKind, EventLog
 from xds.server.metrics.counters import Metrics
 
 LOOK_EVERY_S = 1.0
@@ -97,7 +97,7 @@ class Reloader:
             "streams_ended_n": ended,
         }
         _log.info("auth.reloaded", **counts)
-        self._events.record(Kind.AUTH, "reloaded", time(), details=counts)
+        self._events.record(EventKind.AUTH, "reloaded", time(), details=counts)
         if waiting:
             _log.warning("settings.need_restart", sections=waiting)
         return True
@@ -105,7 +105,7 @@ class Reloader:
     def _failed(self, message: str) -> bool:
         self._metrics.auth_reloads["failed"] += 1
         _log.error("auth.reload_failed", error_message=message, in_force="the rules of before")
-        self._events.record(Kind.AUTH, "reload_failed", time(), message=message)
+        self._events.record(EventKind.AUTH, "reload_failed", time(), message=message)
         return False
 
     def _stamp(self) -> Stamp:

@@ -205,7 +205,7 @@ def _removed(checked: Checked, client: Client) -> set[tuple[str, str]]:
 
 
 def _asked(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list[Violation]:
-    from xds.control.deep_check import deep_check
+    from xds.control.envoy_check import deep_check
 
     try:
         return asyncio.run(deep_check(resources, envoy, timeout_s))

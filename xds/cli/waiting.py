@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xds.cli.client import Client, group_path
 from xds.cli.failure import CommandError, Exit
 from xds.cli.ordering import held_text, some
 from xds.cli.output import printable, say
+
+if TYPE_CHECKING:
+    from xds.control.progress import PushVerdict
 
 Json = dict[str, Any]
 
@@ -27,8 +30,7 @@ def wait_for(
 
     Raises ``CommandError`` with who refused it, or who is late; unless ``allow_none``, also when the group has no node.
     """
-    from xds.control.waiting import Verdict, verdict
-    from xds.fleet.state import Convergence
+    from xds.control.progress import PushVerdict
 
     path = group_path(group, f"/revisions/{revision}/progress")
     with progress(group) as show:
@@ -36,16 +38,24 @@ def wait_for(
             left = end - time.monotonic()
             found = client.call("GET", path, {"wait": f"{max(0.0, min(POLL_S, left)):g}"})
             show(found)
-            decision = verdict(Convergence(found["synced"], found["pending"], found["nacked"]), percent)
-            if decision is not Verdict.PENDING or left <= 0:
+            decision = verdict_on(found, percent)
+            if decision is not PushVerdict.PENDING or left <= 0:
                 break
     report(group, revision, found)
-    if decision is Verdict.REFUSED:
+    if decision is PushVerdict.REFUSED:
         raise CommandError(Exit.NEGATIVE, refusals(found))
-    if decision is Verdict.PENDING:
+    if decision is PushVerdict.PENDING:
         raise CommandError(Exit.TIMED_OUT, late(found))
     if not allow_none:
         check_somebody(client, group, found)
+
+
+def verdict_on(found: Json, percent: float) -> PushVerdict:
+    """Whether ``percent`` of the nodes have taken a push; ``found`` is the progress or rollout that the API answers."""
+    from xds.control.progress import verdict_of
+    from xds.fleet.state import Convergence
+
+    return verdict_of(Convergence(found["synced"], found["pending"], found["nacked"]), percent)
 
 
 def check_somebody(client: Client, group: str, found: Json) -> None:

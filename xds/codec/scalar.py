@@ -90,7 +90,8 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
-def _integer(value: object, valid: range) -> object:
+def integer(value: object, valid: range) -> object:
+    """A whole number of the range; one in quotes in a notation that JSON has not, as ``LaxValue``."""
     found: Any = value
     if isinstance(value, str):
         found = _quoted_integer(value)
@@ -210,7 +211,7 @@ def _enum_names(enum: EnumDescriptor) -> dict[str, str]:
 def _enum(value: object, enum: EnumDescriptor) -> object:
     """An enum value by name or number, known or not; names in another case and quoted numbers are ``LaxValue``."""
     if not isinstance(value, str):
-        return _integer(value, _ENUM_RANGE)
+        return integer(value, _ENUM_RANGE)
     found = _enum_numbers(enum).get(value)
     if found is not None:
         return found
@@ -234,10 +235,10 @@ def _enum_hint(value: str, enum: EnumDescriptor) -> str:
     return f"one of {', '.join(names)}" if len(names) <= _ENUM_NAMES_SHOWN else ""
 
 
-_INT32 = partial(_integer, valid=range(-(2**31), 2**31))
-_UINT32 = partial(_integer, valid=range(2**32))
-_INT64 = partial(_integer, valid=range(-(2**63), 2**63))
-_UINT64 = partial(_integer, valid=range(2**64))
+_INT32 = partial(integer, valid=range(-(2**31), 2**31))
+_UINT32 = partial(integer, valid=range(2**32))
+_INT64 = partial(integer, valid=range(-(2**63), 2**63))
+_UINT64 = partial(integer, valid=range(2**64))
 
 _CONVERTERS: dict[int, Converter] = {
     FieldDescriptor.TYPE_BOOL: boolean,

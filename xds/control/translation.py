@@ -1,4 +1,4 @@
-"""The v2 variant of a snapshot's sets, for clients on the v2 transport (DESIGN 5.1)."""
+"""Resource sets under the v2 API, for clients on the v2 transport, and what v2 cannot express."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xds.fleet.fleet import Fleet
 from xds.fleet.state import NodeState, TypeState
 from xds.model.resource import Resource
 from xds.model.resource_type import V2_URLS, resource_type
-from xds.model.snapshot import ResourceSet
+from xds.model.snapshot import Derivation, ResourceSet, content_digest
 from xds.model.versions import derived_version_info, version_stem
 from xds.protocol.cache import SnapshotCache
 
@@ -26,7 +26,7 @@ _log = structlog.get_logger(logger_name="xds.control.translation")
 
 
 def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
-    """The set under its v2 type URL; None where the v2 API has no such type. What v2 cannot express is left out."""
+    """The set under its v2 type URL; None where v2 has no such type. Resources that v2 cannot express are left out."""
     type_url = V2_URLS.get(held.type.type_url)
     if type_url is None:
         return None
@@ -43,16 +43,18 @@ def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
         _log.warning(
             "resource.not_in_v2", type=held.type.alias, resources_n=len(omitted), resource=name, error_message=problem
         )
-    made = ResourceSet(resource_type(type_url), held.version_info, members, origin_id=held.origin_id, omitted=omitted)
-    if version_stem(held.version_info, held.digest) != held.version_info:
-        made.version_info = derived_version_info(held.version_info, held.digest, made.digest)
-    return made
+    version_info = held.version_info
+    if version_stem(version_info, held.digest) != version_info:
+        digest = content_digest((name, resource.version) for name, resource in members.items())
+        version_info = derived_version_info(version_info, held.digest, digest)
+    derivation = Derivation(origin_id=held.origin_id, omitted=omitted)
+    return ResourceSet(resource_type(type_url), version_info, members, derivation=derivation)
 
 
 def variant_sets(
     cache: SnapshotCache, fleet: Fleet, group: str, type_urls: Collection[str]
 ) -> dict[str, dict[str, ResourceSet]]:
-    """What streams of each API in use are served of these types of a group: API to type URL to set."""
+    """The sets that streams of each other API in use are served: API to type URL to set."""
     urls = {V2_URLS.get(type_url, type_url) for type_url in type_urls}
     found: dict[str, dict[str, ResourceSet]] = {}
     for api in fleet.apis(group) - {""}:
@@ -63,16 +65,16 @@ def variant_sets(
 
 
 @dataclass(frozen=True, slots=True)
-class Unexpressed:
-    """A resource that a node asks for and is not sent, because the API it speaks cannot express it."""
+class UnexpressedResource:
+    """A requested resource that is not sent, because the API of the node cannot express it."""
 
     name: str
     problem: str
 
 
-def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[Unexpressed, ...]]:
-    """By type alias what a connected node asks for and its API cannot express (DESIGN 5.1); some where it is much."""
-    found: dict[str, tuple[Unexpressed, ...]] = {}
+def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[UnexpressedResource, ...]]:
+    """The requested resources that the API of a connected node cannot express, by type alias. The lists are bounded."""
+    found: dict[str, tuple[UnexpressedResource, ...]] = {}
     for stream in node.streams:
         view = cache.view(node.group, stream.api) if stream.api else None
         if view is None:
@@ -85,7 +87,7 @@ def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[Unexpr
     return found
 
 
-def _wanted(state: TypeState, omitted: Mapping[str, str]) -> Iterator[Unexpressed]:
-    # What is omitted is missing in what was served; both lists are cut off where they are long.
+def _wanted(state: TypeState, omitted: Mapping[str, str]) -> Iterator[UnexpressedResource]:
+    # Omitted resources are listed as missing. Both lists are bounded.
     named = {*state.names, *state.missing}
-    return (Unexpressed(name, problem) for name, problem in omitted.items() if state.wildcard or name in named)
+    return (UnexpressedResource(name, problem) for name, problem in omitted.items() if state.wildcard or name in named)

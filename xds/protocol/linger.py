@@ -1,4 +1,6 @@
-"""What lingers: resources that a push removed and that a client's old connections may still use (DESIGN 3.2, Removals).
+"""What lingers: resources that a push removed and that a client's old connections may still use.
+
+The rules are in docs/design.md#removals.
 
 Values only: who lingers is decided by ``client``, what is served of it by ``release``. A client that has nothing
 lingering shares ``NOTHING_LINGERS``, and clients that hold the same share one value, made once by `Lingerings`.

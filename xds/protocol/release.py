@@ -6,11 +6,12 @@ because their tree is held. Everything here is keyed by the identity of snapshot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
+from xds.protocol.diffs import ChangeOf
 from xds.protocol.holdings import leads_within
 from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, keep_of, removed_names
 from xds.protocol.memo import Memo
@@ -19,7 +20,6 @@ from xds.protocol.trees import Part, Tree, changed_trees, newly_named, used_by
 _MEMO_ENTRIES = 1024
 _NOTHING: frozenset[str] = frozenset()
 
-ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]
 TypeChanges = Mapping[str, Change]
 
 

@@ -1,4 +1,4 @@
-"""What of a push's removals lingers for one client (DESIGN 3.2, Removals). How long it does is in ``linger``."""
+"""Which removals of a push linger for one client (docs/design.md#removals); ``linger`` says for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Listener trees: what differs between two snapshots, in the units in which it is released (DESIGN 3.2, Additions).
+"""Listener trees: what differs between two snapshots, in the units in which it is released.
+
+The rules are in docs/design.md#additions.
 
 A tree is a listener and the scopes, routes, virtual hosts and extension configurations that it leads to, as far as they
 differ; trees that share a part are one. What no listener of the snapshot leads to is a tree of its own. A tree says

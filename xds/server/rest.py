@@ -26,25 +26,25 @@ from xds.codec.node_json import (
     text_of,
 )
 from xds.codec.render import render_resource
-from xds.control.access import NOBODY
+from xds.control.access import ANONYMOUS
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.names import canonical_name
-from xds.model.node import Node
+from xds.model.node import NODE_BYTES, Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.events import SotwRequest
 from xds.protocol.fetch import Fetched, fetch
-from xds.protocol.limits import (
-    Limits,
-    check_names,
+from xds.protocol.requests import (
+    SotwRequest,
+    StreamLimits,
     check_node_id,
     check_type,
 )
+from xds.protocol.sotw import SOTW
 from xds.server.metrics.counters import Metrics
 from xds.server.node_auth import Authorize, NodeAuthorizer
 from xds.server.options import MIB
 from xds.server.services import REST_PATHS
-from xds.wire.node import NODE_BYTES, check_node_bytes
+from xds.wire.node import check_node_bytes
 
 JSON = "application/json"
 BODY_LIMIT = 8 * MIB
@@ -62,7 +62,7 @@ _STATUS = {
 
 
 def rest_routes(
-    cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: Limits = Limits()
+    cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: StreamLimits = StreamLimits()
 ) -> list[Route]:
     """One route per resource type."""
     polls = RestDiscovery(cache, metrics, node_auth, stream_limits)
@@ -76,7 +76,7 @@ class RestDiscovery:
     """Answers polls. The JSON of each resource is rendered once."""
 
     def __init__(
-        self, cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: Limits
+        self, cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: StreamLimits
     ) -> None:
         self._cache = cache
         self._node_auth = node_auth
@@ -97,7 +97,7 @@ class RestDiscovery:
         return poll
 
     def _authorize(self, request: Request) -> Authorize:
-        identity = getattr(request.state, "identity", NOBODY)
+        identity = getattr(request.state, "identity", ANONYMOUS)
         peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
         return self._node_auth.for_request(identity, "REST", peer)
 
@@ -217,7 +217,7 @@ def _problem(status: HTTPStatus, detail: str) -> Response:
 
 def fetch_for(
     cache: SnapshotCache,
-    limits: Limits,
+    limits: StreamLimits,
     node: Node,
     request: SotwRequest,
     type_url: str,
@@ -230,7 +230,7 @@ def fetch_for(
     node id or for another type, RESOURCE_EXHAUSTED for too many names.
     """
     check_type(request.type_url, type_url)
-    check_names(request, 0, limits)
+    SOTW.check_names(request, 0, limits)
     check_node_id(node.id)
     view = cache.resolve(node, api)
     authorize(node, view.group if view is not None else "")

@@ -13,15 +13,17 @@ import grpc
 
 from xds.codec import schema
 from xds.control.access import Access, Identity
-from xds.control.off_loop import off_loop
-from xds.control.phase import Phase
+from xds.control.lifecycle import Phase
+from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import RemoteProtocolError
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
-from xds.protocol.draft import Variant
-from xds.protocol.wire import decode_sotw
+from xds.protocol.decode import RequestDecoder
+from xds.protocol.delta import DELTA
+from xds.protocol.dialect import AnyDialect
+from xds.protocol.sotw import SOTW
 from xds.server.auth import AuthInterceptor, expire
 from xds.server.discovery import DiscoveryDependencies, DiscoveryHandler
 from xds.server.flow.admission import Admission, AdmissionSlot
@@ -96,6 +98,7 @@ class XdsServer:
             fleet=fleet,
             registry=self.registry,
             clients=self.clients,
+            decoder=RequestDecoder(),
         )
         book = book if book is not None else LoadAggregates(options.load.interval_s)
         self.load = LoadStreams(cache, book, fleet.events, self._deps)
@@ -200,16 +203,16 @@ class XdsServer:
     # Handlers
 
     def _handlers(self, service: DiscoveryService) -> Any:
-        methods = {service.delta_method: self._discovery_handler(service, Variant.DELTA)}
+        methods = {service.delta_method: self._discovery_handler(service, DELTA)}
         if service.stream_method:
-            methods[service.stream_method] = self._discovery_handler(service, Variant.SOTW)
+            methods[service.stream_method] = self._discovery_handler(service, SOTW)
         if service.fetch_method:
             methods[service.fetch_method] = self._fetch_handler(service)
         return grpc.method_handlers_generic_handler(service.service, methods)
 
-    def _discovery_handler(self, service: DiscoveryService, variant: Variant) -> Any:
+    def _discovery_handler(self, service: DiscoveryService, dialect: AnyDialect) -> Any:
         deps = self._deps
-        return self._stream_handler(lambda *call: DiscoveryHandler(deps, service, variant, *call))
+        return self._stream_handler(lambda *call: DiscoveryHandler(deps, service, dialect, *call))
 
     def _load_handlers(self, service: LoadService) -> Any:
         handler = self._stream_handler(lambda *call: LoadReportHandler(self.load, service, *call))
@@ -251,7 +254,7 @@ class XdsServer:
 
     def _fetch(self, service: DiscoveryService, data: bytes, authorize: Authorize) -> bytes:
         check_size(data, self._options.max_receive_bytes)
-        request = decode_sotw(data)
+        request = self._deps.decoder.decode_sotw(data)
         self._metrics.type(service.type_url).kinds["poll"] += 1
         limits = self._options.limits
         node = decode_node(request.node, limits.node_bytes)
@@ -284,7 +287,7 @@ class XdsServer:
             if snapshot is None or now - pushed_at > CONVERGENCE_LIMIT_S:
                 del self._pushes[group]
                 continue
-            last_ack = await off_loop(len(self._streams), self._fleet.converged_at, group, snapshot.sets)
+            last_ack = await run_sized(self._fleet.converged_at, group, snapshot.sets, resources=len(self._streams))
             if last_ack is not None and self._pushes.get(group) == pushed_at:
                 del self._pushes[group]
                 if last_ack >= pushed_at:

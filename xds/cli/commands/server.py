@@ -9,7 +9,7 @@ import typer
 
 from xds.cli.app import Command, ServerCommand, app, shared
 from xds.cli.failure import CommandError, Exit
-from xds.control.bootstrap import Mode
+from xds.control.bootstrap import BootstrapMode
 
 DEV_DIRECTORY = "xds.d"
 
@@ -71,7 +71,9 @@ def bootstrap(
     node_id: Annotated[str, typer.Option(help="How the proxy names itself; also a group that it follows.")] = "envoy-1",
     cluster: Annotated[str, typer.Option(help="The proxy's cluster; also a group that it follows.")] = "default",
     xds_addr: Annotated[str, typer.Option(help="HOST:PORT of the server (gRPC; HTTP with --mode rest).")] = "",
-    mode: Annotated[Mode, typer.Option(help="How it talks to the server; grpc: a gRPC library.")] = Mode.ADS_DELTA,
+    mode: Annotated[
+        BootstrapMode, typer.Option(help="How it talks to the server; grpc: a gRPC library.")
+    ] = BootstrapMode.ADS_DELTA,
     admin_port: Annotated[int, typer.Option(help="Envoy's admin port on the loopback; 0: any.", min=0, max=65535)] = 0,
     region: Annotated[str, typer.Option(help="Where the proxy is.")] = "",
     zone: Annotated[str, typer.Option(help="Likewise.")] = "",
@@ -96,7 +98,7 @@ def bootstrap(
     from xds.control.settings import GRPC_PORT, HTTP_PORT, LOOPBACK
     from xds.model.node import Locality
 
-    default = f"{LOOPBACK}:{HTTP_PORT if mode is Mode.REST else GRPC_PORT}"
+    default = f"{LOOPBACK}:{HTTP_PORT if mode is BootstrapMode.REST else GRPC_PORT}"
     host, port = parse_address(xds_addr or default)
     tls = ClientTls(ca, cert, key) if ca else None
     locality = Locality(region, zone, sub_zone)
