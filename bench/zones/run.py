@@ -1,4 +1,5 @@
 """A scenario, run second by second: proxies send and report, the control plane decides and is followed soon after."""
+
 from __future__ import annotations
 
 from collections import deque

@@ -7,11 +7,14 @@ import math
 import pytest
 
 from xds.assignment.policy import (
+    CapacityScaler,
     DrainLimits,
     LocalityPattern,
     MetricTarget,
     Policy,
     Rate,
+    Reach,
+    SpillLimits,
     Strategy,
     TargetOrder,
 )
@@ -31,6 +34,11 @@ FULL = {
     "preferred": [{"region": "us"}],
     "order": [{"source": {"region": "eu"}, "targets": [{"region": "us"}, {"region": "ap"}]}],
     "drain": {"below": 0.5, "restore": 0.6},
+    "spill": {"within": "region", "at_most": 0.3, "shed": True},
+    "standby": [{"region": "ap"}],
+    "capacity_scaler": [{"localities": {"zone": "a"}, "factor": 0.3}],
+    "target_utilisation": 0.8,
+    "errors_above": 0.4,
     "minimum_change": 0.05,
     "maximum_step": 0.5,
     "hysteresis": 0.2,
@@ -59,6 +67,10 @@ def test_every_field_is_read() -> None:
     assert policy.preferred == (LocalityPattern("us"),)
     assert policy.order == (TargetOrder(LocalityPattern("eu"), (LocalityPattern("us"), LocalityPattern("ap"))),)
     assert policy.drain == DrainLimits(0.5, 0.6)
+    assert policy.spill == SpillLimits(Reach.REGION, 0.3, shed=True)
+    assert policy.standby == (LocalityPattern("ap"),)
+    assert policy.capacity_scaler == (CapacityScaler(0.3, LocalityPattern(zone="a")),)
+    assert (policy.target_utilisation, policy.errors_above) == (0.8, 0.4)
     assert (policy.minimum_change, policy.maximum_step, policy.hysteresis) == (0.05, 0.5, 0.2)
     assert (policy.interval_s, policy.dwell_s, policy.stale_after_s, policy.fallback_after_s) == (5, 0, 20, 60)
 
@@ -92,6 +104,9 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         "preferred": [{"regoin": "eu"}, {"zone": 4}],
         "order": [{"source": {}}],
         "drain": {"below": 0.5, "restore": 0.1},
+        "spill": {"within": "planet", "at_most": 2, "shed": 1},
+        "capacity_scaler": [{"factor": 3}, {}],
+        "errors_above": 0,
         "minimum_change": math.nan,
         "maximum_step": 0,
         "hysteresis": True,
@@ -111,6 +126,12 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         "/preferred/1/zone": "wrong_type",
         "/order/0/targets": "missing",
         "/drain/restore": "out_of_range",
+        "/spill/within": "invalid_value",
+        "/spill/at_most": "out_of_range",
+        "/spill/shed": "wrong_type",
+        "/capacity_scaler/0/factor": "out_of_range",
+        "/capacity_scaler/1/factor": "missing",
+        "/errors_above": "out_of_range",
         "/minimum_change": "out_of_range",
         "/maximum_step": "out_of_range",
         "/hysteresis": "wrong_type",
@@ -123,6 +144,40 @@ def test_a_misspelt_field_is_answered_with_a_hint() -> None:
     with pytest.raises(ValidationError) as caught:
         Policy.parse({**LEAST, "stratgy": "spray_to_world"})
     assert [violation.hint for violation in caught.value.violations] == ['did you mean "strategy"?']
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("loadBalancingAlgorithm", '"strategy"'),
+        ("autoCapacityDrain", '"drain"'),
+        ("failoverConfig", '"drain"'),
+        ("isolationConfig", '"spill"'),
+        ("isolation_config", '"spill"'),
+        ("capacityScaler", '"capacity_scaler"'),
+        ("maxRatePerEndpoint", '"per_endpoint_rps"'),
+    ],
+)
+def test_names_of_cloud_service_mesh_are_answered_with_ours(name: str, own: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Policy.parse({**LEAST, name: {}})
+    (violation,) = caught.value.violations
+    assert own in violation.hint
+
+
+def test_a_strategy_in_upper_case_is_answered_with_ours() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Policy.parse({**LEAST, "strategy": "WATERFALL_BY_REGION"})
+    assert [violation.hint for violation in caught.value.violations] == ['write "waterfall_by_region"']
+
+
+def test_several_metrics_are_read_and_written() -> None:
+    metrics = [{"name": "cpu_utilization", "target": 0.7}, {"name": "named_metrics.queue", "target": 9.0}]
+    policy = Policy.parse({"cluster": "web", "capacity": {"metrics": metrics}})
+    assert [metric.name for metric in policy.capacity.metrics] == ["cpu_utilization", "named_metrics.queue"]
+    assert Policy.parse(policy.document()) == policy
+    both = {"cluster": "web", "capacity": {"metrics": metrics, "metric": metrics[0]}}
+    assert _pointers(both) == {"/capacity/metrics": "conflict"}
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 3])

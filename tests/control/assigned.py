@@ -14,7 +14,7 @@ from xds.codec.resources import decode_resource
 from xds.control.assignments import Assignments
 from xds.fleet.fleet import Fleet
 from xds.lower.load_assignment import decode_assignment, locality_of
-from xds.lrs.figures import ClusterDemand, Flow, SourceDemand
+from xds.lrs.figures import ClusterDemand, Flow, LoadStreamStatus, SourceDemand
 from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
@@ -58,11 +58,15 @@ class Reports:
     rps: dict[Locality, float] = field(default_factory=dict)
     flows: tuple[Flow, ...] = ()
     reported: float | None = None
+    open: list[LoadStreamStatus] = field(default_factory=list)
 
     def demand(self, group: str, cluster: str, now: float, window_s: float) -> ClusterDemand:
         at = now if self.reported is None else self.reported
-        sources = tuple(SourceDemand(source, rps, 0.0, 0.0, 0, 1, at) for source, rps in self.rps.items())
+        sources = tuple(SourceDemand(source, rps, 0.0, 0.0, 0, 1, at, rps) for source, rps in self.rps.items())
         return ClusterDemand(cluster, window_s, at, sources, self.flows)
+
+    def streams(self) -> list[LoadStreamStatus]:
+        return list(self.open)
 
 
 class Steered:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.control.assigned import A, B
 from xds.assignment.assignment import (
     Assignment,
@@ -11,6 +13,7 @@ from xds.assignment.assignment import (
     Target,
 )
 from xds.control.assignment_inputs import SOURCES_LIMIT, bounded, observe
+from xds.fleet.senders import Reporting
 from xds.lower.load_assignment import PushedLocality
 from xds.lrs.figures import ClusterDemand as Reported
 from xds.lrs.figures import Flow, SourceDemand
@@ -27,12 +30,45 @@ def reported(*sources: SourceDemand, flows: tuple[Flow, ...] = ()) -> Reported:
 
 def test_sources_are_who_reported_who_is_there_and_who_was_here_lately() -> None:
     memory = AssignmentMemory(90.0, {C: SourceMemory(5.0, 95.0), Locality("gone"): SourceMemory(5.0, 80.0)})
-    found = observe(reported(SourceDemand(A, 9.0, 0, 0, 1, 2, 99.0)), [B], PUSHED, Assignment({}, memory), 90.0)
+    found = observe(
+        reported(SourceDemand(A, 9.0, 0, 0, 1, 2, 99.0, 9.0)),
+        {B: Reporting()},
+        PUSHED,
+        Assignment({}, memory),
+        90.0,
+        100.0,
+    )
     assert found.demand == {A: Demand(9.0, 99.0, 2), B: Demand(), C: Demand()}
 
 
+def test_drops_are_demand_and_nodes_that_do_not_report_scale_it() -> None:
+    """A1, A2: 6 of 8 nodes report 50 requests/s and as many drops; the flows are scaled alike."""
+    own = SourceDemand(A, 50.0, 25.0, 50.0, 1, 6, 99.0, attempted_ps=100.0, repeats_ps=9.0)
+    flow = Flow(A, B, 60.0, 30.0, 0, unissued_ps=24.0)
+    found = observe(reported(own, flows=(flow,)), {A: Reporting(6, 2)}, PUSHED, None, 0.0, 100.0)
+    assert found.demand == {A: Demand(pytest.approx(400 / 3), 99.0, 6, 2, pytest.approx(200 / 3), pytest.approx(12.0))}
+    assert found.targets[B].load_rps == pytest.approx(80.0)
+    assert found.flows is not None
+    rate = found.flows.rates[A][B]
+    assert (rate.rps, rate.errors_ps) == (pytest.approx(80.0), pytest.approx(8.0)), (
+        "drops that count as errors are none"
+    )
+
+
+def test_no_more_than_half_of_the_nodes_are_made_up() -> None:
+    own = SourceDemand(A, 50.0, 0, 0, 1, 1, 99.0, 50.0)
+    found = observe(reported(own), {A: Reporting(1, 9)}, PUSHED, None, 0.0, 100.0)
+    assert found.demand[A].rps == 100.0
+
+
+def test_a_node_that_has_had_a_load_stream_for_long_says_zero_by_saying_nothing() -> None:
+    """A5."""
+    found = observe(reported(), {A: Reporting(2, 0, settled=1), B: Reporting(1)}, PUSHED, None, 0.0, 100.0)
+    assert found.demand == {A: Demand(0.0, 100.0, 2), B: Demand(0.0, None, 1)}
+
+
 def test_who_never_reported_is_told_from_who_did() -> None:
-    found = observe(reported(SourceDemand(A, 0.0, 0, 0, 0, 0, 0)), [], PUSHED, None, 0.0)
+    found = observe(reported(SourceDemand(A, 0.0, 0, 0, 0, 0, 0)), {}, PUSHED, None, 0.0, 100.0)
     assert found.demand[A].reported_at is None
 
 
@@ -40,7 +76,7 @@ def test_targets_are_what_was_pushed_with_what_was_measured_there() -> None:
     level = {"cpu_utilization": Metric(10, 5.0)}
     other = {"cpu_utilization": Metric(30, 27.0), "unused": Metric(0, 0.0)}
     flows = (Flow(A, A, 7.0, 0, 0, level), Flow(B, A, 3.0, 0, 0, other), Flow(A, C, 1.0, 0, 0))
-    found = observe(reported(flows=flows), [], PUSHED, None, 0.0)
+    found = observe(reported(flows=flows), {}, PUSHED, None, 0.0, 100.0)
     assert found.targets == {
         A: Target(3, 2, 0, 5, 10.0, {"cpu_utilization": 0.8}),
         B: Target(1, 1, 1, None, 0.0, {}),

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from tests.control.assigned import cluster, endpoints, policy
+from tests.support.resources import zoned_load_assignment
+from xds.assignment.assignment import Demand, Observation
 from xds.assignment.policy import Policy
+from xds.codec.resources import decode_resource
 from xds.codec.schema import require
-from xds.control.policy_review import review_policy, review_times, weighs_localities
+from xds.control.policy_review import review_policy, review_reports, review_times, weighs_localities
 from xds.model.errors import WARNING, Violation
+from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER
 
@@ -122,3 +126,19 @@ def test_clusters_that_share_their_endpoints() -> None:
 def test_a_policy_that_has_no_patience_with_reports(every_s: float, warned: bool) -> None:
     """With reports every ten seconds, a policy that calls them stale after three would hold nearly always."""
     assert [one.code for one in review_times(policy(), every_s)] == ["stale_too_soon"] * warned
+
+
+def test_a_pushed_priority_is_told_unless_it_stands_by() -> None:
+    """A11: it would get requests like all others."""
+    document = zoned_load_assignment("web", {"za": (1,), "zb": (2,)})
+    document["endpoints"][1]["priority"] = 1
+    resources = cluster(), decode_resource(document)
+    assert codes(*resources) == ["pushed_priority"]
+    assert codes(*resources, own=policy(standby=[{"zone": "zb"}])) == []
+
+
+@pytest.mark.parametrize(("silent", "told"), [(0, 0), (20, 0), (21, 1)])
+def test_too_many_silent_nodes_are_told(silent: int, told: int) -> None:
+    """A2: below 80 % of the nodes."""
+    observed = Observation({Locality("r", "za"): Demand(1.0, 1.0, 100 - silent, silent)}, {})
+    assert [one.code for one in review_reports(policy(), observed)] == ["partial_reports"] * told

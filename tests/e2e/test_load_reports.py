@@ -55,10 +55,11 @@ def server(tmp_path: Path, running: ExitStack) -> ServerProcess:
 def envoy(tmp_path: Path, server: ServerProcess, running: ExitStack) -> Callable[..., EnvoyProcess]:
     """Starts an Envoy that reports, by the name of its zone."""
 
-    def start(zone: str, port: int | None = None) -> EnvoyProcess:
-        fields = {"node_id": f"envoy-{zone}", "locality": {"region": "r", "zone": zone}, "load_reports": True}
-        bootstrap = EnvoyBootstrap(port or server.grpc_port, Variant.ADS_DELTA, **fields)  # type: ignore[arg-type]
-        return running.enter_context(EnvoyProcess(tmp_path, bootstrap, f"envoy-{zone}"))
+    def start(zone: str, port: int | None = None, node_id: str = "", load_reports: bool = True) -> EnvoyProcess:
+        name = node_id or f"envoy-{zone}"
+        fields: Json = {"node_id": name, "locality": {"region": "r", "zone": zone}, "load_reports": load_reports}
+        bootstrap = EnvoyBootstrap(port or server.grpc_port, Variant.ADS_DELTA, **fields)
+        return running.enter_context(EnvoyProcess(tmp_path, bootstrap, name))
 
     return start
 

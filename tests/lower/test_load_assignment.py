@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.resources import zoned_load_assignment
 from xds.assignment.assignment import Allotment
 from xds.codec.resources import decode_resource
 from xds.lower.load_assignment import (
     PRIORITY_LIMIT,
+    SHED_CATEGORY,
     WEIGHT_SUM_LIMIT,
     PushedLocality,
     decode_assignment,
@@ -137,7 +139,26 @@ def test_what_a_push_says_of_its_localities() -> None:
         endpoint["health_status"] = status
     spare = entry(A, (84,), priority=1, load_balancing_weight=8)
     found = pushed_localities(pushed(marked, spare, entry(B, ())))
-    assert found == {A: PushedLocality(5, 3, 0, 2), B: PushedLocality(0, 0, 0, None)}
+    assert found == {A: PushedLocality(5, 3, 0, 2, 3.0), B: PushedLocality(0, 0, 0, None, 0.0)}
+
+
+def test_endpoints_count_by_their_weights() -> None:
+    """Of two endpoints of the weights 8 and 1, the first is full when both serve 9/8 of its rate (A12)."""
+    weighed = entry(A, (80, 81))
+    weighed["lb_endpoints"][0]["load_balancing_weight"] = 8
+    assert pushed_localities(pushed(weighed))[A].weighed == 1.125
+
+
+@pytest.mark.parametrize(("before", "after"), [((), 250_000), ((20,), 400_000)])
+def test_the_surplus_is_dropped_in_one_category(before: tuple[int, ...], after: int) -> None:
+    """Envoy refuses two (A13): what was pushed drops more instead."""
+    drops = [{"category": "lb", "drop_percentage": {"numerator": share}} for share in before]
+    document = {**zoned_load_assignment("web", {"a": (80,)}), "policy": {"drop_overloads": drops}}
+    here = Locality("r", "a")
+    laid = decode_assignment(overlay_assignment(decode_resource(document), [Allotment(here, 0, 10_000)], 0.25))
+    (drop,) = laid.policy.drop_overloads
+    assert drop.category == ("lb" if before else SHED_CATEGORY)
+    assert (drop.drop_percentage.numerator, drop.drop_percentage.denominator) == (after, 2)
 
 
 localities = st.sampled_from([A, B, C, Locality("us", "a", "x"), Locality()])

@@ -25,6 +25,8 @@ class Upstream:
     ``health_requests`` count what came. Everything else is answered with ``status``, ``delay_s`` seconds late;
     ``failures`` counts those whose status was no success.
 
+    With ``rate_rps`` it serves no more than so many a second, one after the other: the others wait.
+
     ``/retried`` answers 503 to what Envoy calls a first attempt (``include_request_attempt_count``), and ``/paused`` is
     answered at a random time within ``pause_s``, in seconds.
     """
@@ -36,6 +38,8 @@ class Upstream:
         self.status = 200
         self.delay_s = 0.0
         self.pause_s = (0.0, 0.0)
+        self.rate_rps = 0.0
+        self._free_at = 0.0
         self.requests = 0
         self.failures = 0
         self.health_requests = 0
@@ -72,9 +76,15 @@ class Upstream:
         self.requests += 1
         status = 503 if path == RETRIED_PATH and FIRST_ATTEMPT in head else self.status
         self.failures += status >= 400
-        return _Answer(status, self.name.encode()), random.uniform(
-            *self.pause_s
-        ) if path == PAUSED_PATH else self.delay_s
+        pause_s = random.uniform(*self.pause_s) if path == PAUSED_PATH else self.delay_s
+        return _Answer(status, self.name.encode()), pause_s + self._waits_s()
+
+    def _waits_s(self) -> float:
+        if not self.rate_rps:
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        self._free_at = max(self._free_at, now) + 1 / self.rate_rps
+        return self._free_at - now
 
 
 @dataclass(frozen=True, slots=True)

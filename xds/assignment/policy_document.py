@@ -3,7 +3,7 @@
 A document: ``{"cluster", "strategy", "capacity": {"rates": [{"localities"?, "per_endpoint_rps" |
 "per_locality_rps"}], "metric"?: {"name", "target"}, "metrics"?: [metric]}, "preferred": [locality],
 "order": [{"source", "targets"}], "drain": {"below", "restore"}, "spill": {"within", "at_most", "shed"},
-"standby": [locality], "capacity_scaler": [{"localities"?, "factor"}], "target_utilisation", "errors_above"?,
+"standby": [locality], "capacity_scaler": [{"localities"?, "factor"}], "target_utilisation", "errors_above",
 "minimum_change", "maximum_step", "hysteresis", "interval_s", "dwell_s", "stale_after_s", "fallback_after_s"}``.
 A locality is ``{"region"?, "zone"?, "sub_zone"?}``; a missing part matches any.
 Only ``capacity`` is required.
@@ -78,7 +78,7 @@ def read_policy(document: object, cluster: str = "") -> Policy:
         "spill": _spill(own.get("spill"), findings),
         "standby": _list(own.get("standby"), ("standby",), findings, _pattern),
         "capacity_scaler": _list(own.get("capacity_scaler"), ("capacity_scaler",), findings, _scaler),
-        "errors_above": _number(own, ("errors_above",), 0.01, 1.0, findings, default=None),
+        "errors_above": _errors_above(own, findings),
     }
     for name, (least, most) in (_SHARES | _TIMES).items():
         values[name] = _number(own, (name,), least, most, findings, default=_DEFAULTS[name])
@@ -97,8 +97,7 @@ def policy_document(policy: Policy) -> dict[str, Any]:
         capacity["metric"] = asdict(policy.capacity.metrics[0])
     elif policy.capacity.metrics:
         capacity["metrics"] = [asdict(metric) for metric in policy.capacity.metrics]
-    if policy.errors_above is not None:
-        written["errors_above"] = policy.errors_above
+    written["errors_above"] = policy.errors_above
     return written | {
         "strategy": str(policy.strategy),
         "capacity": capacity,
@@ -223,6 +222,12 @@ def _scaler(value: object, path: Path, findings: Findings) -> CapacityScaler:
     where = _pattern(given["localities"], (*path, "localities"), findings) if "localities" in given else None
     factor = _number(given, (*path, "factor"), 0.0, 1.0, findings, default=1.0)
     return CapacityScaler(factor, where or LocalityPattern())
+
+
+def _errors_above(own: Mapping[str, Any], findings: Findings) -> float | None:
+    if own.get("errors_above") is None:
+        return None
+    return _number(own, ("errors_above",), 0.01, 1.0, findings, default=None)
 
 
 def _order(value: object, path: Path, findings: Findings) -> TargetOrder:

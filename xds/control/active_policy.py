@@ -29,6 +29,9 @@ class PolicyDecision:
     decided_at: float
 
 
+Served = tuple[tuple[Allotment, ...], float]  # allotments, and the fraction of requests to be dropped
+
+
 class ActivePolicy:
     """A policy in force.
 
@@ -47,7 +50,7 @@ class ActivePolicy:
         self.is_unsaved = False
         self.saved_at = 0.0
         self.stand_ins: dict[Locality, Override] = {}
-        self._allotments: dict[Locality, tuple[Allotment, ...]] = {}
+        self._served: dict[Locality, Served] = {}
         self._seen = ""  # version of the pushed assignment that was read last
         self._localities: Mapping[Locality, PushedLocality] = {}
         self._make_overlays()
@@ -76,11 +79,12 @@ class ActivePolicy:
 
     def _make_overlays(self) -> None:
         sources = self.assignment.sources if self.assignment is not None else {}
-        wanted = {source: own.allotments for source, own in sources.items() if own.is_overlay}
-        kept = {source: one for source, one in self.stand_ins.items() if wanted.get(source) == self._allotments[source]}
+        wanted = {source: (own.allotments, own.shed) for source, own in sources.items() if own.is_overlay}
+        kept = {source: one for source, one in self.stand_ins.items() if wanted.get(source) == self._served[source]}
         for source in wanted.keys() - kept.keys():
-            kept[source] = Override(partial(overlay_assignment, allotments=wanted[source]))
-        self.stand_ins, self._allotments = kept, wanted
+            allotments, shed = wanted[source]
+            kept[source] = Override(partial(overlay_assignment, allotments=allotments, shed=shed))
+        self.stand_ins, self._served = kept, wanted
 
 
 def resumed(assignment: Assignment, now: float) -> Assignment:

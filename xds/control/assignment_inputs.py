@@ -1,28 +1,33 @@
 """The inputs of a traffic assignment decision, and the events that report its outcome. Pure.
 
-Inputs are load reports, the pushed endpoints, and the localities of connected nodes. An event is recorded for each
+Inputs are load reports, the pushed endpoints, and who of the connected nodes reports. An event is recorded for each
 source whose assignment or state changes, with the reasons.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from xds.assignment.assignment import (
     Assignment,
     Demand,
+    FlowRate,
     Observation,
+    ObservedFlows,
     SourceAssignment,
     SourceDecision,
     Standing,
     Target,
+    scale_of_silence,
 )
 from xds.assignment.reasons import describe_shares, locality_label
 from xds.control.active_policy import PolicyDecision
 from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.policies import Key
 from xds.fleet.event_log import EventKind, EventLog
+from xds.fleet.senders import Reporting
 from xds.lower.load_assignment import PushedLocality
 from xds.lrs import figures
 from xds.model.load_report import Metric
@@ -33,24 +38,36 @@ SOURCES_LIMIT = 64  # per policy; each source needs a snapshot of its own
 
 def observe(
     reported: figures.ClusterDemand,
-    connected: Collection[Locality],
+    senders: Mapping[Locality, Reporting],
     pushed: Mapping[Locality, PushedLocality],
     previous: Assignment | None,
     remembered_since: float,
+    now: float,
 ) -> Observation:
-    """Demand by source, and the state of the targets.
+    """Demand by source, the state of the targets, and what really flows.
 
-    Sources are the localities of reports and of ``connected`` nodes, and the sources of the ``previous`` assignment
+    Sources are the localities of reports and of the ``senders``, and the sources of the ``previous`` assignment
     that reported after ``remembered_since``, because clients reconnect one by one after a restart. Beyond
     ``SOURCES_LIMIT`` sources, sub-zones are merged into zones. Beyond as many zones, those with the least demand get
     the pushed weights.
     """
-    demand = {one.source: _demand(one) for one in reported.sources}
+    demand = {one.source: _demand(one, senders.get(one.source, Reporting()), now) for one in reported.sources}
+    for source, own in senders.items():
+        if source not in demand:
+            # A node that has had a load stream for some time and says nothing sends nothing.
+            demand[source] = Demand(0.0, now if own.settled else None, own.reporting, own.silent)
     memory = previous.memory.sources if previous is not None else {}
     remembered = (source for source, own in memory.items() if own.heard_at >= remembered_since)
-    for source in (*connected, *remembered):
+    for source in remembered:
         demand.setdefault(source, Demand())
-    return Observation(bounded(demand), _targets(pushed, reported.flows))
+    scales = {source: scale_of_silence(own.nodes, own.silent) for source, own in demand.items()}
+    flows = [
+        replace(flow, rps=flow.rps * scale, errors_ps=flow.errors_ps * scale, unissued_ps=flow.unissued_ps * scale)
+        for flow in reported.flows
+        for scale in (scales.get(flow.source, 1.0),)
+    ]
+    bound = bounded(demand)
+    return Observation(bound, _targets(pushed, flows), _flows(reported, flows) if bound is demand else None)
 
 
 def bounded(demand: Mapping[Locality, Demand]) -> Mapping[Locality, Demand]:
@@ -65,14 +82,35 @@ def bounded(demand: Mapping[Locality, Demand]) -> Mapping[Locality, Demand]:
     return {zone: summed[zone] for zone in sorted(largest, key=str)}
 
 
-def _demand(own: figures.SourceDemand) -> Demand:
-    return Demand(own.rps, own.reported or None, own.nodes)
+def _demand(own: figures.SourceDemand, senders: Reporting, now: float) -> Demand:
+    nodes = senders.reporting or own.nodes
+    scale = scale_of_silence(nodes, senders.silent)
+    reported_at = now if senders.settled else own.reported or None
+    dropped_rps = max(own.attempted_ps - own.rps, 0.0) * scale if own.dropped_ps > 0 else 0.0
+    return Demand(own.attempted_ps * scale, reported_at, nodes, senders.silent, dropped_rps, own.repeats_ps * scale)
+
+
+def _flows(reported: figures.ClusterDemand, flows: Iterable[figures.Flow]) -> ObservedFlows:
+    """The flows by source and target. Errors of requests that were not issued are drops as far as there are drops."""
+    dropped = {one.source: one.dropped_ps for one in reported.sources}
+    rates: dict[Locality, dict[Locality, FlowRate]] = defaultdict(dict)
+    for flow in flows:
+        drops = min(flow.unissued_ps, dropped.get(flow.source, 0.0))
+        rates[flow.source][flow.target] = FlowRate(flow.rps, max(flow.errors_ps - drops, 0.0))
+    return ObservedFlows(reported.until - reported.window_s, reported.window_s, rates)
 
 
 def _sum(members: Iterable[Demand]) -> Demand:
     found = list(members)
     reported = [own.reported_at for own in found if own.reported_at is not None]
-    return Demand(sum(own.rps for own in found), max(reported, default=None), sum(own.nodes for own in found))
+    return Demand(
+        sum(own.rps for own in found),
+        max(reported, default=None),
+        sum(own.nodes for own in found),
+        sum(own.silent for own in found),
+        sum(own.dropped_rps for own in found),
+        sum(own.repeats_rps for own in found),
+    )
 
 
 def _targets(pushed: Mapping[Locality, PushedLocality], flows: Iterable[figures.Flow]) -> Mapping[Locality, Target]:
@@ -84,7 +122,8 @@ def _targets(pushed: Mapping[Locality, PushedLocality], flows: Iterable[figures.
 
 def _target(own: PushedLocality, flows: list[figures.Flow]) -> Target:
     load_rps = sum(flow.rps for flow in flows)
-    return Target(own.endpoints, own.healthy, own.priority, own.weight, load_rps, _averages(flows))
+    weighed = own.weighed if own.weighed < own.healthy else None
+    return Target(own.endpoints, own.healthy, own.priority, own.weight, load_rps, _averages(flows), weighed)
 
 
 def _averages(flows: Iterable[figures.Flow]) -> dict[str, float]:

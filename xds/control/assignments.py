@@ -28,9 +28,10 @@ from xds.control.assignment_inputs import observe, record_decision_events, recor
 from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.lifecycle import BackgroundTask
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
-from xds.control.policy_review import assignment_name, finder, review_policy, review_times
+from xds.control.policy_review import assignment_name, finder, review_policy, review_reports, review_times
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
+from xds.fleet.senders import Senders
 from xds.lrs import figures
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
@@ -41,6 +42,7 @@ from xds.protocol.overlay import Overlay, Override
 from xds.store.base import Store, StoreError
 
 TICK_S = 0.5
+SETTLED_INTERVALS = 2.0  # of load reports: after so many a stream that says nothing means zero
 SAVE_EVERY_S = 5.0  # per policy
 
 # Wakes the streams of these groups whose nodes are in these localities.
@@ -56,6 +58,10 @@ class DemandSource(Protocol):
 
     def demand(self, group: str, cluster: str, now: float, window_s: float) -> figures.ClusterDemand:
         """Demand for a cluster over the last ``window_s`` seconds before ``now`` (epoch seconds)."""
+        ...
+
+    def streams(self) -> Iterable[figures.LoadStreamStatus]:
+        """The open load streams of all groups."""
         ...
 
 
@@ -127,9 +133,9 @@ class Assignments:
             self._sync_policies()
             due = [self._at_work[key] for key in sorted(self._at_work) if self._is_due(self._at_work[key], now)]
             for group, members in groupby(due, lambda active: active.key[0]):
-                connected = self._fleet.localities(group)
+                senders = self._senders(group, now)
                 for active in members:
-                    await self._decide(active, connected, now)
+                    await self._decide(active, senders, now)
                     await asyncio.sleep(0)  # let other tasks run
                 self._apply_overlays(group)
             await self._save(list(self._at_work.values()), now)
@@ -168,7 +174,8 @@ class Assignments:
         """What a policy would decide now, starting from the present assignment. Nothing is changed."""
         held = self._at_work.get(key)
         active = ActivePolicy(key, policy, held.assignment if held is not None else None)
-        outcome = await self._outcome(active, self._fleet.localities(key[0]), self._clock())
+        now = self._clock()
+        outcome = await self._outcome(active, self._senders(key[0], now), now)
         if outcome is not None:
             active.follow(outcome)
         return active
@@ -184,7 +191,10 @@ class Assignments:
         snapshot = self._cache.get(key[0])
         names = snapshot.get(CLUSTER).resources if snapshot is not None else ()
         found = review_policy(policy, finder(snapshot), names, self._policies.of(key[0]))
-        return [*found, *review_times(policy, self._load.interval_s)]
+        found += review_times(policy, self._load.interval_s)
+        active = self._at_work.get(key)
+        outcome = active.outcome if active is not None else None
+        return [*found, *(review_reports(policy, outcome.observed) if outcome is not None else ())]
 
     @property
     def policies_n(self) -> int:
@@ -220,10 +230,10 @@ class Assignments:
         pushed = self._pushed(active)
         return pushed is not None and active.is_news(pushed)
 
-    async def _decide(self, active: ActivePolicy, connected: Collection[Locality], now: float) -> None:
+    async def _decide(self, active: ActivePolicy, senders: Senders, now: float) -> None:
         active.due_at = now + active.policy.interval_s
         before = active.assignment
-        outcome = await self._outcome(active, connected, now)
+        outcome = await self._outcome(active, senders, now)
         if outcome is None or self._policies.find(active.key) is not active.policy:
             return
         active.follow(outcome)
@@ -232,9 +242,7 @@ class Assignments:
         self.counts.update(actions)
         active.is_unsaved = active.is_unsaved or bool(actions)
 
-    async def _outcome(
-        self, active: ActivePolicy, connected: Collection[Locality], now: float
-    ) -> PolicyDecision | None:
+    async def _outcome(self, active: ActivePolicy, senders: Senders, now: float) -> PolicyDecision | None:
         """Decide; None when the pushed endpoints are missing. ``waits_for`` then says what is missing."""
         policy, previous, pushed = active.policy, active.assignment, self._pushed(active)
         if pushed is None:
@@ -244,9 +252,17 @@ class Assignments:
         group, cluster = active.key
         reported = self._load.demand(group, cluster, now, max(policy.interval_s, self._load.interval_s))
         since = now - policy.fallback_after_s
-        observed = observe(reported, connected, active.look(pushed), previous, since)
+        localities = active.look(pushed)
+        observed = observe(reported, senders.of(cluster, active.endpoints), localities, previous, since, now)
         pairs = len(observed.demand) * len(observed.targets)
         return PolicyDecision(observed, await run_sized(decide, policy, observed, previous, now, resources=pairs), now)
+
+    def _senders(self, group: str, now: float) -> Senders:
+        """Who could send, and who of them reports: a stream that has been open for two intervals says all there is."""
+        since: dict[str, float] = {}
+        for stream in self._load.streams():
+            since[stream.node] = min(stream.opened, since.get(stream.node, stream.opened))
+        return self._fleet.senders(group, since, now, SETTLED_INTERVALS * self._load.interval_s)
 
     async def _prepare(self, active: ActivePolicy) -> None:
         """Build the overlaid resources in a thread."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from xds.assignment.assignment import Observation
 from xds.assignment.policy import Policy
 from xds.codec import schema
 from xds.lower.load_assignment import pushed_localities
@@ -21,6 +22,7 @@ Find = Callable[[str, str], Resource | None]  # looks up a resource of the group
 
 _COMPARED_LIMIT = 500
 _SHOWN_LIMIT = 5
+_SILENT_LIMIT = 0.2  # of the nodes of a source
 _BALANCING_POLICY = "envoy.config.cluster.v3.LoadBalancingPolicy"
 _BY_LOCALITY_WEIGHT = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality"
 _EDS = 3  # Cluster.DiscoveryType
@@ -57,6 +59,17 @@ def review_times(policy: Policy, reported_every_s: float) -> list[Violation]:
     detail = f"clients report every {reported_every_s:g} s, and reports are stale after {policy.stale_after_s:g} s"
     hint = f"set stale_after_s to at least {3 * reported_every_s:g}, or load.interval_s of the server lower"
     return [_warning(policy, "stale_too_soon", detail, hint)]
+
+
+def review_reports(policy: Policy, observed: Observation) -> list[Violation]:
+    """Warnings about sources of which so many nodes do not report that their demand is a guess."""
+    found = []
+    for source, own in sorted(observed.demand.items(), key=lambda one: str(one[0])):
+        if own.silent > _SILENT_LIMIT * (own.nodes + own.silent):
+            detail = f"{own.nodes} of {own.nodes + own.silent} nodes of {source or 'the unnamed locality'} report load"
+            hint = "nodes without a load stream lack load_stats_config (Envoy) or lrs_server: {self: {}} (gRPC)"
+            found.append(_warning(policy, "partial_reports", detail, hint))
+    return found[:_SHOWN_LIMIT]
 
 
 def finder(snapshot: Snapshot | None) -> Find:
@@ -99,6 +112,11 @@ def _of_assignment(policy: Policy, name: str, find: Find) -> Iterator[Violation]
         shown = ", ".join(sorted(without)[:_SHOWN_LIMIT])
         detail = f"no capacity is given for {shown}: they get requests only when all others fail"
         yield _warning(policy, "no_capacity", detail)
+    behind = [str(name) for name, own in localities.items() if own.priority > 0 and not policy.is_standby(name)]
+    if behind:
+        shown = ", ".join(sorted(behind)[:_SHOWN_LIMIT])
+        detail = f"{shown} was pushed with a priority below the first, and gets requests like all others"
+        yield _warning(policy, "pushed_priority", detail, "name it in standby to keep it for when all others fail")
 
 
 def weighs_localities(cluster: Any) -> bool:

@@ -34,6 +34,7 @@ from xds.fleet.node_records import (
 from xds.fleet.order_state import NO_CLIENTS, Clients, held_back
 from xds.fleet.partial_sets import PartialSets, stands_for
 from xds.fleet.refused_content import AckedNames, RefusedContent
+from xds.fleet.senders import Senders, take_senders
 from xds.fleet.state import Convergence, HeldResources, NackRecord, NackState, NodeState, StreamState, Sync
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type, type_url_of
@@ -284,6 +285,10 @@ class Fleet:
         """The localities of the connected nodes of a group."""
         nodes = self._nodes.values()
         return frozenset(record.node.locality for record in nodes if record.streams and record.group == group)
+
+    def senders(self, group: str, reporting_since: Mapping[str, float], now: float, settled_after_s: float) -> Senders:
+        """Who of a group's connected nodes could send to which cluster, as `take_senders`."""
+        return take_senders(self._connected_among(group, None), reporting_since, now, settled_after_s)
 
     def nodes_by_group(self) -> Counter[str]:
         """The number of connected nodes per group; nodes without a group are under the empty name."""

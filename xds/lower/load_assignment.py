@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import ceil, inf
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -30,13 +31,15 @@ class PushedLocality:
     """A locality of a pushed assignment, over all its entries.
 
     ``healthy``: endpoints that are not marked unhealthy. ``priority``: the least of its entries. ``weight``: that of
-    the entry with this priority, None where it has none.
+    the entry with this priority, None where it has none. ``weighed``: how many endpoints of the greatest weight can
+    serve what the healthy ones can, as the proxies share requests by the weights of endpoints.
     """
 
     endpoints: int
     healthy: int
     priority: int
     weight: int | None
+    weighed: float = inf
 
 
 def decode_assignment(pushed: Resource) -> Any:
@@ -74,8 +77,14 @@ def _summed(entries: list[Any]) -> PushedLocality:
         endpoints=sum(len(entry.lb_endpoints) for entry in entries),
         healthy=sum(one.health_status in _HEALTHY for entry in entries for one in entry.lb_endpoints),
         priority=priority,
+        weighed=_weighed(one for entry in entries for one in entry.lb_endpoints if one.health_status in _HEALTHY),
         weight=weights[-1] if weights else None,  # Envoy uses the last of two entries of one locality and priority
     )
+
+
+def _weighed(endpoints: Iterable[Any]) -> float:
+    weights = [one.load_balancing_weight.value or 1 for one in endpoints]
+    return sum(weights) / max(weights) if weights else 0.0
 
 
 PRIORITY_LIMIT = 128  # Envoy accepts no higher priority
@@ -87,12 +96,13 @@ _ALLOTTED, _BEHIND, _UNNAMED = range(3)
 _Rank = tuple[int, int]
 
 
-def overlay_assignment(pushed: Resource, allotments: Iterable[Allotment]) -> Resource:
+def overlay_assignment(pushed: Resource, allotments: Iterable[Allotment], shed: float = 0.0) -> Resource:
     """The ClusterLoadAssignment that the nodes of one source are served instead of the pushed one.
 
     A locality that is no longer pushed is left out. A locality that was pushed after the decision stays reachable at
     the last priority. Of several entries of one locality, those of its least priority get the allotment; the others
-    come after all allotted ones. Without any allotted locality the result is ``pushed`` itself.
+    come after all allotted ones. Without any allotted locality the result is ``pushed`` itself. ``shed`` is
+    the fraction of requests that the nodes are to drop.
     """
     allotted = {one.locality: one for one in allotments}
     message = decode_assignment(pushed)
@@ -111,9 +121,29 @@ def overlay_assignment(pushed: Resource, allotments: Iterable[Allotment]) -> Res
         entry.priority = priorities[rank]
     for priority in set(priorities.values()):
         _bound_weights([entry for entry in entries if entry.priority == priority])
+    if shed > 0:
+        _add_drop(message.policy, shed)
     body = message.SerializeToString(deterministic=True)
     version = content_version(body, pushed.aliases, pushed.ttl_s)
     return replace(pushed, body=body, version=version)
+
+
+SHED_CATEGORY = "xds_assignment_surplus"
+_MILLION = 1_000_000
+_DENOMINATORS = {0: 100, 1: 10_000, 2: _MILLION}  # envoy.type.v3.FractionalPercent
+
+
+def _add_drop(policy: Any, shed: float) -> None:
+    """Drop a further fraction of the requests. Envoy refuses two categories: a pushed one drops more instead."""
+    passed = 1.0 - shed
+    for drop in policy.drop_overloads:
+        share = drop.drop_percentage
+        passed *= 1.0 - min(share.numerator / _DENOMINATORS.get(share.denominator, 100), 1.0)
+    category = policy.drop_overloads[0].category if policy.drop_overloads else SHED_CATEGORY
+    del policy.drop_overloads[:]
+    added = policy.drop_overloads.add(category=category)
+    added.drop_percentage.numerator = min(ceil((1.0 - passed) * _MILLION), _MILLION)
+    added.drop_percentage.denominator = 2
 
 
 def _best_priorities(entries: Sequence[Any]) -> dict[Locality, int]:

@@ -1,0 +1,178 @@
+"""Demand as real clients report it: what they drop counts, nothing counts twice, and silence means zero."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.test_grpc_clients import TARGET, backend, service
+from tests.e2e.test_load_reports import (
+    GROUP,
+    StartUpstream,
+    envoy,
+    load,
+    server,
+    wait_counts,
+    wait_more,
+    wait_reporting,
+    zoned,
+)
+from tests.support import resources as r
+from tests.support.background import Background
+from tests.support.bootstrap import grpc_bootstrap
+from tests.support.envoy import EnvoyProcess, get
+from tests.support.grpc_client import GrpcClient
+from tests.support.load import HttpLoad
+from tests.support.process import wait_until
+from tests.support.server import ServerProcess
+from xds.lrs.attempts import attempted
+
+__all__ = ["envoy", "server"]  # fixtures
+
+Json = r.Json
+
+SENT, AT_ONCE = 60, 20
+SLOW_S = 0.2
+RETRY: Json = {"retry_policy": {"retry_on": "5xx", "num_retries": 2}}
+
+
+def _limited(**limits: int) -> Json:
+    return {"circuit_breakers": {"thresholds": [limits]}}
+
+
+# The cluster, the route's action, the status of the upstream; the tries that each request makes at most.
+CASES: dict[str, tuple[Json, Json, int, int]] = {
+    "max_connections": (_limited(max_connections=2), {}, 200, 1),
+    "max_pending_requests": (_limited(max_connections=2, max_pending_requests=1), {}, 200, 1),
+    "max_requests": (_limited(max_requests=3), {}, 200, 1),
+    "max_retries": (_limited(max_retries=1), RETRY, 503, 3),
+    "retries": (_limited(max_retries=1000), RETRY, 503, 3),
+    "drop_overload": ({}, {}, 200, 1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_tries_of_an_envoy_are_counted_once_whatever_it_refuses(
+    case: str, server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream
+) -> None:
+    """The table of `xds.lrs.attempts`: issued, dropped and errors add up to what was sent."""
+    cluster, action, status, tries = CASES[case]
+    web = upstream("a")
+    half = {"category": "half", "drop_percentage": {"numerator": 50, "denominator": "HUNDRED"}}
+    policy = {"policy": {"drop_overloads": [half]}} if case == "drop_overload" else {}
+    resources = zoned("c1", {"z1": [web.port]}, policy, **cluster)
+    resources[-1] = r.route_config("web", {"match": {"prefix": "/"}, "route": {"cluster": "c1", **action}})
+    server.push(GROUP, resources)
+    port = envoy("z1").wait_listener("web")
+    wait_reporting(server, "c1", ["envoy-z1"])
+    web.status, web.delay_s = status, SLOW_S
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        statuses = list(pool.map(lambda _: get(port).status_code, range(SENT)))
+    dropped = statuses.count(503) if status == 200 else 0
+    found = wait_counts(server, "c1", issued=web.requests, dropped=dropped)
+    counted = attempted(*(found[name] for name in ("issued", "successes", "errors", "dropped")))
+    assert counted == web.requests + dropped
+    assert counted >= SENT and (tries > 1 or counted == SENT)
+    assert dropped > 0 or case in ("max_connections", "max_retries", "retries")
+    assert found["errors"] == (dropped if case == "max_requests" else web.failures)
+
+
+RPS, CAPACITY_RPS = 95.0, 50.0
+POLICY: Json = {
+    "capacity": {"rates": [{"per_locality_rps": CAPACITY_RPS}]},
+    "interval_s": 1,
+    "dwell_s": 2,
+    "stale_after_s": 4,
+    "fallback_after_s": 9,
+    "maximum_step": 0.5,
+}
+
+
+def test_what_a_circuit_breaker_drops_spills_into_the_next_zone(
+    server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream, background: Background
+) -> None:
+    """A1: half of the requests fail at first; within five intervals less than 3 % do."""
+    near, far = upstream("near"), upstream("far")
+    near.rate_rps = far.rate_rps = CAPACITY_RPS
+    breaker = _limited(max_requests=10)
+    resources = zoned("web", {"z1": [near.port], "z2": [far.port]}, **{**r.STEERED, **breaker})
+    server.push(GROUP, resources)
+    port = envoy("z1").wait_listener("web")
+    wait_reporting(server, "web", ["envoy-z1"])
+    answer = server.request("PUT", f"/api/v1/groups/{GROUP}/assignments/web", json=POLICY)
+    assert answer.status_code == 200, answer.text
+    with HttpLoad(background, port, rps=RPS, connections=40) as load_:
+        load_.wait_total(round(RPS))
+        early = load_.report.failed / load_.report.total
+        load_.wait_total(round(RPS * 4))  # five intervals since the beginning
+        before, failed = load_.report.total, load_.report.failed
+        load_.wait_total(round(RPS * 5))
+        lost = (load_.report.failed - failed) / (load_.report.total - before)
+    assert early > 0.2, "the breaker drops what the zone cannot serve"
+    assert lost < 0.03
+    assert load_.report.bodies["far"] > 0
+
+
+def _idle(tmp_path: Path, running: ExitStack, idle_s: float, **policy: Any) -> None:
+    """A client that has its zone's assignment, says nothing for so long, and calls again."""
+    server = running.enter_context(ServerProcess(tmp_path, ["--lrs-interval", "1s"]))
+    near, far = backend(running, tmp_path, "near"), backend(running, tmp_path, "far")
+    routed = service("web", near.port, **r.STEERED)
+    server.push(GROUP, [*routed[:-1], r.zoned_load_assignment("web", {"z": [near.port], "far": [far.port]})])
+    client = running.enter_context(GrpcClient(tmp_path, grpc_bootstrap(server.grpc_port)))
+    ample = {**POLICY, "capacity": {"rates": [{"per_endpoint_rps": 100_000}]}, **policy}
+    answer = server.request("PUT", f"/api/v1/groups/{GROUP}/assignments/web", json=ample)
+    assert answer.status_code == 200, answer.text
+    wait_until(lambda: {client.call(TARGET).body for _ in range(30)} == {"near"}, "all calls in the zone", 60.0)
+
+    def standing() -> set[str]:
+        return {one["standing"] for one in server.get(f"/groups/{GROUP}/assignments/web")["sources"]}
+
+    until, stood = time.monotonic() + idle_s, set[str]()
+
+    def is_over() -> bool:
+        stood.update(standing())
+        return time.monotonic() >= until
+
+    wait_until(is_over, "the client is idle", idle_s + 30)
+    assert stood <= {"settled", "moving"}
+    assert {client.call(TARGET).body for _ in range(36)} == {"near"}
+
+
+def test_an_idle_grpc_client_keeps_its_zone(tmp_path: Path, running: ExitStack) -> None:
+    """A5: C core reports nothing after two empty intervals, but its stream is open."""
+    _idle(tmp_path, running, 14.0)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_an_idle_grpc_client_keeps_its_zone_for_ten_minutes(tmp_path: Path, running: ExitStack) -> None:
+    _idle(tmp_path, running, 600.0, interval_s=10, stale_after_s=30, fallback_after_s=300)
+
+
+def test_nodes_that_never_report_are_told(
+    server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream
+) -> None:
+    """A2: of two proxies of a zone one has no load stream; the demand counts twice, and a warning says so."""
+    web = upstream("a")
+    server.push(GROUP, zoned("web", {"z1": [web.port]}, **r.STEERED))
+    port = envoy("z1").wait_listener("web")
+    envoy("z1", node_id="envoy-silent", load_reports=False).wait_listener("web")
+    wait_reporting(server, "web", ["envoy-z1"])
+    assert server.request("PUT", f"/api/v1/groups/{GROUP}/assignments/web", json=POLICY).status_code == 200
+
+    def told() -> bool:
+        get(port)
+        item = server.get(f"/groups/{GROUP}/assignments/web")
+        reasons = {reason["code"] for source in item["sources"] for reason in source["reasons"]}
+        return "partial_reports" in reasons and "partial_reports" in {one["code"] for one in item["warnings"]}
+
+    wait_until(told, "one of two nodes is silent", 30.0)
+    wait_more(server, ["envoy-z1"])
+    assert load(server, "web")["issued"] > 0
