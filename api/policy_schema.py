@@ -44,7 +44,7 @@ _METRIC: Json = _object(
 _METRICS: Json = {"type": "array", "items": _METRIC, "minItems": 1}
 _RATES: Json = {"type": "array", "items": _RATE}
 _CAPACITY: Json = {
-    "description": "What a locality can take: the first rate that matches it, or learnt from metrics, of which the fullest counts",
+    "description": "What a locality can take: the first rate that matches, or learnt from metrics (the fullest counts)",
     "anyOf": [
         _object(("rates",), rates={**_RATES, "minItems": 1}, metric=_METRIC),
         _object(("metric",), rates=_RATES, metric=_METRIC),

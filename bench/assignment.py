@@ -1,11 +1,13 @@
 """Traffic assignment over a simulated fleet, faster than real time: what becomes of demand, faults and missing reports.
 
-    python -m bench.assignment [--proxies 3000] [--seed 1] [--only jump,zone_loss] [--out docs/load-assignment]
+    python -m bench.assignment [--seed 1] [--only jump,flood] [--out docs/load-assignment]
 
-Proxies in four zones send by chance, balance as Envoy does and report every ten seconds; the pure computation of
-``xds.assignment.decide`` is asked once an interval, and its decision is served with the next. With ``--out``, the
-numbers behind every row are written there and drawn (needs matplotlib: bench/requirements.txt). The columns are
-explained at ``bench.zones.figures.Row``; equal parameters give equal figures.
+Proxies in zones send by chance, second by second, balance as Envoy does, and report every ten seconds, ten seconds
+late; ``xds.assignment.decide`` is asked once an interval, and followed a second later. Each scenario is run also under
+a plain waterfall and with Envoy alone, and compared with the optimum of a linear program (needs scipy:
+bench/requirements.txt). With ``--out``, the numbers behind the scenarios of four zones are written there and drawn
+(needs matplotlib), and the table of all of them as it is in the documentation. The columns are explained at
+``bench.zones.figures.Row``; equal seeds give equal figures.
 """
 
 from __future__ import annotations
@@ -14,18 +16,23 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from bench.zones.figures import numbers, row, table
+from bench.zones.control import Envoys, Plain
+from bench.zones.figures import Row, markdown, numbers, row, table
+from bench.zones.nine_zones import NINE_ZONES
 from bench.zones.plot import draw
 from bench.zones.run import Run, run
-from bench.zones.scenarios import SCENARIOS
+from bench.zones.scenarios import FOUR_ZONES
+
+SCENARIOS = (*FOUR_ZONES, *NINE_ZONES)
 
 
 def main() -> None:
     """Run the scenarios, print the table, write the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--proxies", type=int, default=3_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default=",".join(scenario.name for scenario in SCENARIOS))
     parser.add_argument("--out", type=Path)
@@ -35,23 +42,29 @@ def main() -> None:
     if unknown := [name for name in names if name not in known]:
         parser.error(f"no scenario {', '.join(unknown)}; there are {', '.join(known)}")
     began = time.perf_counter()
-    runs = [run(known[name], given.proxies, given.seed) for name in names]
+    runs = [run(known[name], given.seed) for name in names]
+    rows = [row(one, run(one.scenario, given.seed, Plain), run(one.scenario, given.seed, Envoys)) for one in runs]
     simulated_h = sum(len(one.beats) * one.interval_s for one in runs) / 3_600
-    print(f"{given.proxies} proxies, {simulated_h:.1f} hours")
-    print(table([row(one) for one in runs]))
+    print(f"{simulated_h:.1f} hours")
+    print(table(rows))
     print(f"{simulated_h * 3_600 / (time.perf_counter() - began):.0f} times faster than real time", file=sys.stderr)
     if given.out:
-        _write(runs, given.out)
+        _write(runs, rows, given.out)
 
 
-def _write(runs: list[Run], folder: Path) -> None:
-    """One picture a scenario, and the numbers of all in ``simulation.json``."""
+def _write(runs: Sequence[Run], rows: Sequence[Row], folder: Path) -> None:
+    """One picture a scenario of four zones, and the numbers of all in ``simulation.json``."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = {one.scenario.name: numbers(one) for one in runs}
+    drawn = {scenario.name for scenario in FOUR_ZONES}
+    told = {
+        one.scenario.name: {"figures": asdict(figures), **(numbers(one) if one.scenario.name in drawn else {})}
+        for one, figures in zip(runs, rows, strict=True)
+    }
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}" for name, one in told.items())
     (folder / "simulation.json").write_text(f"{{\n{lines}\n}}\n")
-    for name, one in told.items():
-        draw(one, folder / f"{name.replace('_', '-')}.png")
+    (folder / "simulation.md").write_text(f"{markdown(list(rows))}\n")
+    for name in drawn & told.keys():
+        draw(told[name], folder / f"{name.replace('_', '-')}.png")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from bench.zones.fleet import Counts, Hosts
 from xds.assignment.assignment import (
+    WEIGHT_TOTAL,
     Allotment,
     Assignment,
     Demand,
@@ -20,7 +21,6 @@ from xds.assignment.assignment import (
 from xds.assignment.decide import decide
 from xds.assignment.placement import Distance, distance, place
 from xds.assignment.policy import Policy
-from xds.assignment.weights import WEIGHT_TOTAL
 from xds.lrs.attempts import attempted
 from xds.model.node import Locality
 

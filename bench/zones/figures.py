@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any
 
+from bench.zones.optimum import optimum
 from bench.zones.run import Beat, Run
 
 # Above capacity by less is noise of the last interval, which nobody could have seen coming.
@@ -14,47 +16,94 @@ _RELIEVED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """Figures of one run. ``relieved`` is the most intervals from an event until no target is above its capacity.
+class Figures:
+    """Figures of one run; parts of all requests. ``elsewhere``: what the regions lost most that are not shown."""
 
-    Utilisation is load by capacity, in percent: ``peak`` the highest, ``alone`` the highest if zones kept their own.
-    ``above`` and ``away`` are percents of all requests, above a target's capacity and out of their zone; the ``least``
-    are what no assignment could do better, knowing everything at once. ``changes`` are those of the source
-    that changed most, an hour.
+    relieved: int | None
+    peak: float
+    alone: float
+    above: float
+    elsewhere: float
+    away: float
+    abroad: float
+    changes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table.
+
+    ``relieved`` is the most intervals from an event until no target is above its capacity. Utilisation is load by
+    capacity, in percent: ``peak`` the highest, ``alone`` the highest if zones kept their own. ``above``, ``away`` and
+    ``abroad`` are percents of all requests: above a target's capacity, out of their zone, out of their region.
+    ``above plain`` and ``above envoy`` are those of a plain waterfall and of Envoy alone; the ``least`` are what no
+    assignment could do better, knowing everything at once. ``elsewhere`` is what other regions lost. ``changes`` are
+    those of the source that changed most, an hour.
     """
 
     scenario: str
-    intervals: str
     relieved: str
     peak: str
     alone: str
     above: str
+    above_plain: str
+    above_envoy: str
     least_above: str
+    elsewhere: str
     away: str
     least_away: str
+    abroad: str
+    least_abroad: str
     changes: str
+    changes_plain: str
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
 
 
-def row(run: Run) -> Row:
+def figures(run: Run) -> Figures:
     """The figures of a run."""
     beats = run.beats
     hours = len(beats) * run.interval_s / 3_600
-    alone = max(beat.alone for beat in beats)
-    relieved = [_relieved(run, event) for event in run.scenario.events]
+    relieved = [_relieved(run, round(event / run.interval_s)) for event in run.scenario.events]
+    shown = run.scenario.shown.region
+    regions = {region for beat in beats for region in beat.lost} - {shown}
+    lost = [sum(beat.lost.get(region, 0.0) for beat in beats) / len(beats) for region in regions]
+    return Figures(
+        max(relieved) if relieved else None,
+        max(max(beat.utilisation.values()) for beat in beats),
+        max(beat.alone for beat in beats),
+        _mean(beats, "above"),
+        max(lost, default=0.0),
+        _mean(beats, "away"),
+        _mean(beats, "abroad"),
+        max(Counter(name for beat in beats for name in beat.changed).values(), default=0) / hours,
+    )
+
+
+def row(run: Run, plain: Run, envoy: Run) -> Row:
+    """The product's run beside those of a plain waterfall and of Envoy alone, and the optimum. Needs scipy."""
+    own, other = figures(run), figures(plain)
+    best = [(optimum(beat.demand, beat.capacity), sum(beat.demand.values())) for beat in run.beats]
+    above, away, abroad = (
+        sum(getattr(found, name) / total for found, total in best) / len(best) for name in ("above", "away", "abroad")
+    )
     return Row(
         run.scenario.name,
-        str(len(beats)),
-        str(max(relieved)) if relieved else "-",
-        f"{max(max(beat.utilisation.values()) for beat in beats):.0%}",
-        f"{alone:.0%}" if isfinite(alone) else "-",
-        f"{_mean(beats, 'above'):.2%}",
-        f"{_mean(beats, 'least_above'):.2%}",
-        f"{_mean(beats, 'away'):.1%}",
-        f"{_mean(beats, 'least_away'):.1%}",
-        f"{max(Counter(name for beat in beats for name in beat.changed).values(), default=0) / hours:.1f}",
+        "-" if own.relieved is None else str(own.relieved),
+        f"{own.peak:.0%}",
+        f"{own.alone:.0%}" if isfinite(own.alone) else "-",
+        f"{own.above:.2%}",
+        f"{other.above:.2%}",
+        f"{figures(envoy).above:.2%}",
+        f"{above:.2%}",
+        f"{own.elsewhere:.2%}",
+        f"{own.away:.1%}",
+        f"{away:.1%}",
+        f"{own.abroad:.1%}",
+        f"{abroad:.1%}",
+        f"{own.changes:.1f}",
+        f"{other.changes:.1f}",
     )
 
 
@@ -68,6 +117,14 @@ def table(rows: list[Row]) -> str:
     )
 
 
+def markdown(rows: list[Row]) -> str:
+    """The rows as a table for the documentation."""
+    head = [name.replace("_", " ") for name in COLUMNS]
+    lines = [head, ["---"] * len(head), *([getattr(one, name) for name in COLUMNS] for one in rows)]
+    lines[2:] = [[line[0].replace("_", " "), *line[1:]] for line in lines[2:]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def numbers(run: Run) -> dict[str, Any]:
     """What the plot draws, rounded: parts by locality over the intervals."""
     names = list(run.beats[0].utilisation)
@@ -75,10 +132,9 @@ def numbers(run: Run) -> dict[str, Any]:
         "title": run.scenario.title,
         "source": str(run.scenario.shown),
         "interval_s": run.interval_s,
-        "events": list(run.scenario.events),
-        "figures": {name: getattr(row(run), name) for name in COLUMNS},
-        "share": {str(name): [round(beat.shares.get(name, 0.0), 4) for beat in run.beats] for name in names},
-        "utilisation": {str(name): [round(beat.utilisation[name], 4) for beat in run.beats] for name in names},
+        "events": [round(event / run.interval_s) for event in run.scenario.events],
+        "share": {str(name): [round(beat.shares.get(name, 0.0), 3) for beat in run.beats] for name in names},
+        "utilisation": {str(name): [round(beat.utilisation[name], 3) for beat in run.beats] for name in names},
         "changed": [len(beat.changed) for beat in run.beats],
     }
 
@@ -89,5 +145,5 @@ def _relieved(run: Run, event: int) -> int:
     return next(late, len(run.beats) - event)
 
 
-def _mean(beats: list[Beat], name: str) -> float:
+def _mean(beats: Sequence[Beat], name: str) -> float:
     return float(sum(getattr(beat, name) for beat in beats)) / len(beats)

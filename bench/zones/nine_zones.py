@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import cos, pi
+from typing import Any
 
 from bench.zones.fleet import Hosts
 from bench.zones.scenarios import ENDPOINT_RPS, HOUR_S, NEVER_TOLD, Moment, Scenario
@@ -118,8 +119,8 @@ def _tiny(second: int) -> Moment:
 _TINY = {"capacity": {"rates": [{"per_endpoint_rps": 2}]}}
 
 
-def _scenario(name: str, title: str, seconds: int, at: Callable[[int], Moment], **fields: object) -> Scenario:
-    return Scenario(name, title, seconds, at, **{"shown": EU_A, "noise": _NO_NOISE, **fields})  # type: ignore[arg-type]
+def _scenario(name: str, title: str, seconds: int, at: Callable[[int], Moment], **fields: Any) -> Scenario:
+    return Scenario(name, title, seconds, at, **{"shown": EU_A, "noise": _NO_NOISE, **fields})
 
 
 NINE_ZONES = (

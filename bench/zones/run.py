@@ -51,6 +51,12 @@ class Beat:
     changed: tuple[Locality, ...]
     alone: float
 
+    @property
+    def least_above(self) -> float:
+        """The least part of the requests that is above some target's capacity, wherever they go."""
+        total = sum(self.demand.values())
+        return max(0.0, total - sum(self.capacity.values())) / total if total else 0.0
+
 
 @dataclass(slots=True)
 class Run:

@@ -278,9 +278,8 @@ def test_when_the_load_is_gone_traffic_comes_home() -> None:
 
 def test_the_last_of_the_traffic_comes_home_however_little() -> None:
     """What is left is less than the least change; nothing but room at home for all of it says that it may come."""
-    own = _settled(world({A: 105, B: 20}, THREE, dwell_s=0))
-    own.demand[A] = 92
-    own.step(20)
+    own = world({A: 96.5, B: 20}, THREE, dwell_s=0, maximum_step=1.0)
+    own.step()
     assert 0 < own.shares(A)[B] < own.policy.minimum_change, "it is all at home already: this says nothing"
     own.demand[A] = 50
     own.step(15)

@@ -230,7 +230,7 @@ class _Decider:
         for source in sources:
             plan = _Plan(start[source], band.wanted[source], False, [])
             if must_leave(plan.start, plan.wanted, overloaded):
-                plan.is_moving = True
+                plan.is_moving, plan.wanted = True, band.relieved[source]
                 plan.reasons += spill_reasons(plan.start, plan.wanted, overloaded, loads, self.capacity)
             else:
                 self._plan_optional_move(source, plan, band)

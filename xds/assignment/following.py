@@ -77,9 +77,9 @@ def follow(
 
 def wait_s(policy: Policy, path: PathMemory) -> float:
     """How long after a departure a target is probed."""
-    return max(policy.dwell_s, 3 * policy.interval_s) * min(
-        LONGEST_WAIT, 1 << min(max(path.times - 1, 0), LONGEST_WAIT)
-    )
+    relapses = min(max(path.times - 1, 0), LONGEST_WAIT)
+    first_s = max(2 * policy.dwell_s, _FIRST_WAIT_INTERVALS * policy.interval_s)
+    return first_s * min(LONGEST_WAIT, 1 << relapses)
 
 
 class _Comparison:

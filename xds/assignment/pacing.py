@@ -24,8 +24,8 @@ TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
 # Where demand exceeds what all targets serve up to the middle of the band, this part of a target's capacity stays free:
 # the requests of its own zone come before those of others, and their number is not known exactly.
-_RESERVED = 0.005
-_LEAST_FREE = 0.2  # of the band
+_RESERVED = 0.01
+_LEAST_FREE, _RELIEVED_FREE = 0.1, 0.4  # of the band
 # A timer may fire a little early: this fraction of a time counts as all of it.
 _ELAPSED = 0.9
 
@@ -34,11 +34,15 @@ _ELAPSED = 0.9
 class HysteresisBand:
     """The shares wanted of every source, and the shares at the edges of the band around them.
 
+    ``relieved``: the shares that a source takes when it must leave a target. They leave half of the band free, so that
+    demand that goes on rising does not cause a change in each interval.
+
     ``ceilings``: the load of each target, in requests a second, above which requests must leave it. ``surplus``: the
     part of each source's demand that fits nowhere, in requests a second.
     """
 
     wanted: Mapping[Locality, Shares]
+    relieved: Mapping[Locality, Shares]
     edges: tuple[Mapping[Locality, Shares], Mapping[Locality, Shares]]
     ceilings: Rates
     surplus: Rates
@@ -78,16 +82,17 @@ def hysteresis_band(
     its capacity, up to a fifth of the band; by default, and at most, half of the band stays free.
     """
     ranked = rank_targets(policy, demand, capacity, reachable)
-    free = min(max(2.0 * variation, _LEAST_FREE * policy.hysteresis), policy.hysteresis / 2)
+    free = min(max(1.5 * variation, _LEAST_FREE * policy.hysteresis), policy.hysteresis / 2)
     placements = [_filled(policy, demand, capacity, used, ranked, below) for below in (free, 0.0, policy.hysteresis)]
-    middle, upper, lower = (_shares_of(one.flows, demand) for one in placements)
+    placements.append(_filled(policy, demand, capacity, used, ranked, policy.hysteresis * _RELIEVED_FREE))
+    middle, upper, lower, relieved = (_shares_of(one.flows, demand) for one in placements)
     loads = target_loads(demand, middle, used)
     # A target that keeps a surplus is never below its capacity. The margin keeps noise from moving its traffic.
     ceilings = {
         name: rps if loads.get(name, 0.0) <= rps * (1.0 + TOLERANCE) else loads[name] * (1.0 + policy.hysteresis)
         for name, rps in capacity.items()
     }
-    return HysteresisBand(middle, (upper, lower), ceilings, placements[1].surplus)
+    return HysteresisBand(middle, relieved, (upper, lower), ceilings, placements[1].surplus)
 
 
 def _filled(
