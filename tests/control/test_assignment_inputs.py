@@ -53,8 +53,6 @@ def test_drops_are_demand_and_nodes_that_do_not_report_scale_it() -> None:
     assert found.flows is not None
     rate = found.flows.rates[A][B]
     assert [rate.rps, rate.errors_ps] == pytest.approx([80.0, 8.0]), "drops that count as errors are none"
-        "drops that count as errors are none"
-    )
 
 
 def test_no_more_than_half_of_the_nodes_are_made_up() -> None:
