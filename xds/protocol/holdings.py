@@ -33,6 +33,7 @@ def fed_by(assignments: frozenset[str], history: Sequence[ResourceSet]) -> Resou
 
 
 def has_all(resource_set: ResourceSet, members: Mapping[str, Resource]) -> bool:
+    """Whether a set has all these resources in the same versions."""
     resources = resource_set.resources
     return all(name in resources and resources[name].version == each.version for name, each in members.items())
 
@@ -59,5 +60,6 @@ def named_by(versions: Mapping[str, str], history: Sequence[ResourceSet]) -> Res
 
 
 def lacking(names: frozenset[str], old: ResourceSet, new: ResourceSet, change: Change) -> frozenset[str]:
+    """The names whose resources in ``new`` a holder of ``old`` lacks, and the names that neither set has."""
     nowhere = names.difference(old.resources).difference(new.resources)
     return names.intersection((*change.added, *change.changed)) | nowhere

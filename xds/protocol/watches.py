@@ -12,7 +12,7 @@ from xds.protocol.watch import Watch
 
 
 class Watches:
-    """The watches of all streams of a client. Nothing is decided here.
+    """The watches of all streams of a client.
 
     Most clients have one stream, so one watch of each type: a tuple takes the least memory.
     """
