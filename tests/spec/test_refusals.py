@@ -265,6 +265,25 @@ def test_refusals_are_remembered_while_a_client_is_away(server: Server, connect:
     assert client.texts(url) == {"a": "@1", "b": "@2"}
 
 
+def test_of_what_is_remembered_of_several_connections_the_latest_counts(server: Server, client: Client) -> None:
+    """What it may have refused on an earlier connection does not hide what it refused on the last one."""
+    content: Site = {CLUSTER: {"a": "@1", "b": "@1"}}
+    push(server, content)
+    client.subscribe(CLUSTER)
+    client.settle()
+    push(server, {CLUSTER: {"a": "@2", "b": "bad"}})
+    client.nack(CLUSTER, "Proto constraint validation failed")  # one of the two
+    client.disconnect()
+    push(server, {CLUSTER: {"a": "@1", "b": "@2 bad"}})
+    client.reconnect()
+    client.nack(CLUSTER, of_cluster("b"))
+    client.settle()
+    client.reconnect()
+    assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
+    client.settle()
+    assert client.texts(CLUSTER) == {"a": "@1", "b": "@1"}
+
+
 def version_of(server: Server, url: str, name: str) -> str:
     """The version of a resource as it is pushed now."""
     snapshot = server.cache.get("default")
