@@ -284,6 +284,23 @@ def test_of_what_is_remembered_of_several_connections_the_latest_counts(server: 
     assert client.texts(CLUSTER) == {"a": "@1", "b": "@1"}
 
 
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER])
+def test_a_name_that_was_refused_is_not_answered_until_its_content_changes(
+    server: Server, client: Client, url: str
+) -> None:
+    """gRPC subscribes to clusters and listeners by name: what is left out is no news, and is not missing."""
+    push(server, {url: {"a": "@1", "b": "bad"}})
+    client.subscribe(url, "a", "b")
+    client.nack(url, of_cluster("b"))
+    client.settle()
+    push(server, {url: {"a": "@2", "b": "bad"}})
+    client.settle()
+    assert client.texts(url) == {"a": "@2"}
+    push(server, {url: {"a": "@2", "b": "@2"}})
+    client.settle()
+    assert client.texts(url) == {"a": "@2", "b": "@2"}
+
+
 def version_of(server: Server, url: str, name: str) -> str:
     """The version of a resource as it is pushed now."""
     snapshot = server.cache.get("default")
