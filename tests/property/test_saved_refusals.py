@@ -240,6 +240,20 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a label proves no part of a set that was refused": (
+        SOTW,
+        False,
+        "cuts groups refusals",
+        Plan(r2="b", svc="r2"),
+        [
+            Push(PLAIN),
+            Push(Plan(trouble="assignment"), group="node"),
+            Cut(False, (PLAIN, PLAIN)),
+            Cut(False, (PLAIN, PLAIN)),
+            Cut(False, (PLAIN, PLAIN)),
+        ],
+        PLAIN,
+    ),
 }
 
 

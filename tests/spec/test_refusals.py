@@ -284,6 +284,26 @@ def test_of_what_is_remembered_of_several_connections_the_latest_counts(server: 
     assert client.texts(CLUSTER) == {"a": "@1", "b": "@1"}
 
 
+def test_what_a_label_does_not_prove_stays_refused(server: Server, connect: Connect) -> None:
+    """Assignments are sent in parts: the label that one part was ACKed under is that of the refused part as well."""
+    client = connect()
+    content: Site = {ENDPOINT: {"a": "@1", "b": "@1"}}
+    push(server, content)
+    client.subscribe(ENDPOINT, "a", "b")
+    client.settle()
+    push(server, {ENDPOINT: {"a": "@2", "b": "bad"}})
+    client.nack(ENDPOINT, "Proto constraint validation failed")  # one of the two
+    client.disconnect()
+    push(server, joined(content, {ENDPOINT: {"b": "@2 bad"}}))
+    client.reconnect()
+    client.nack(ENDPOINT, of_cluster("b"))
+    client.settle()
+    client.reconnect()
+    assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
+    client.settle()
+    assert client.texts(ENDPOINT) == {"a": "@1", "b": "@1"}
+
+
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER])
 def test_a_name_that_was_refused_is_not_answered_until_its_content_changes(
     server: Server, client: Client, url: str
