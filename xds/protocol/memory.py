@@ -175,16 +175,17 @@ class Past:
         return found
 
     def refusals(self, type_url: str) -> Refusals | None:
-        """What the client rejected of a type; None for nothing.
+        """What the client rejected of a type; None for nothing. Of several memories the latest counts for each name.
 
         docs/protocol.md#refusals: "rejections are remembered per node id, also across a restart of the server".
         """
-        suspected = next((m.suspected[type_url] for m in self.memories if type_url in m.suspected), None)
-        if suspected is not None:
-            return suspected.for_new_stream()
-        before = self.refused_before.get(type_url)
-        refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), before)
-        return Refusals(refused) if refused else None
+        found = Refusals()
+        for memory in self.memories:
+            suspected = memory.suspected.get(type_url)
+            found.join(suspected if suspected is not None else Refusals(memory.refused.get(type_url)))
+        if not found:
+            found.join(Refusals(self.refused_before.get(type_url)))
+        return found or None
 
     # -- what is kept -----------------------------------------------------------------------------------------------
 
