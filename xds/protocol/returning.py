@@ -39,6 +39,7 @@ class Origin(NamedTuple):
     memories: Sequence[ClientMemory]
     clusters: ResourceSet | None  # what the client is known to have
     released: ResourceSet  # what it would be told of the type that it asks for
+    own: Sequence[ClientMemory] = ()  # those that may be of the client itself
     has_returned: bool = False  # it showed something of another type already
     # Where it asks for no clusters, since one warms: those whose assignments it asks for. Not all of them are warm.
     fed: ResourceSet | None = None
@@ -60,7 +61,7 @@ class Origin(NamedTuple):
         only if it is there no more, so that it lingers.
         """
         found: dict[bytes, ResourceSet] = {}
-        for memory in self.memories:
+        for memory in self.own:
             held = memory.sets.get(type_url)
             if held is not None and label in (held.version_info, memory.labels.get(type_url)):
                 found.setdefault(held.digest, held)
@@ -84,8 +85,8 @@ def origin_of(
     if clusters is None and client.has_returned and client.is_aggregated and resource_type(type_url).in_tree:
         assignments = client.names_wanted(client.url_of("endpoints"))
         fed = cache.history.fed_by(assignments, url, (*former, group), api)
-    memories, released = client.past.memories, client.release_of(type_url)
-    return Origin(group, api, former, memories, clusters, released, client.has_returned, fed)
+    past, released = client.past, client.release_of(type_url)
+    return Origin(group, api, former, past.memories, clusters, released, past.own, client.has_returned, fed)
 
 
 class Shown(NamedTuple):
