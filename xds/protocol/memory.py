@@ -132,6 +132,11 @@ class Past:
     # -- what is remembered -----------------------------------------------------------------------------------------
 
     @property
+    def own(self) -> Sequence[ClientMemory]:
+        """The memories that may be of the client itself, by what it has shown; all where none is."""
+        return self._own or self.memories
+
+    @property
     def warm(self) -> ResourceSet | None:
         """The clusters that were all warm; None if that is unknown or memories differ."""
         agreed = {memory.warm for memory in self._own}

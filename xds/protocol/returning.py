@@ -39,6 +39,7 @@ class Origin(NamedTuple):
     * ``memories``: what is remembered of its node id;
     * ``clusters``: the clusters that it is known to hold;
     * ``released``: the set of the requested type that it would be sent;
+    * ``own``: the memories that may be of the client itself;
     * ``has_returned``: it showed content of another type already;
     * ``fed``: while it requests no clusters because one warms, the clusters whose assignments it requests. Some of
       these may be cold.
@@ -50,6 +51,7 @@ class Origin(NamedTuple):
     memories: Sequence[ClientMemory]
     clusters: ResourceSet | None
     released: ResourceSet
+    own: Sequence[ClientMemory] = ()
     has_returned: bool = False
     fed: ResourceSet | None = None
 
@@ -70,7 +72,7 @@ class Origin(NamedTuple):
         them hold counts as held only if it is no longer released, so that it lingers.
         """
         found: dict[bytes, ResourceSet] = {}
-        for memory in self.memories:
+        for memory in self.own:
             held = memory.sets.get(type_url)
             if held is not None and label in (held.version_info, memory.labels.get(type_url)):
                 found.setdefault(held.digest, held)
@@ -94,8 +96,8 @@ def origin_of(
     if clusters is None and client.has_returned and client.is_aggregated and resource_type(type_url).in_tree:
         assignments = client.names_wanted(client.url_of("endpoints"))
         fed = cache.history.fed_by(assignments, url, (*former, group), api)
-    memories, released = client.past.memories, client.release_of(type_url)
-    return Origin(group, api, former, memories, clusters, released, client.has_returned, fed)
+    past, released = client.past, client.release_of(type_url)
+    return Origin(group, api, former, past.memories, clusters, released, past.own, client.has_returned, fed)
 
 
 class Shown(NamedTuple):
