@@ -100,7 +100,7 @@ def _whole_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: Ch
 
 
 def _partial_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
-    """All that differs from what the client holds, and all that is to be answered."""
+    """The resources that differ from those that the client holds, and the names that need an answer."""
     goal, interest = key.goal, key.interest
     names, removed = _difference(key, uncertain, change_of)
     missing = interest.missing(goal, key.unanswered & interest.names)

@@ -123,7 +123,7 @@ class ResponseBuilder:
         self._parts.update(parts)
 
     def drop_parts(self, old: Snapshot, new: Snapshot | None) -> None:
-        """Drop what is kept of sets that are replaced: it serves few clients any more."""
+        """Drop the encoded parts of sets that are replaced, because few clients will need them."""
         for type_url, resource_set in old.sets.items():
             successor = new.sets.get(type_url) if new is not None else None
             if successor is None or successor.lineage_id != resource_set.lineage_id:

@@ -68,7 +68,7 @@ class SotwDialect:
         return shown_by_version_info(watch, request, cache, origin)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
-        """Nothing: a name that is asked for again is part of every request."""
+        """Nothing: every SotW request repeats all names, so a repeated name asks for nothing."""
 
     def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache

@@ -419,7 +419,7 @@ class DiscoveryStream:
         return request.error is not None and watch.is_of_earlier(request.error.message, version_info)
 
     def _note_read(self, answered: Watch) -> None:
-        """The client read all that was sent before a response that it answers, even if it withholds other answers."""
+        """Note that a client that answers a response has read all earlier ones, even if it withholds their answers."""
         for watch in self._in_rank_order:
             if watch.ack.offered is not None and watch.sent < answered.sent:
                 watch.is_read = True

@@ -88,7 +88,7 @@ class Interest:
 class InterestTable:
     """The interests of all streams: equal ones are one object.
 
-    So a fleet that asks for the same thousands of names holds them once, and what was computed for one stream is found
+    So the names of a fleet that subscribes to the same thousands are stored once, and results for one stream are found
     for the others by identity.
     """
 

@@ -48,7 +48,8 @@ class Transition:
 
     * ``origin``: the release under which all listeners were ready last, so that new connections use it;
     * ``met``: the releases with listeners that were ACKed since; new connections may use these as well;
-    * ``held``: the trees that are in the phase CLUSTERS;
+    * ``held``: the trees of which nothing is released yet: they wait for clusters or internal listeners, or for the
+      repair of a rejected resource;
     * ``kept``: all names that stay as they were released, besides lingering ones;
     * ``drains``: a listener changed or was removed, so old connections drain;
     * ``silent``: the type URLs of which nothing is sent, because it is unknown what the client holds;
@@ -78,7 +79,7 @@ class Transition:
         self.began_s = now_s
         self.origin: Snapshot = client.released
         self.met: tuple[Snapshot, ...] = ()
-        # A client that has just started went live with warm clusters: all that it ACKed are warm.
+        # A client that has just started goes live when its clusters are warm: the clusters that it ACKed count as warm.
         acked = client.watches.acked(client.url_of("clusters"))
         self.readiness = Readiness(client.warm or (acked if not client.has_returned else None))
         self.held: tuple[Tree, ...] = ()

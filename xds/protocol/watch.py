@@ -1,7 +1,7 @@
 """One type on one stream: its subscription, its ack state, and what the client holds.
 
-What a client holds of a type that is in step is one reference to a shared set, so that a watch does not grow with the
-number of resources. What deviates from the set is kept beside it (`KnownContent`).
+The content that a client holds is kept as one reference to a shared set, so a watch does not grow with the number of
+resources. Deviations from the set are kept beside it (`KnownContent`).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Watch:
     * ``acked_label``: the version_info of the last response that it ACKed;
     * ``told_missing``: requested names that were reported to it as missing (rule 39);
     * ``unknown``: names that a reconnecting Delta client showed and no retained set has: reported as removed later;
-    * ``refusals``: what it rejects, once it rejected something;
+    * ``refusals``: the resources that it rejects; None until the first NACK;
     * ``placeholders``: it shows no earlier version, so an empty assignment may stand for a missing one;
     * ``reads_errors``: as in `ResponseKey`.
 
@@ -199,7 +199,7 @@ class Watch:
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the client rejects something of what it was sent last."""
+        """Whether the client rejects resources of the type."""
         return self.ack.state is ResponseState.REJECTED or bool(self.refusals)
 
     def in_step_with(self, released: ResourceSet) -> bool:

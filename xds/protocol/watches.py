@@ -1,4 +1,4 @@
-"""The watches of one client, by type, and which of them are not in step with what was released to it."""
+"""The watches of one client, by type, and which of them lag: they are not in step with the released content."""
 
 from __future__ import annotations
 
