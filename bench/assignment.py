@@ -62,7 +62,7 @@ def _write(runs: Sequence[Run], rows: Sequence[Row], folder: Path) -> None:
     }
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}" for name, one in told.items())
     (folder / "simulation.json").write_text(f"{{\n{lines}\n}}\n")
-    (folder / "simulation.md").write_text(f"{markdown(list(rows))}\n")
+
     for name in drawn & told.keys():
         draw(told[name], folder / f"{name.replace('_', '-')}.png")
 

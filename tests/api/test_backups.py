@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.support.resources import static_cluster
+from xds.api.services import ApiOptions
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.fleet.event_log import EventFilter, EventKind
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
 
@@ -11,7 +12,7 @@ from bench.zones.control import Envoys
 from bench.zones.figures import COLUMNS, Figures, figures, numbers
 from bench.zones.fleet import Hosts, balanced
 from bench.zones.run import run
-from bench.zones.scenarios import A, B
+from bench.zones.scenarios import ENDPOINT_RPS, HOSTS, HOUR_S, A, B, Moment, Scenario, hosts
 from tests.support.process import REPOSITORY
 from xds.assignment.assignment import Allotment
 
@@ -59,6 +60,25 @@ def test_what_circuit_breakers_drop_is_placed() -> None:
     assert measured("breaker").above < 0.01
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_day_of_random_events_comes_to_rest_again_and_again(seed: int) -> None:
+    """Each half hour demand jumps somewhere; no source changes more often than with the jumps of a calm policy."""
+    chance = Random(seed)
+    parts = [{zone: chance.choice([0.3, 0.6, 0.9, 1.3]) for zone in HOSTS} for _ in range(48)]
+
+    def at(second: int) -> Moment:
+        now = parts[second // 1_800]
+        return Moment({zone: HOSTS[zone] * ENDPOINT_RPS * now[zone] for zone in HOSTS}, hosts())
+
+    found = run(Scenario("day_of_events", "A day of random events", 24 * HOUR_S, at), seed)
+    assert figures(found).changes <= 30
+    for event in range(0, len(found.beats), 180):
+        rest = found.beats[event + 120 : event + 180]
+        assert sum(len(beat.changed) for beat in rest) <= 12 * len(HOSTS)
+
+
 def test_the_page_has_the_figures_that_were_measured() -> None:
     rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     told = {cells[0].replace(" ", "_"): cells[1:] for cells in rows}
@@ -73,14 +93,14 @@ def test_the_page_has_the_figures_that_were_measured() -> None:
     [(10, 1.0), (8, 1.0), (5, 0.7), (0, 0.0)],
 )
 def test_proxies_fail_over_by_the_overprovisioning_factor_of_envoy(healthy: int, stays: float) -> None:
-    hosts = {A: Hosts(10, healthy, 1.0), B: Hosts(10, 10, 1.0)}
-    shares = balanced((Allotment(A, 0, 10_000), Allotment(B, 1, 10_000)), hosts)
+    known = {A: Hosts(10, healthy, 1.0), B: Hosts(10, 10, 1.0)}
+    shares = balanced((Allotment(A, 0, 10_000), Allotment(B, 1, 10_000)), known)
     assert shares.get(A, 0.0) == pytest.approx(stays)
     assert sum(shares.values()) == pytest.approx(1.0)
 
 
 def test_within_a_priority_proxies_weigh_localities_by_health() -> None:
     """With half of its endpoints, 0.7 of a weight counts; the priority has 75 % healthy endpoints, so it is whole."""
-    hosts = {A: Hosts(10, 5, 1.0), B: Hosts(10, 10, 1.0)}
-    shares = balanced((Allotment(A, 0, 5_000), Allotment(B, 0, 5_000)), hosts)
+    known = {A: Hosts(10, 5, 1.0), B: Hosts(10, 10, 1.0)}
+    shares = balanced((Allotment(A, 0, 5_000), Allotment(B, 0, 5_000)), known)
     assert shares == {A: pytest.approx(0.7 / 1.7), B: pytest.approx(1 / 1.7)}

@@ -1,17 +1,22 @@
-"""``xds backup``, ``restore``, ``store check`` and ``store salvage``."""
+"""``xds backup``, ``restore``, ``store check`` and ``store salvage``.
+
+Files for their owner alone, there as a whole or not at all.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from xds.cli.client import Client, finding_line
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.private_file import private_file
 from xds.control import backup_archive
 from xds.control.backup_archive import CheckedArchive
 from xds.control.backups import archived, examine_directory
@@ -121,3 +126,24 @@ def _opened(source: Path) -> IO[bytes]:
         return source.open("rb")
     except OSError as error:
         raise CommandError(Exit.USAGE, f"{source}: {error.strerror}") from None
+
+
+@contextmanager
+def private_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file of mode 0600 that takes the name ``path`` when all is written; what has that name stays until then.
+
+    Raises ``CommandError`` where it cannot be written.
+    """
+    made = ""
+    try:
+        descriptor, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)  # of mode 0600
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(made).replace(path)
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{path}: {error.strerror or error}") from None
+    finally:
+        if made:
+            Path(made).unlink(missing_ok=True)

@@ -9,11 +9,18 @@ from http import HTTPStatus
 from typing import Any
 
 from xds.cli.client import Client, RefusedError, group_path
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.table import Column, Style, View, rendered
-from xds.cli.waiting import POLL_S, check_somebody, held_lines, late, progress, refusals, verdict_on
-from xds.cli.who import who
+from xds.cli.table import Column, Style, View, rendered, who
+from xds.cli.wait import (
+    POLL_S,
+    check_somebody,
+    held_lines,
+    late,
+    progress,
+    refusals,
+    verdict_on,
+)
 
 Json = dict[str, Any]
 

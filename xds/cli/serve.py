@@ -18,10 +18,10 @@ import uvicorn
 from fastapi import FastAPI
 
 import xds
-from api.app import create_app
-from api.browser_rules import ANY, BrowserRules, is_address
-from api.services import ApiOptions, Services
-from xds.cli.reloading import Reloader
+from xds.api.app import create_app
+from xds.api.browser_rules import ANY, BrowserRules, is_address
+from xds.api.services import ApiOptions, Services
+from xds.cli.reload import Reloader
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access, NodeAuthMode
