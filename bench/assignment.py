@@ -6,7 +6,7 @@ Proxies in zones send by chance, second by second, balance as Envoy does, and re
 late; ``xds.assignment.decide`` is asked once an interval, and followed a second later. Each scenario is run also under
 a plain waterfall and with Envoy alone, and compared with the optimum of a linear program (needs scipy:
 bench/requirements.txt). With ``--out``, the numbers behind the scenarios of four zones are written there and drawn
-(needs matplotlib), and the table of all of them as it is in the documentation. The columns are explained at
+(needs matplotlib), and the table is printed as it is in the documentation. The columns are explained at
 ``bench.zones.figures.Row``; equal seeds give equal figures.
 """
 
@@ -46,7 +46,7 @@ def main() -> None:
     rows = [row(one, run(one.scenario, given.seed, Plain), run(one.scenario, given.seed, Envoys)) for one in runs]
     simulated_h = sum(len(one.beats) * one.interval_s for one in runs) / 3_600
     print(f"{simulated_h:.1f} hours")
-    print(table(rows))
+    print(markdown(rows) if given.out else table(rows))
     print(f"{simulated_h * 3_600 / (time.perf_counter() - began):.0f} times faster than real time", file=sys.stderr)
     if given.out:
         _write(runs, rows, given.out)
