@@ -1,6 +1,7 @@
 """Load reports over gRPC to a real server: what those of a fleet cost it, the whole way from its sockets.
 
-    python -m bench.load_served [--nodes 1000] [--clusters 1000] [--localities 3] [--rps 1000] [--rounds 3]
+    python -m bench.load_served [--nodes 1000] [--clusters 1000] [--localities 3] [--active 1] [--rps 1000]
+        [--ordered] [--idle-rows] [--node-bytes 61000] [--rounds 3]
 
 The reports are those of `bench.load_reports`, each node sends its own at its own time of the interval of 10 s. CPU is
 that of ``xds serve``, all threads, by the kernel's clock of the process, over the rounds behind the first. At last the
@@ -9,7 +10,6 @@ server is asked what it has counted: a report that it did not take would cost no
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import re
 from collections.abc import Sequence
@@ -21,13 +21,21 @@ from typing import Any, NamedTuple
 import grpc
 import httpx
 
-from bench.load_reports import GOAL_CORE, GOAL_MB, INTERVAL_S, Fleet, kept_reports, locality_of
+from bench.load_reports import (
+    GOAL_CORE,
+    GOAL_MB,
+    INTERVAL_S,
+    Fleet,
+    extensions,
+    fleet_parser,
+    fleets_of,
+    kept_reports,
+    node_field,
+)
 from bench.peers.peer import Peer
 from bench.suite.process import quiet
-from xds.proto import wire_pb2
 
 METHOD = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
-ALL_CLUSTERS = "envoy.lrs.supports_send_all_clusters"
 STREAMS_PER_CONNECTION = 20  # grpc.aio's connections are dear, and the server does not mind
 _COUNTED = re.compile(r"^xds_server_lrs_reports_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
@@ -45,26 +53,21 @@ class Measured(NamedTuple):
 async def open_streams(target: str, fleet: Fleet, running: AsyncExitStack) -> list[Any]:
     """A stream for each node, which has said who it is and been told what to report."""
     streams: list[Any] = []
+    tail = extensions(fleet)
     for node in range(fleet.nodes):
         if node % STREAMS_PER_CONNECTION == 0:
             options = [("grpc.use_local_subchannel_pool", 1)]
             channel = await running.enter_async_context(grpc.aio.insecure_channel(target, options))
         stream: Any = channel.stream_stream(METHOD)()
-        await stream.write(first_message(fleet, node))
+        await stream.write(node_field(fleet, node, tail))
         await stream.read()
         streams.append(stream)
     return streams
 
 
-def first_message(fleet: Fleet, node: int) -> bytes:
-    where = locality_of(node % fleet.localities)
-    locality = wire_pb2.Locality(region=where.region, zone=where.zone)
-    who = wire_pb2.Node(id=f"node-{node}", locality=locality, client_features=[ALL_CLUSTERS])
-    return wire_pb2.LoadStatsRequest(node=who.SerializeToString()).SerializeToString()
-
-
 async def measure(fleet: Fleet, rounds: int) -> Measured:
     """One round that makes what the others find, and ``rounds`` of which the server's CPU is taken."""
+    tail = extensions(fleet)
     with TemporaryFile() as file:
         reports = kept_reports(fleet, 1 + rounds, file)
         # All are made before the first is there, a minute or more; begun later, they would come late and in a burst.
@@ -80,7 +83,7 @@ async def measure(fleet: Fleet, rounds: int) -> Measured:
                 if number == fleet.nodes:
                     cpu_s, measured_from = peer.cpu_s(), monotonic()
                 await asyncio.sleep(begin + number / fleet.nodes * INTERVAL_S - monotonic())
-                await streams[node].write(report)
+                await streams[node].write(node_field(fleet, node, tail) + report)
             cpu_s, lasted_s = await quiet(peer.cpu_s) - cpu_s, monotonic() - measured_from
             counted = await until_counted(peer.admin, fleet.nodes * (1 + rounds))
             return Measured(cpu_s, lasted_s, peer.rss_kb() - begun_kb, fleet.nodes * (1 + rounds), counted)
@@ -101,25 +104,18 @@ async def until_counted(admin: str, sent: int) -> int:
 def told(fleet: Fleet, found: Measured) -> str:
     """A line for people."""
     core = found.cpu_s / found.lasted_s
-    row_us = core * INTERVAL_S / fleet.rows * 1e6
+    cluster_us = core * INTERVAL_S / fleet.reported * 1e6
     return (
-        f"{fleet.nodes} nodes x {fleet.clusters} clusters x {fleet.localities} localities,"
-        f" {fleet.node_rps:,.0f} requests/s each, served: {row_us:.2f} us per locality,"
+        f"{fleet}, served: {cluster_us:.2f} us per cluster,"
         f" {core:.2f} of a core at {INTERVAL_S:.0f} s (goal {GOAL_CORE});"
         f" {found.memory_kb / 1e3:.0f} MB (goal {GOAL_MB}); {found.counted} of {found.sent} reports counted"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=1_000)
-    parser.add_argument("--clusters", type=int, default=1_000)
-    parser.add_argument("--localities", type=int, default=3)
-    parser.add_argument("--rps", type=float, default=1_000.0, help="requests a second of one node")
-    parser.add_argument("--rounds", type=int, default=3)
-    chosen = parser.parse_args(arguments)
-    fleet = Fleet(chosen.nodes, chosen.clusters, chosen.localities, chosen.rps)
-    print(told(fleet, asyncio.run(measure(fleet, chosen.rounds))), flush=True)
+    chosen = fleet_parser(__doc__, 3).parse_args(arguments)
+    for fleet in fleets_of(chosen):
+        print(told(fleet, asyncio.run(measure(fleet, chosen.rounds))), flush=True)
 
 
 if __name__ == "__main__":
