@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from operator import add
+
+from xds.lrs.packed_counters import TRAFFIC_LANES, unpack_traffic
 
 SECONDS = 120  # reports that ended in the last so many seconds are kept by their end
 MINUTES = 62  # an hour that begins anywhere in a minute, and late reports
@@ -159,65 +160,67 @@ def _minute_after(edge: int) -> int:
 _LENGTH_BITS = 17
 _LENGTH_MASK = (1 << _LENGTH_BITS) - 1
 
-Counts = tuple[int, int, int]  # successes, errors, issued
-NOTHING: Counts = (0, 0, 0)
+
+def length_of(interval_s: float) -> int:
+    """The length that an interval counts as: whole seconds, at least 1."""
+    return max(1, min(round(interval_s), _LENGTH_MASK))
 
 
-def span_of(end: int, interval_s: float) -> int:
-    """The span of a report that ended at the edge ``end``; its length is the interval in whole seconds, at least 1."""
-    return end << _LENGTH_BITS | max(1, min(round(interval_s), _LENGTH_MASK))
+def span_of(end: int, length: int) -> int:
+    """The span of a report that ended at the edge ``end``."""
+    return end << _LENGTH_BITS | length
 
 
 class TrafficWindow:
-    """The traffic from one locality to another, or to one endpoint there.
+    """The traffic from one locality to another at one priority, or to one endpoint there.
 
-    ``totals``: successes, errors and issued requests since the window exists. ``last``: the edge at which the latest
-    report ended.
+    Counters are packed (`xds.lrs.packed_counters`). ``pending`` are those of ``span``: the reports of a fleet that come
+    within a second have the same span, as a rule, so the history is touched once for all of them. ``in_progress`` is a
+    gauge.
     """
 
-    __slots__ = ("_history", "last", "totals")
+    __slots__ = ("_history", "_total", "in_progress", "pending", "span")
 
     def __init__(self) -> None:
-        self.last = 0
-        self.totals = (0, 0, 0)
-        self._history = CountHistory(3)
-
-    def add(self, span: int, counts: Counts) -> None:
-        self.last = span >> _LENGTH_BITS
-        if any(counts):
-            (successes, errors, issued), more = self.totals, counts
-            self.totals = successes + more[0], errors + more[1], issued + more[2]
-            self._history.add(self.last, span & _LENGTH_MASK, counts)
-
-    def sum(self, begin: int, end: int) -> list[float]:
-        """Successes, errors and issued requests between two edges."""
-        return self._history.sum(begin, end)
-
-
-class WindowReading:
-    """A window, with counters of the current span that are not yet in it, and requests in progress."""
-
-    __slots__ = ("_counts", "_span", "_window", "in_progress")
-
-    def __init__(self, window: TrafficWindow, span: int, counts: Counts = NOTHING, in_progress: int = 0) -> None:
-        self._window = window
-        self._span = span
-        self._counts = counts
-        self.in_progress = in_progress
+        self.span = 0
+        self.pending = 0
+        self.in_progress = 0
+        self._total = 0
+        self._history = CountHistory(TRAFFIC_LANES)
 
     @property
-    def totals(self) -> list[int]:
+    def last(self) -> int:
+        """The edge at which the latest report ended."""
+        return self.span >> _LENGTH_BITS
+
+    @property
+    def totals(self) -> tuple[int, int, int]:
         """Successes, errors and issued requests since the window exists."""
-        return list(map(add, self._window.totals, self._counts))
+        return unpack_traffic(self._total + self.pending)
+
+    def add(self, span: int, counters: int) -> None:
+        if self.span != span:
+            self.begin(span)
+        self.pending += counters
+
+    def begin(self, span: int) -> None:
+        """Move what is pending to the history, and begin another span."""
+        pending, self.pending = self.pending, 0
+        if pending:
+            self._total += pending
+            self._history.add(self.span >> _LENGTH_BITS, self.span & _LENGTH_MASK, unpack_traffic(pending))
+        self.span = span
 
     def sum(self, begin: int, end: int) -> list[float]:
-        """Successes, errors and issued requests between two edges."""
-        sums = self._window.sum(begin, end)
-        last, length = self._span >> _LENGTH_BITS, self._span & _LENGTH_MASK
+        """Successes, errors and issued requests between two edges. Safe while another thread counts."""
+        span, pending = self.span, self.pending
+        sums = self._history.sum(begin, end)
+        last, length = span >> _LENGTH_BITS, span & _LENGTH_MASK
         overlap_s = min(end, last) - max(begin, last - length)
-        if overlap_s <= 0:
+        if not pending or overlap_s <= 0:
             return sums
-        return [total + count * overlap_s / length for total, count in zip(sums, self._counts, strict=True)]
+        counts = unpack_traffic(pending)
+        return [total + count * overlap_s / length for total, count in zip(sums, counts, strict=True)]
 
 
 class ValueWindow:

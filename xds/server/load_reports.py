@@ -160,10 +160,10 @@ class LoadReportHandler(StreamHandler):
             await self._receive_piece(data)
             return
         async with self._streams.large:
-            for piece in split_request(data):
-                await self._receive_piece(piece)
+            for number, piece in enumerate(split_request(data)):
+                await self._receive_piece(piece, continues=number > 0)
 
-    async def _receive_piece(self, piece: bytes) -> None:
+    async def _receive_piece(self, piece: bytes, continues: bool = False) -> None:
         """One work item, and one more for each pause of the book."""
         if len(piece) > CLUSTER_BYTES and piece[0] == CLUSTER_STATS_TAG:
             self._deps.metrics.limit_hits["load_cluster_bytes"] += 1
@@ -171,7 +171,7 @@ class LoadReportHandler(StreamHandler):
             return
         async with self._streams.turn(len(piece) * READ_S_PER_BYTE):
             began_at = thread_time()
-            events = self._engine.receive(LoadStatsRequest(piece))
+            events = self._engine.receive(LoadStatsRequest(piece, continues))
             self._cpu_s += thread_time() - began_at
         for event in events:  # all of them before counting, during which a newer request may be sent
             self._act(event)
