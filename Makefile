@@ -20,7 +20,7 @@ help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
 	@echo "make test      run the tests"
 	@echo "make check     formatting, lint, types, layers, names, references, generated code"
-	@echo "make soak      run the long tests, and the property tests with many more examples"
+	@echo "make soak      run the long tests, and the property tests with many more examples (needs go)"
 	@echo "make browser   attack the server from pages in a real Chromium (installs it: Debian, as root)"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
@@ -81,18 +81,19 @@ check: $(STAMP)
 	for program in $(PROGRAMS); do $(BIN)/mypy $$program || exit; done
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.house
-	$(BIN)/python -m xds.proto.generate wire --check
-	$(BIN)/python -m xds.proto.generate descriptors --check
-	$(BIN)/python -m xds.proto.generate options --check
+	$(BIN)/python -m tools.proto.generate wire --check
+	@# With a hash seed of its own: the order of sets must not show in what is generated.
+	PYTHONHASHSEED=7 $(BIN)/python -m tools.proto.generate descriptors --check
+	$(BIN)/python -m tools.proto.generate options --check
 
 format: $(STAMP)
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
 generate: $(STAMP)
-	$(BIN)/python -m xds.proto.generate wire
-	$(BIN)/python -m xds.proto.generate descriptors
-	$(BIN)/python -m xds.proto.generate options
+	$(BIN)/python -m tools.proto.generate wire
+	$(BIN)/python -m tools.proto.generate descriptors
+	$(BIN)/python -m tools.proto.generate options
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

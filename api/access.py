@@ -15,7 +15,7 @@ from api.grants import needs
 from api.problem import RequestError
 from api.routing import api_router
 from api.services import Here
-from xds.codec.node import as_object, decode_node
+from xds.codec.node_json import as_object, decode_node
 from xds.control.access import Access, Identity, Mode, trials
 from xds.control.certificate import NAMES_LIMIT, Certificate
 from xds.control.tokens import READ, XDS

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
-from xds.codec.yaml_output import to_yaml
+from xds.codec.text import to_yaml
 
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"

@@ -10,10 +10,10 @@ from typing import Annotated, TypeVar
 from fastapi import Header, Request
 
 from api.problem import RequestError
-from xds.codec.resources import Media, Pushed, decode_document, decode_single
+from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
 
 OFF_LOOP_BYTES = 64 * 1024
-_MEDIA: Mapping[str, Media] = {
+_MEDIA: Mapping[str, InputFormat] = {
     "application/json": "json",
     "text/json": "json",
     "application/yaml": "yaml",
@@ -29,7 +29,7 @@ T = TypeVar("T")
 ContentType = Annotated[str, Header(description="JSON, YAML or a serialized DiscoveryResponse")]
 
 
-def media_of(content_type: str) -> Media:
+def media_of(content_type: str) -> InputFormat:
     """What a Content-Type announces. Raises ``RequestError`` (415).
 
     One is needed: a page of another origin can send a body without, and no browser asks whether it may.
@@ -44,16 +44,16 @@ def media_of(content_type: str) -> Media:
     return media
 
 
-async def decode_pushed(body: bytes, content_type: str, resource_limit: int) -> Pushed:
+async def decode_pushed(body: bytes, content_type: str, decoder: ResourceDecoder) -> DecodedPush:
     """A snapshot's body. Raises ``ValidationError``, ``RequestError``."""
     media = media_of(content_type)
-    return await off_loop(len(body), lambda: decode_document(body, media, resource_limit=resource_limit))
+    return await off_loop(len(body), lambda: decoder.document(body, media))
 
 
-async def decode_one(body: bytes, content_type: str, type_url: str, name: str, resource_limit: int) -> Pushed:
+async def decode_one(body: bytes, content_type: str, type_url: str, name: str, decoder: ResourceDecoder) -> DecodedPush:
     """One resource's body: its JSON or YAML, or its serialized message. Raises as ``decode_pushed``."""
     media = media_of(content_type)
-    return await off_loop(len(body), lambda: decode_single(body, media, type_url, name, resource_limit=resource_limit))
+    return await off_loop(len(body), lambda: decoder.single(body, media, type_url, name))
 
 
 def accepts_yaml(request: Request) -> bool:

@@ -19,13 +19,13 @@ from api.problem import RequestError
 from api.routing import api_router
 from api.scope import Segment
 from api.services import Here
-from xds.codec.node import as_object, decode_node
+from xds.codec.node_json import as_object, decode_node
 from xds.control.explain import Asked, Explanation, ResourceAnswer
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import type_url_of
-from xds.protocol.membership import SELECTOR, Candidate
+from xds.protocol.membership import SELECTOR, GroupCandidate
 
 router = api_router("fleet")
 
@@ -129,7 +129,7 @@ def explanation_item(found: Explanation, principals: Iterable[str] = ()) -> Expl
     }
 
 
-def _candidate_item(candidate: Candidate) -> CandidateItem:
+def _candidate_item(candidate: GroupCandidate) -> CandidateItem:
     item: CandidateItem = {
         "group": candidate.match.group,
         "rule": candidate.match.rule,

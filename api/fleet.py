@@ -27,9 +27,9 @@ from api.scope import Segment
 from api.selection import Selector
 from api.services import Here, Services
 from xds.control.bootstrap import BootstrapOptions, ClientTls, Mode, bootstrap
-from xds.filter.errors import EvaluationError, FilterSyntaxError
+from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import compile_filter
-from xds.filter.node import NODE_SHAPE, node_record
+from xds.filter.values import NODE_SHAPE, node_record
 from xds.fleet.state import NackState, NodeState, Sync
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from api.timestamps import timestamp
 from xds.control.translation import Unexpressed
 from xds.fleet.state import Held, Linger, NackRecord, NodeState, StreamState, TypeState
-from xds.model.name import WILDCARD
+from xds.model.names import WILDCARD
 
 
 class LocalityItem(TypedDict):

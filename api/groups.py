@@ -67,7 +67,7 @@ async def get_snapshot(here: Here, request: Request, group: Segment, show_secret
 @router.put("/groups/{group}/snapshot", response_model=PushAnswer)
 async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
     """Replace all resources of a group: ``{"resources": [...], "version"?, "versions"?}``."""
-    pushed = await decode_pushed(body, content_type, pushing.here.options.resource_bytes)
+    pushed = await decode_pushed(body, content_type, pushing.here.options.decoder)
     pushing.options.heed(pushed.warnings)
     result = await pushing.here.publisher.push(
         group, pushed.resources, label=pushed.label, labels=pushed.labels, options=pushing.options
@@ -113,8 +113,8 @@ async def put_resource(
     pushing: Pushing, group: Segment, type: Segment, name: Segment, body: Body, content_type: ContentType = ""
 ) -> Response:
     """Add or replace one resource; the others stay. ``@type`` may be left out of the body."""
-    limit = pushing.here.options.resource_bytes
-    pushed = await decode_one(body, content_type, type_url_of(type), name, limit)
+    decoder = pushing.here.options.decoder
+    pushed = await decode_one(body, content_type, type_url_of(type), name, decoder)
     pushing.options.heed(pushed.warnings)
     (resource,) = pushed.resources
     return await answer(pushing, await pushing.here.publisher.put(group, resource, pushing.options), pushed.warnings)
@@ -139,7 +139,7 @@ async def validate(
 ) -> Response:
     """Check a snapshot without pushing it; 422 with all findings when it is wrong."""
     binary = envoy_binary(here, request) if envoy else None
-    pushed = await decode_pushed(body, content_type, here.options.resource_bytes)
+    pushed = await decode_pushed(body, content_type, here.options.decoder)
     found = await off_loop(len(body), lambda: check_references(pushed.resources))
     if binary is not None:
         found += await ask_envoy(pushed.resources, binary)

@@ -10,9 +10,9 @@ from typing import Annotated
 from fastapi import Depends, Query
 
 from api.problem import RequestError
-from xds.filter.errors import EvaluationError, FilterSyntaxError
+from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import Filter, compile_filter
-from xds.filter.node import NODE_SHAPE, node_record
+from xds.filter.values import NODE_SHAPE, node_record
 from xds.model.node import Node
 
 SELECTOR_LIMIT = 4096

@@ -11,6 +11,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from api.browser_rules import BrowserRules
+from xds.codec.resources import ResourceDecoder
 from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
@@ -35,12 +36,12 @@ class ApiOptions:
     client certificates, so that nobody comes in without a credential. ``browser``: which requests may not come from a
     page. ``envoy`` is the binary that validates on request. ``archive_bytes`` bounds what is restored; it is kept in
     ``spool`` meanwhile, or where temporary files are. The addresses go into bootstraps; their ports may be known only
-    after the start.
+    after the start. ``decoder`` reads pushes, with the limit on a resource.
     """
 
     body_bytes: int = 64 * MIB
     bodies_in_flight_bytes: int = 256 * MIB
-    resource_bytes: int = 4 * MIB
+    decoder: ResourceDecoder = field(default_factory=ResourceDecoder)
     tokens: Tokens = field(default_factory=Tokens)
     access: Access | None = None
     wants_certificates: bool = False

@@ -30,12 +30,12 @@ from api.routing import api_router
 from api.services import Here
 from api.shapes import TransactionAnswer
 from xds.codec.document import parse_values
-from xds.codec.resources import Pushed, decode_values
+from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.control.content import Key
 from xds.control.push import Draft, amendment, whole
 from xds.control.tokens import write_scope
 from xds.model.errors import MalformedError, ValidationError, Violation
-from xds.model.name import canonical_name
+from xds.model.names import canonical_name
 from xds.model.resource_type import type_url_of
 
 Json = dict[str, Any]
@@ -84,7 +84,7 @@ class _Decoded:
     """A change with its resources read; ``deleted`` are keys."""
 
     change: GroupChange
-    pushed: Pushed
+    pushed: DecodedPush
     deleted: tuple[Key, ...]
 
 
@@ -101,7 +101,7 @@ async def transact(
     content_type: Annotated[str, Header(description="JSON or YAML")] = "",
 ) -> Response:
     """Change several groups as one: ``{"changes": [{"group", "if_match"?, "snapshot"? | "put"?, "delete"?}]}``."""
-    decoded = await off_loop(len(body), lambda: _decode(body, content_type, pushing.here.options.resource_bytes))
+    decoded = await off_loop(len(body), lambda: _decode(body, content_type, pushing.here.options.decoder))
     for each in decoded:
         demand(request, write_scope(each.change.group))
         check_stated(pushing.here, each.change.if_match, each.change.if_none_match)
@@ -118,7 +118,7 @@ async def transact(
     return await off_loop(len(body), lambda: JSONResponse(answer, status, applied(pushing)))
 
 
-def _decode(body: bytes, content_type: str, resource_limit: int) -> list[_Decoded]:
+def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> list[_Decoded]:
     """All changes with their resources. Raises ``ValidationError`` with every finding, ``RequestError``."""
     media = media_of(content_type)
     if media == "protobuf":
@@ -131,7 +131,7 @@ def _decode(body: bytes, content_type: str, resource_limit: int) -> list[_Decode
     decoded = []
     for index, change in enumerate(changes):
         try:
-            decoded.append(_Decoded(change, _pushed(change, resource_limit), _deleted(change)))
+            decoded.append(_Decoded(change, _pushed(change, decoder), _deleted(change)))
         except ValidationError as error:
             found += [placed(violation, index, _part(change)) for violation in error.violations]
     if found:
@@ -155,9 +155,9 @@ def _pointer(path: Sequence[int | str]) -> str:
     return "".join(f"/{part}" for part in path)
 
 
-def _pushed(change: GroupChange, resource_limit: int) -> Pushed:
+def _pushed(change: GroupChange, decoder: ResourceDecoder) -> DecodedPush:
     snapshot = change.snapshot if change.snapshot is not None else {"resources": change.put}
-    return decode_values(snapshot, resource_limit=resource_limit)
+    return decoder.values(snapshot)
 
 
 def _part(change: GroupChange) -> str:

@@ -22,9 +22,10 @@ from google.protobuf import json_format
 from bench.pushes import cluster, snapshot
 from xds.codec import schema
 from xds.codec.findings import Findings
-from xds.codec.message import MessageReader
-from xds.codec.resources import decode_document
-from xds.codec.straight import TYPE_KEY, read_straight
+from xds.codec.naming import TYPE_KEY
+from xds.codec.parse import MessageParser
+from xds.codec.parse_fast import parse_fast
+from xds.codec.resources import ResourceDecoder
 from xds.model.resource_type import ENDPOINT, LISTENER, TYPE_PREFIX
 
 _FILTERS = "envoy.extensions.filters"
@@ -79,11 +80,11 @@ def read_all(values: list[dict[str, Any]], read: Callable[[Any, dict[str, Any]],
 
 def report(row: str, text: bytes, rounds: int, repeats: int) -> None:
     values = json.loads(text)["resources"]
-    reader = MessageReader(Findings())
-    decode_s = cpu_s(rounds, repeats, lambda: decode_document(text, "json"))
+    reader, decoder = MessageParser(Findings()), ResourceDecoder()
+    decode_s = cpu_s(rounds, repeats, lambda: decoder.document(text, "json"))
     bare_s = cpu_s(rounds, repeats, lambda: json.loads(text))
     google_s = cpu_s(rounds, repeats, lambda: parse_all(text))
-    straight_s = cpu_s(rounds, repeats, lambda: read_all(values, read_straight))
+    straight_s = cpu_s(rounds, repeats, lambda: read_all(values, parse_fast))
     fully_s = cpu_s(
         rounds,
         repeats,

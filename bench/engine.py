@@ -24,21 +24,27 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xds.fleet.fleet import Fleet as FleetState
-from xds.model.resource import Reference, Resource, content_version
+from xds.model.resource import Reference, Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Snapshot, build_snapshot
+from xds.model.versions import content_version
 from xds.proto import wire_pb2
-from xds.protocol import wire
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
-from xds.protocol.draft import Variant
+from xds.protocol.decode import RequestDecoder
+from xds.protocol.delta import DELTA
+from xds.protocol.dialect import AnyDialect, Variant
 from xds.protocol.events import Event, Send
 from xds.protocol.order import OrderRules
+from xds.protocol.sotw import SOTW
 from xds.protocol.stream import DiscoveryStream
 
 BODY_BYTES = 120
 ENVOY_NODE_BYTES = 61_084
 NODES_REPEATS = 2_000
+
+DIALECTS: Mapping[Variant, AnyDialect] = {Variant.SOTW: SOTW, Variant.DELTA: DELTA}
+DECODER = RequestDecoder()  # a server has one
 
 Message = wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest
 # What clients of a workload subscribe to, in order; True: by wildcard, else by all names.
@@ -87,7 +93,7 @@ class Fleet:
         self.publish()
         self.streams: dict[int, DiscoveryStream] = {}
         self._acks: dict[tuple[str, str], bytes] = {}
-        self._decode = wire.decode_sotw if variant is Variant.SOTW else wire.decode_delta
+        self._decode = DIALECTS[variant].decoder(DECODER)
         self.known: dict[str, dict[str, str]] = {}
         self.open(range(streams))
         if connected:
@@ -116,7 +122,7 @@ class Fleet:
             peer = f"10.0.{index >> 8}.{index & 255}:4000"
             self.state.stream_opened(index, peer, "ADS", self.variant.value, 0.0)
             self.streams[index] = DiscoveryStream(
-                cache=self.cache, clients=self.clients, variant=self.variant, peer=peer
+                cache=self.cache, clients=self.clients, dialect=DIALECTS[self.variant], peer=peer
             )
 
     def connect(self) -> float:
@@ -238,8 +244,8 @@ def nodes() -> Iterator[Row]:
     node = wire_pb2.Node(id="node-1", cluster="x" * (ENVOY_NODE_BYTES - 16)).SerializeToString()
     sotw = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=node, response_nonce="b1", version_info="1")
     delta = wire_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, node=node, response_nonce="b1")
-    yield Row("nodes", "ack", "sotw", 0, "-", _repeated_us(wire.decode_sotw, sotw.SerializeToString()))
-    yield Row("nodes", "ack", "delta", 0, "-", _repeated_us(wire.decode_delta, delta.SerializeToString()))
+    yield Row("nodes", "ack", "sotw", 0, "-", _repeated_us(DECODER.decode_sotw, sotw.SerializeToString()))
+    yield Row("nodes", "ack", "delta", 0, "-", _repeated_us(DECODER.decode_delta, delta.SerializeToString()))
 
 
 def _repeated_us(decode: Callable[[bytes], object], data: bytes) -> float:

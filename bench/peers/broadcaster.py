@@ -26,7 +26,7 @@ from bench.peers.resources import Change, Content, name_of
 from xds.codec import schema
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.protocol import wire
+from xds.protocol.encode import encode_delta, encode_parts, encode_sotw
 from xds.server.grpcio.server import Credentials, channel_arguments
 from xds.server.options import ServerOptions
 from xds.server.services import SERVICES
@@ -73,10 +73,10 @@ class Messages:
 
     def _message(self, type_url: str, variant: str, count: int) -> bytes:
         """The first ``count`` resources of a type."""
-        frames = [wire.frame(self._resource(type_url, index)) for index in range(count)]
+        parts = [encode_parts(self._resource(type_url, index)) for index in range(count)]
         if variant == SOTW:
-            return wire.encode_sotw(type_url, self.version, self.version, frames, b"")
-        return wire.encode_delta(type_url, self.version, self.version, frames, (), b"")
+            return encode_sotw(type_url, self.version, self.version, parts, b"")
+        return encode_delta(type_url, self.version, self.version, parts, (), b"")
 
     def _resource(self, type_url: str, index: int) -> Resource:
         version = str(self.content.editions(type_url)[index])

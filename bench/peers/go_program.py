@@ -1,4 +1,4 @@
-"""The go-control-plane server, built once per state of its sources and kept under ``.tools/``."""
+"""Go programs that we are compared with, built once per state of their sources and kept under ``.tools/``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,26 @@ import hashlib
 import os
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.peers.child import REPOSITORY, PeerError
 
-SOURCES = Path(__file__).resolve().parent / "go-control-plane"
 BUILD_TIMEOUT_S = 1_800.0  # from nothing: some hundred packages of generated code
 KEY_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class GoProgram:
+    """A folder of Go sources. ``modules`` is its file of modules, ``tags`` are build tags."""
+
+    name: str
+    sources: Path
+    modules: str = "go.mod"
+    tags: str = ""
+
+
+GO_CONTROL_PLANE = GoProgram("go-control-plane", Path(__file__).resolve().parent / "go-control-plane")
 
 
 def go_command() -> str | None:
@@ -21,43 +34,50 @@ def go_command() -> str | None:
     return shutil.which("go")
 
 
-def build() -> Path:
+def build(program: GoProgram = GO_CONTROL_PLANE) -> Path:
     """The program. Raises ``PeerError`` without a Go toolchain, and with the compiler's words when it does not build.
 
     Safe to call from several processes at once. Modules come from the Go module proxy, checked against go.sum.
     """
     go = go_command()
     if go is None:
-        wanted = _wanted_version()
-        raise PeerError(f"the go-control-plane server needs Go {wanted} or newer on the path: https://go.dev/dl")
+        wanted = _wanted_version(program)
+        raise PeerError(f"{program.name} needs Go {wanted} or newer on the path: https://go.dev/dl")
     folder = REPOSITORY / ".tools"
     folder.mkdir(exist_ok=True)
-    program = folder / f"go-control-plane-{_key(go)}"
-    with (folder / "go-control-plane.lock").open("w") as lock:
+    built = folder / f"{program.name}-{_key(go, program)}"
+    with (folder / f"{program.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            _compile(go, program)
-    return program
+        if not built.exists():
+            _compile(go, program, built)
+    return built
 
 
-def _compile(go: str, program: Path) -> None:
-    partial = program.with_suffix(".partial")
-    argv = [go, "build", "-trimpath", "-mod=readonly", "-buildvcs=false", "-ldflags=-s -w", "-o", str(partial), "."]
+def _compile(go: str, program: GoProgram, path: Path) -> None:
+    partial = path.with_suffix(".partial")
+    argv = [go, "build", "-trimpath", "-mod=readonly", f"-modfile={program.modules}", f"-tags={program.tags}"]
+    argv += ["-buildvcs=false", "-ldflags=-s -w", "-o", str(partial), "."]
     built = subprocess.run(
-        argv, cwd=SOURCES, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, env=_environment(), check=False
+        argv,
+        cwd=program.sources,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_TIMEOUT_S,
+        env=_environment(),
+        check=False,
     )
     if built.returncode:
-        raise PeerError(f"go build failed in {SOURCES}:\n{built.stderr}")
-    partial.rename(program)
+        raise PeerError(f"go build failed in {program.sources}:\n{built.stderr}")
+    partial.rename(path)
 
 
-def _key(go: str) -> str:
+def _key(go: str, program: GoProgram) -> str:
     """Of the sources and the compiler."""
     version = subprocess.run(
-        [go, "version"], cwd=SOURCES, capture_output=True, text=True, env=_environment(), check=True
+        [go, "version"], cwd=program.sources, capture_output=True, text=True, env=_environment(), check=True
     )
-    digest = hashlib.sha256(version.stdout.encode())
-    for path in sorted(SOURCES.iterdir()):
+    digest = hashlib.sha256(f"{version.stdout}{program.modules}{program.tags}".encode())
+    for path in sorted(program.sources.iterdir()):
         if path.suffix in {".go", ".mod", ".sum"}:
             digest.update(f"{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:KEY_LENGTH]
@@ -68,6 +88,6 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "CGO_ENABLED": "0"}
 
 
-def _wanted_version() -> str:
-    lines = (SOURCES / "go.mod").read_text().splitlines()
+def _wanted_version(program: GoProgram) -> str:
+    lines = (program.sources / program.modules).read_text().splitlines()
     return next(line.split()[1] for line in lines if line.startswith("go "))

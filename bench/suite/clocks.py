@@ -29,9 +29,12 @@ REPORT = "parts.json"
 
 # The functions of each part, where they are called from.
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "read_ms": ("api.content_types:decode_document",),
-    "rules_ms": ("xds.codec.resources:is_sound", "xds.codec.resources:check_constraints"),
-    "references_ms": ("xds.codec.resources:references_of", "xds.control.review:review"),
+    "read_ms": ("xds.codec.resources:ResourceDecoder.document",),
+    "rules_ms": (
+        "xds.codec.validate_fast:FastValidator.is_surely_valid",
+        "xds.codec.resource_reader:check_constraints",
+    ),
+    "references_ms": ("xds.codec.resource_reader:references_of", "xds.control.review:review"),
     "blobs_ms": ("xds.control.push:_encoded",),
     "compare_ms": ("xds.control.review:settle", "xds.control.push:changes"),
     "store_ms": ("xds.store.ledger:commit_all",),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import attacks
+from bench import attacks, chain
 from bench.envoys import section
 from bench.suite.goals import Verdict, judge_all
 from bench.suite.results import Cell, Results
@@ -70,10 +70,12 @@ def render(
     profile: str,
     fleets: Results | None = None,
     attacked: Results | None = None,
+    chains: Iterable[str] = (),
 ) -> str:
     """The whole page. ``plots`` are file names by workload, ``profile`` a section written by hand.
 
-    ``fleets`` is what ``python -m bench.envoys`` has measured, ``attacked`` what ``python -m bench.attacks`` has.
+    ``fleets`` is what ``python -m bench.envoys`` has measured, ``attacked`` what ``python -m bench.attacks`` has, and
+    ``chains`` is the section of ``python -m bench.chain``.
     """
     parts = [INTRODUCTION, *_machine(results.machine), "## Goals\n", MARK + "\n", *_busy(results)]
     verdicts = judge_all(results)
@@ -88,16 +90,17 @@ def render(
         parts += (f"## {section.TITLE}\n", *section.section(fleets))
     if attacked is not None and attacked.cells:
         parts += (f"## {attacks.TITLE}\n", *attacks.section(attacked))
+    parts += chains
     return "\n".join(parts)
 
 
 def write(results: Results, page: Path, plots: Mapping[str, str]) -> None:
-    """Write the page; ``profile`` and the results with fleets of real Envoys come from its folder."""
+    """Write the page; ``profile`` and what other benches have measured come from its folder."""
     folder = page.with_suffix("")
     written_by_hand = folder / "profile.md"
     profile = written_by_hand.read_text() if written_by_hand.exists() else ""
-    others = (Results.load(folder / each) for each in (section.RESULTS, attacks.RESULTS))
-    page.write_text(render(results, plots, profile, *others))
+    fleets, attacked = (Results.load(folder / each) for each in (section.RESULTS, attacks.RESULTS))
+    page.write_text(render(results, plots, profile, fleets, attacked, chain.section(folder)))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

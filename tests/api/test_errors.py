@@ -13,7 +13,7 @@ from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.support.resources import CLUSTER_TYPE, static_cluster
 from xds.codec import schema
-from xds.codec.resources import decode_resource
+from xds.codec.resources import ResourceDecoder, decode_resource
 from xds.control.phase import Phase
 from xds.control.tokens import EVERYTHING, Tokens
 
@@ -95,7 +95,7 @@ async def test_body_limit_counts_what_comes(api: Api) -> None:
 async def test_resource_limit_holds_at_every_door(api: Api, path: str, media: str) -> None:
     single = path != "snapshot"
     for length, status in ((100, 200), (2000, 422)):
-        limited = Api(api.plane, ApiOptions(resource_bytes=1000))
+        limited = Api(api.plane, ApiOptions(decoder=ResourceDecoder(1000)))
         answer = await limited.client.put(
             f"/api/v1/groups/edge/{path}",
             content=cluster_body(media, "x" * length, single),

@@ -12,11 +12,11 @@ from xds.fleet.event_log import EventFilter, Kind
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, LISTENER
 from xds.model.snapshot import ResourceSet, mix
-from xds.protocol.events import Held
+from xds.protocol.events import HeldContent
 from xds.protocol.linger import Removal
 
 A, B = static_cluster("a", 80), static_cluster("b", 80)
-WEB = Held(((LISTENER, frozenset({"web"})),), ("b",), is_unreadable=True)
+WEB = HeldContent(((LISTENER, frozenset({"web"})),), ("b",), is_unreadable=True)
 WAITING = {
     "resources": [{"type": "listeners", "name": "web"}],
     "count": 1,

@@ -23,6 +23,7 @@ BENCHES = {
         ("all-new", "assignments-changed", "single"),
     ),
     "bench.assignment_live": (["--phase-s", "1"], ("low", "high", "low-again", "killed")),
+    "bench.chain": (["--services", "20,30", "--rounds", "1"], ("20", "30")),
     "bench.assignment": (["--proxies", "20", "--only", "jump,zone_loss"], ("jump", "zone_loss")),
 }
 
@@ -43,7 +44,7 @@ def test_bench_runs_and_prints_its_rows(module: str) -> None:
     _title, header, *lines = done.stdout.splitlines()
     assert {line.split()[0] for line in lines} == set(rows)
     # A column's name may hold a space; no row has a cell more or less than the others.
-    assert header.split()[0] in {"variant", "step", "scenario", "phase"}
+    assert header.split()[0] in {"variant", "step", "scenario", "phase", "services"}
     assert len({len(line.split()) for line in lines}) == 1, done.stdout
 
 

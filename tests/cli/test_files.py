@@ -75,7 +75,7 @@ def test_against_what_the_server_holds(remote: Remote, tmp_path: Path) -> None:
     whole = snapshot(tmp_path / "live.yaml", static_cluster("a", 80), route_config("r", route("a")))
     remote.xds("apply", "-f", whole)
     snapshot(whole, route_config("r", route("a")))
-    assert "goes away with this push" in remote.xds("validate", "-f", whole, "--against", "live").out
+    assert "this push deletes" in remote.xds("validate", "-f", whole, "--against", "live").out
     assert xds("validate", "-f", whole, "--against", "live", environment={"XDS_ADDR": "127.0.0.1:1"}).code == 7
 
 

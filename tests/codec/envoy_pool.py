@@ -15,7 +15,7 @@ from google.protobuf import (
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from xds.proto.envoy_binary import envoy_files
+from tools.proto.envoy_binary import envoy_files
 
 _WELL_KNOWN = (
     any_pb2,

@@ -1,6 +1,6 @@
 """Documents to bytes as google.protobuf's json_format makes them over the classes of xds-protos.
 
-Runs where xds-protos is installed (`xds.proto.reference`): a JSON list of documents with ``@type`` on standard input,
+Runs where xds-protos is installed (`tools.proto.reference`): a JSON list of documents with ``@type`` on standard input,
 a JSON list on standard output: base64 texts, null where json_format refuses the document. `body_of` does the same over
 the types of any pool.
 """
@@ -11,19 +11,26 @@ import base64
 import importlib
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+_TYPE = re.compile(r'"@type": *"[^"]*/([^"/]+)"')
 
-def load_types() -> None:
-    """Import every module: an ``Any`` is read only if its type is in the default pool."""
+
+def load_types(asked: str) -> None:
+    """Import the modules of every package named in the documents: an ``Any`` is read only if its type is imported.
+
+    Modules import what they refer to; all of xds-protos takes several seconds.
+    """
     spec = importlib.util.find_spec("xds")
     assert spec is not None and spec.submodule_search_locations
     root = Path(next(iter(spec.submodule_search_locations))).parent
-    for top in ("envoy", "xds", "udpa"):
-        for path in sorted((root / top).rglob("*_pb2.py")):
-            importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
+    packages = {name.rpartition(".")[0] for name in _TYPE.findall(asked) if not name.startswith("google.")}
+    for package in sorted(packages):
+        for path in sorted((root / package.replace(".", "/")).glob("*_pb2.py")):
+            importlib.import_module(f"{package}.{path.stem}")
 
 
 def order_maps(message: Any, pool: Any) -> None:
@@ -62,9 +69,10 @@ def body_of(document: dict[str, Any], pool: Any) -> bytes | None:
 
 def main() -> None:
     """Read, convert, print."""
-    load_types()
+    asked = sys.stdin.read()
+    load_types(asked)
     pool = importlib.import_module("google.protobuf.descriptor_pool").Default()
-    bodies = [body_of(document, pool) for document in json.load(sys.stdin)]
+    bodies = [body_of(document, pool) for document in json.loads(asked)]
     json.dump([body and base64.b64encode(body).decode() for body in bodies], sys.stdout)
 
 

@@ -222,7 +222,7 @@ def test_a_name_that_goes_away_is_told_in_other_words() -> None:
     assert found.code == whole.code == "still_referenced"
     assert found.resource == whole.resource == "routes/web"
     assert found.pointer == f"{ROUTES}/cluster"
-    assert "goes away with this push" in found.detail
+    assert "this push deletes" in found.detail
 
 
 def test_a_name_that_goes_away_with_its_users_is_not_told() -> None:

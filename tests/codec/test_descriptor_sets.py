@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from xds.codec import schema
-from xds.codec.descriptor_sets import DescriptorSetError, add_sets
+from xds.codec.schema import DescriptorSetError, add_sets
 
 # As Envoy's own files are called, with less in them; a set often brings such a copy along.
 ADDRESS = """

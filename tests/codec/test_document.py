@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xds.codec.document import parse_document, parse_values
-from xds.codec.yaml_text import DEPTH_LIMIT, TEXT_LIMIT
+from xds.codec.text import YAML_DEPTH_LIMIT, YAML_TEXT_LIMIT
 from xds.model.errors import MalformedError, ValidationError
 
 
@@ -60,7 +60,7 @@ def test_anchors_and_several_documents() -> None:
         ("a: !!python/object:os.system x", "1:4", "not supported"),
         ("a: !!binary aGk=", "1:4", "not supported"),
         ("? [1]\n: 2", "1:3", "key must be a string"),
-        ("[" * (DEPTH_LIMIT + 1), f"1:{DEPTH_LIMIT + 1}", "nested deeper"),
+        ("[" * (YAML_DEPTH_LIMIT + 1), f"1:{YAML_DEPTH_LIMIT + 1}", "nested deeper"),
         ("\ta: 1", "1:1", ""),
     ],
 )
@@ -164,4 +164,4 @@ def test_versions_of_what_is_no_type() -> None:
 
 def test_yaml_has_a_limit_of_its_own() -> None:
     with pytest.raises(MalformedError, match="JSON may be larger"):
-        parse_values("#" * (TEXT_LIMIT + 1), "yaml")
+        parse_values("#" * (YAML_TEXT_LIMIT + 1), "yaml")

@@ -8,8 +8,7 @@ import pytest
 
 from tests.codec.cases import CASES, HCM, ROUTER, T
 from xds.codec import schema
-from xds.codec.downgrade import downgrade
-from xds.codec.packed_types import PACKED_TYPES
+from xds.codec.downgrade import PACKED_TYPES, downgrade
 from xds.codec.render import render_resource
 from xds.codec.resources import decode_resource, resource_from_bytes
 from xds.model.resource import Reference

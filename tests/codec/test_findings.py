@@ -14,11 +14,11 @@ def called(findings: Findings) -> tuple[str, int]:
 def test_a_resource_is_called_by_its_place_until_it_has_a_name() -> None:
     findings = Findings()
     assert called(findings) == ("", -1)
-    findings.turn_to(3)
+    findings.select_resource(3)
     assert called(findings) == ("resources[3]", 3)
     findings.name_resource(CLUSTER, "c1")
     assert called(findings) == ("clusters/c1", 3)
-    findings.turn_to(4)
+    findings.select_resource(4)
     assert called(findings) == ("resources[4]", 4)
     findings.name_resource("type.googleapis.com/my.Type", "a")
     assert called(findings) == ("my.Type/a", 4)

@@ -11,8 +11,8 @@ import pytest
 from tests.codec.lax_cases import LAX, PLAIN, REFUSED, STRICT
 from tests.support.envoy import VALIDATE_TIMEOUT_S, envoy_binary
 from tests.support.process import child_environment
-from xds.codec.message import LAX as LAX_CODE
-from xds.codec.resources import Pushed, decode_document
+from xds.codec.parse import LAX as LAX_CODE
+from xds.codec.resources import DecodedPush, decode_document
 from xds.model.errors import ValidationError
 from xds.model.resource_type import CLUSTER
 
@@ -21,7 +21,7 @@ FORM_REFUSALS = ("Unable to parse JSON as proto", "has unknown fields")
 WORKERS = 2
 
 
-def _decode(inside: str) -> Pushed:
+def _decode(inside: str) -> DecodedPush:
     return decode_document(f'{{"resources":[{{"@type":"{CLUSTER}","name":"c",{inside}}}]}}', "json")
 
 

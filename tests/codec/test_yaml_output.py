@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from xds.codec.yaml_output import to_yaml
-from xds.codec.yaml_text import parse_yaml
+from xds.codec.text import parse_yaml, to_yaml
 
 RANDOM_STRINGS = 60_000
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\ndef==\n-----END CERTIFICATE-----\n"

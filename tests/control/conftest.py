@@ -20,7 +20,7 @@ class Plane:
     """One control plane; ``woken`` lists the groups whose streams were woken, in order."""
 
     store: Store = field(default_factory=MemoryStore)
-    cache: SnapshotCache = field(default_factory=lambda: SnapshotCache(variants={V2: translate_to_v2}))
+    cache: SnapshotCache = field(default_factory=lambda: SnapshotCache(translations={V2: translate_to_v2}))
     fleet: Fleet = field(default_factory=Fleet)
     woken: list[str] = field(default_factory=list)
 

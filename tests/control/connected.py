@@ -9,9 +9,8 @@ from xds.model.node import Node
 from xds.model.snapshot import ResourceSet
 from xds.protocol.events import (
     Acked,
-    ErrorDetail,
     Event,
-    Held,
+    HeldContent,
     HoldChanged,
     Identified,
     LingerChanged,
@@ -20,7 +19,8 @@ from xds.protocol.events import (
     Subscribed,
 )
 from xds.protocol.linger import Lingering, Removal
-from xds.protocol.response import Response
+from xds.protocol.requests import ErrorDetail
+from xds.protocol.responses import Response
 
 _numbers = count(1)
 
@@ -56,7 +56,7 @@ class Client:
         """Keep what pushes removed."""
         self._fleet.fold(self.stream_id, [LingerChanged(Lingering(removals))], 3.0)
 
-    def hold(self, *trees: Held) -> None:
+    def hold(self, *trees: HeldContent) -> None:
         """Have something held back."""
         self._fleet.fold(self.stream_id, [HoldChanged(trees)], 3.0)
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xds.control.content import BlobIds, changes
-from xds.model.resource import Reference, Resource, content_version
+from xds.model.resource import Reference, Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, diff, mix
-from xds.protocol.builder import PREPARED_FROM, ResponseBuilder, prepare
+from xds.model.versions import content_version
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.draft import Demand, Variant
-from xds.protocol.foresight import foresee
+from xds.protocol.content import ResponseKey
+from xds.protocol.delta import DELTA
+from xds.protocol.precompute import precompute
+from xds.protocol.responses import NO_PARTS, PREPARED_FROM, Parts, ResponseBuilder, prepare_parts
 from xds.protocol.subscription import Interest
 
 NAMES = st.sampled_from([f"c{index}" for index in range(6)])
@@ -89,28 +94,28 @@ def test_what_was_amended_long_ago_is_compared_in_full() -> None:
 def test_prepared_sets_are_told_in_the_same_bytes() -> None:
     members = [resource(f"c{index}", 1) for index in range(PREPARED_FROM)]
     prepared = build_snapshot("g", 1, members, {CLUSTER: "1"}).get(CLUSTER)
-    prepare(prepared)
-    assert len(prepared.frames) == PREPARED_FROM
+    parts = {prepared.lineage_id: prepare_parts(prepared, NO_PARTS)}
     amended = prepared.amended("2", {"c1": resource("c1", 2), "new": resource("new", 1)}, ["c0"])
     for held in (prepared, amended):
         plain = build_snapshot("g", 1, held.resources.values(), {CLUSTER: held.version_info}).get(CLUSTER)
-        assert told(held) == told(plain)
+        assert told(held, parts) == told(plain)
 
 
 @pytest.mark.parametrize("changed", [300, 600, 1000])
 def test_a_set_of_which_much_changes_is_the_one_built_from_its_resources(changed: int) -> None:
     before = build_snapshot("g", 1, [resource(f"c{index}", 0) for index in range(1000)], {CLUSTER: "1"})
     old = before.get(CLUSTER)
-    prepare(old)
+    parts = prepare_parts(old, NO_PARTS)
     made = amend_snapshot(before, 2, [resource(f"c{index}", 1) for index in range(changed)], (), {CLUSTER: "2"})
     new = made.get(CLUSTER)
-    prepare(new, old)
+    assert new.lineage_id != old.lineage_id, "too many of its parts would be void"
+    new_parts = prepare_parts(new, parts)
     built = build_snapshot("g", 2, list(new.resources.values()), {CLUSTER: "2"}).get(CLUSTER)
     assert (new.digest, new.by_alias, new.shortest_ttl_s) == (built.digest, built.by_alias, built.shortest_ttl_s)
     assert list(new.resources) == list(old.resources)
-    assert all(frame[0] is new.resources[name] for name, frame in new.frames.items())
-    assert [name for name in old.frames if new.frames[name] is old.frames[name]] == list(old.resources)[changed:]
-    assert told(new) == told(built)
+    assert all(each[0] is new.resources[name] for name, each in new_parts.items())
+    assert [name for name in parts if new_parts[name] is parts[name]] == list(old.resources)[changed:]
+    assert told(new, {new.lineage_id: new_parts}) == told(built)
 
 
 @given(st.sets(NAMES), st.sets(NAMES), st.lists(st.tuples(NAMES, st.just("removed")), max_size=3))
@@ -131,25 +136,26 @@ def cluster(name: str, edition: int) -> Resource:
 
 
 @given(st.dictionaries(NAMES, st.integers(0, 2)), st.dictionaries(NAMES, st.integers(0, 2)))
-def test_foreseen_is_what_streams_would_have_computed(before: dict[str, int], after: dict[str, int]) -> None:
+def test_what_is_precomputed_is_what_streams_would_have_computed(before: dict[str, int], after: dict[str, int]) -> None:
     old, new = (
         build_snapshot("g", revision, [cluster(*item) for item in content.items()], {CLUSTER: str(revision)})
         for revision, content in enumerate((before, after))
     )
     told, untold = SnapshotCache(), SnapshotCache()
-    foreseen = foresee(old, new)
+    precomputed = precompute(old, new)
     told.set(old)
-    told.set(new, foreseen=foreseen)
+    told.set(new, precomputed=precomputed)
     steps = old.get(CLUSTER), new.get(CLUSTER)
-    assert told.change(*steps) == untold.change(*steps)
-    assert told.assignments(*steps) == untold.assignments(*steps)
-    assert (told.change(*steps) in foreseen.changes.values()) == (old.get(CLUSTER) is not new.get(CLUSTER))
+    assert told.diffs.change(*steps) == untold.diffs.change(*steps)
+    assert told.diffs.assignments(*steps) == untold.diffs.assignments(*steps)
+    assert (told.diffs.change(*steps) in precomputed.changes.values()) == (old.get(CLUSTER) is not new.get(CLUSTER))
 
 
-def told(resource_set: ResourceSet) -> bytes:
+def told(resource_set: ResourceSet, parts: Mapping[int, Parts] = MappingProxyType({})) -> bytes:
     """The first response to a Delta client that wants everything."""
     builder = ResponseBuilder("server", "n", diff, 1 << 20)
-    built = builder.build(Demand(Variant.DELTA, None, resource_set, Interest(wildcard=True), first=True), {})
+    builder.keep_parts(parts)
+    built = builder.build(ResponseKey(DELTA, None, resource_set, Interest(wildcard=True), first=True), {})
     assert built is not None
     assert built.response is not None
     return built.response.body

@@ -16,6 +16,7 @@ from tests.control.conftest import Plane
 from tests.control.connected import Client
 from tests.support.process import DEADLINE_S
 from tests.support.resources import static_cluster
+from xds.codec.resources import ResourceDecoder
 from xds.control.directory import WatchedDirectory, scan
 from xds.fleet.event_log import EventFilter, Kind
 from xds.model.node import Node
@@ -30,7 +31,7 @@ class Watched:
     def __init__(self, plane: Plane, root: Path, prune: bool = False) -> None:
         self.plane = plane
         self.root = root
-        self.directory = WatchedDirectory(plane.publisher, root, prune=prune, resource_bytes=1 << 20)
+        self.directory = WatchedDirectory(plane.publisher, root, prune=prune, decoder=ResourceDecoder(1 << 20))
 
     def put(self, name: str, *clusters: str, port: int = 80) -> Path:
         file = self.root / name
@@ -179,7 +180,9 @@ async def test_files_that_are_gone_are_refused_no_more(watched: Watched) -> None
 async def test_a_directory_that_vanishes_is_known_and_followed_when_it_is_back(watched: Watched) -> None:
     watched.root = watched.root / "below"
     watched.root.mkdir()
-    watched.directory = WatchedDirectory(watched.plane.publisher, watched.root, prune=False, resource_bytes=1 << 20)
+    watched.directory = WatchedDirectory(
+        watched.plane.publisher, watched.root, prune=False, decoder=ResourceDecoder(1 << 20)
+    )
     watched.put("edge.yaml", "a")
     await watched.directory.start()
     shutil.rmtree(watched.root)
@@ -279,7 +282,7 @@ async def test_a_directory_that_goes_and_comes_back(watched: Watched) -> None:
 
 async def test_no_directory_at_the_start(plane: Plane, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="absent"):
-        await WatchedDirectory(plane.publisher, tmp_path / "absent", prune=False, resource_bytes=1).start()
+        await WatchedDirectory(plane.publisher, tmp_path / "absent", prune=False, decoder=ResourceDecoder(1)).start()
 
 
 def test_a_file_and_a_directory_of_one_name_are_one_group(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from xds.model.errors import NotFoundError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet
-from xds.protocol.events import Held
+from xds.protocol.events import HeldContent
 from xds.protocol.linger import Removal
 
 NODE = Node("n1", "edge", metadata={"role": "edge"})
@@ -111,7 +111,7 @@ async def connected(plane: Plane) -> Client:
 
 async def test_what_is_held_back_names_the_clusters_that_it_waits_for(plane: Plane) -> None:
     client = await connected(plane)
-    client.hold(Held(((ROUTE, frozenset({"local_route"})),), ("beta",)))
+    client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), ("beta",)))
     beta, alpha, route = (await plane.publisher.explain("n1")).resources
     assert (beta.name, beta.answer.value) == ("beta", "pending")
     assert (alpha.name, alpha.answer.value, alpha.detail) == (
@@ -120,7 +120,7 @@ async def test_what_is_held_back_names_the_clusters_that_it_waits_for(plane: Pla
     )
     assert (route.answer.value, "held back until the node has clusters beta ready" in route.detail) == ("held", True)
     many = tuple(f"c{number}" for number in range(7))
-    client.hold(Held(((ROUTE, frozenset({"local_route"})),), many, is_unreadable=True))
+    client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), many, is_unreadable=True))
     route = (await plane.publisher.explain("n1", Asked(ROUTE, "local_route"))).resources[0]
     assert "c4 and 2 more ready; which clusters it leads to cannot be read" in route.detail
 

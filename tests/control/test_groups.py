@@ -13,8 +13,7 @@ from xds.control import groups
 from xds.control.groups import GroupSettings, read_settings
 from xds.control.publisher import EmptyingError, PushOptions
 from xds.model.errors import NotFoundError, ValidationError
-from xds.model.group import GroupMatch
-from xds.model.node import Node
+from xds.model.node import GroupMatch, Node
 from xds.model.resource_type import CLUSTER
 from xds.protocol.order import GroupOrder
 from xds.store.base import UnavailableError

@@ -6,13 +6,13 @@ import pytest
 
 from tests.support.resources import cluster_load_assignment
 from xds.codec.resources import decode_resource
-from xds.model.label import default_label, made_label, stem
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, build_snapshot
+from xds.model.versions import default_version_info, derived_version_info, version_stem
 from xds.protocol.cache import View
-from xds.protocol.events import SotwRequest
 from xds.protocol.fetch import fetch
-from xds.protocol.overlay import lay
+from xds.protocol.overlay import apply_overrides
+from xds.protocol.requests import SotwRequest
 
 OWN, OTHER = bytes.fromhex("1f3a9c07ff"), bytes.fromhex("0badcafeff")
 
@@ -28,22 +28,22 @@ OWN, OTHER = bytes.fromhex("1f3a9c07ff"), bytes.fromhex("0badcafeff")
     ],
 )
 def test_only_the_hash_of_the_set_itself_is_taken_off(label: str, begins: str, made: str) -> None:
-    assert stem(label, OWN) == begins
-    assert made_label(label, OWN, OTHER) == made
-    assert default_label(5, OWN) == "5+1f3a9c07"
+    assert version_stem(label, OWN) == begins
+    assert derived_version_info(label, OWN, OTHER) == made
+    assert default_version_info(5, OWN) == "5+1f3a9c07"
 
 
 def _assignments(label: str = "") -> ResourceSet:
     """Two of them; without a label it is that of revision 5."""
     members = [decode_resource(cluster_load_assignment(name, 80)) for name in "ab"]
     plain = build_snapshot("g", 5, members, {}).get(ENDPOINT)
-    return ResourceSet(plain.type, label or default_label(5, plain.digest), plain.resources)
+    return ResourceSet(plain.type, label or default_version_info(5, plain.digest), plain.resources)
 
 
 @pytest.mark.parametrize(("label", "begins"), [("", "5"), ("v1", "v1")])
 def test_an_overlay_and_a_fetched_part_have_one_hash(label: str, begins: str) -> None:
     base = _assignments(label)
-    laid = lay(base, {"a": decode_resource(cluster_load_assignment("a", 81))})
+    laid = apply_overrides(base, {"a": decode_resource(cluster_load_assignment("a", 81))})
     assert laid.version_info == f"{begins}+{laid.digest.hex()[:8]}" != base.version_info
     for served in (base, laid):
         view = View("g", Snapshot("g", 5, {ENDPOINT: served}))

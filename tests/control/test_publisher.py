@@ -132,7 +132,7 @@ async def test_labels_of_an_earlier_release_stay_as_they_are(plane: Plane) -> No
     await plane.publisher.put(GROUP, clusters("b")[0])
     assert stems(_labels(plane)) == {"clusters": "2", "endpoints": "1"}
     assert _labels(plane)["endpoints"] == "1"
-    assert plane.cache.recall(GROUP, CLUSTER, "1") is not None
+    assert plane.cache.history.recall(GROUP, CLUSTER, "1") is not None
 
 
 async def test_a_changed_type_without_resources_left_has_a_label(plane: Plane) -> None:
@@ -190,8 +190,8 @@ async def test_restart_keeps_revisions_for_clients_that_come_back(plane: Plane) 
         labels.append(result.versions["clusters"])
     after = plane.restarted()
     await after.publisher.load()
-    assert after.cache.recall(GROUP, CLUSTER, labels[2]) is None
-    found = after.cache.recall(GROUP, CLUSTER, labels[3])
+    assert after.cache.history.recall(GROUP, CLUSTER, labels[2]) is None
+    found = after.cache.history.recall(GROUP, CLUSTER, labels[3])
     assert found is not None and list(found.resources) == ["a", "b2"]
     newest = after.cache.get(GROUP)
     assert newest is not None

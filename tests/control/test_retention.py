@@ -31,9 +31,9 @@ async def test_what_the_cache_retains_is_spared(plane: Plane) -> None:
     assert (collector.collected.blobs, collector.stats) == (5, await plane.store.stats())
     after = plane.restarted()
     await after.publisher.load()
-    found = after.cache.recall(GROUP, CLUSTER, labels[6])
+    found = after.cache.history.recall(GROUP, CLUSTER, labels[6])
     assert found is not None and list(found.resources) == ["a", "b5"]
-    assert after.cache.recall(GROUP, CLUSTER, labels[5]) is None
+    assert after.cache.history.recall(GROUP, CLUSTER, labels[5]) is None
 
 
 async def test_rolling_back_to_what_is_gone_says_so(plane: Plane) -> None:

@@ -13,10 +13,10 @@ from tests.support.resources import static_cluster
 from xds.control.translation import PROBLEM_LIMIT, SHOWN_LIMIT, V2, translate_to_v2
 from xds.control.waiting import Verdict, verdict
 from xds.fleet.state import NodeState
-from xds.model.label import default_label
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.model.snapshot import ResourceSet, build_snapshot
+from xds.model.versions import default_version_info
 
 NO_SUCH_VALUE = "/dns_lookup_family: the v2 API has no value 4"
 
@@ -70,10 +70,10 @@ def test_what_v2_cannot_express_is_left_out_with_the_reason() -> None:
 def test_a_hash_in_the_label_is_that_of_what_v2_clients_get() -> None:
     pushed = resources(cluster("old"), newer("new"))
     plain = build_snapshot(GROUP, 1, pushed, {}).get(CLUSTER)
-    held = build_snapshot(GROUP, 1, pushed, {CLUSTER: default_label(1, plain.digest)}).get(CLUSTER)
+    held = build_snapshot(GROUP, 1, pushed, {CLUSTER: default_version_info(1, plain.digest)}).get(CLUSTER)
     found = translate_to_v2(held)
     assert found is not None
-    assert found.version_info == default_label(1, found.digest) != held.version_info
+    assert found.version_info == default_version_info(1, found.digest) != held.version_info
 
 
 async def test_a_node_shows_what_it_is_not_sent(plane: Plane) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.control.conftest import Plane
 from tests.control.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
-from xds.codec.resources import decode_values
+from xds.codec.resources import ResourceDecoder
 from xds.control.push import PushOptions
 from xds.control.undo import UndoPlan
 from xds.model.errors import ConflictError, NotFoundError
@@ -28,13 +28,13 @@ def cluster(name: str, port: int) -> Json:
 
 
 async def push(plane: Plane, *resources: Json, message: str = "") -> int:
-    pushed = decode_values({"resources": list(resources)})
+    pushed = ResourceDecoder().values({"resources": list(resources)})
     options = PushOptions(meta=Meta("root", message, actor="team"))
     return (await plane.publisher.push(GROUP, pushed.resources, options=options)).revision
 
 
 async def move(plane: Plane, name: str, port: int) -> int:
-    (resource,) = decode_values({"resources": [cluster_load_assignment(name, port)]}).resources
+    (resource,) = ResourceDecoder().values({"resources": [cluster_load_assignment(name, port)]}).resources
     return (await plane.publisher.put(GROUP, resource)).revision
 
 

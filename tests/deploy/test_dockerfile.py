@@ -89,6 +89,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(path, directory / source, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(path, directory / source)
+    shutil.copytree(REPOSITORY / "tools", directory / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     return directory
 
 
@@ -105,6 +106,13 @@ def test_the_wheel_holds_every_file_of_the_packages(build: Path, wheel: Path) ->
     assert "xds/proto/envoy_descriptors.bin" in files
     assert not files - held
     assert not [name for name in held - files if ".dist-info/" not in name]
+
+
+def test_the_wheel_holds_no_generators(build: Path, wheel: Path) -> None:
+    """``tools`` stands beside the packages where the wheel is built from a checkout, and stays there."""
+    assert (build / "tools/proto/generate.py").exists()
+    names = zipfile.ZipFile(wheel).namelist()
+    assert not [name for name in names if name.startswith("tools/") or Path(name).stem in ("generate", "describe")]
 
 
 def test_the_server_runs_from_what_the_build_installs(wheel: Path, tmp_path: Path, running: ExitStack) -> None:

@@ -31,7 +31,7 @@ from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
-from xds.protocol.limits import Limits
+from xds.protocol.requests import StreamLimits
 
 # One server for all of it, as in real life; the last test looks at what is left.
 pytestmark = pytest.mark.xdist_group("bad-input")
@@ -215,7 +215,7 @@ REFUSED = {
     "names": Refused(lambda: [sotw(ENDPOINT, _many_names())], EXHAUSTED, "100000 names", limit="names_per_request"),
     "names-delta": Refused(lambda: [delta(ENDPOINT, _many_names())], EXHAUSTED, "names", DELTA, "names_per_request"),
     "types": Refused(
-        lambda: [sotw(f"type.googleapis.com/T{n}") for n in range(Limits().types_per_stream + 1)],
+        lambda: [sotw(f"type.googleapis.com/T{n}") for n in range(StreamLimits().types_per_stream + 1)],
         EXHAUSTED,
         "types",
         limit="types_per_stream",
@@ -389,7 +389,7 @@ def test_http_body_refused(site: Site, body: Callable[[], bytes], media: str, st
     for method, path in (("PUT", SNAPSHOT), ("POST", "/api/v1/validate")):
         _check_problem(site.http(method, path, body(), media), status)
     if media == JSON and len(body()) <= MIB:
-        _check_problem(site.http("POST", POLL, body(), media), 413 if len(body()) > Limits().node_bytes else 400)
+        _check_problem(site.http("POST", POLL, body(), media), 413 if len(body()) > StreamLimits().node_bytes else 400)
 
 
 @pytest.mark.usefixtures("bystanders")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from xds.codec.node import decode_node
-from xds.filter.errors import EvaluationError, FilterError
+from xds.codec.node_json import decode_node
+from xds.filter.expression import EvaluationError, FilterError
 from xds.filter.filter import compile_filter
-from xds.filter.node import NODE_SHAPE, node_record
+from xds.filter.values import NODE_SHAPE, node_record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "filter.md").read_text()
 NODE = node_record(decode_node(json.loads(re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0])))

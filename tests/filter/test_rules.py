@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from xds.filter.data import Record
-from xds.filter.errors import EvaluationError
+from xds.filter.expression import EvaluationError
 from xds.filter.filter import compile_filter
+from xds.filter.values import FixedRecord
 
-VALUE = Record(
+VALUE = FixedRecord(
     id="edge-1",
-    place=Record(region="eu", zone=""),
+    place=FixedRecord(region="eu", zone=""),
     meta={
         "role": "edge",
         "version": "2",
@@ -208,7 +208,7 @@ def test_what_decides_first_hides_a_later_mistake() -> None:
 
 
 def test_a_filter_is_checked_against_a_shape() -> None:
-    shape = Record(place=Record(region="", zone=""), meta={}, id="", list=[])
+    shape = FixedRecord(place=FixedRecord(region="", zone=""), meta={}, id="", list=[])
     for fine in ("", "place.region == eu", "meta.anything.at.all == x", "not id == x or list.name == y"):
         compile_filter(fine).check(shape)
     for wrong in ("place.regoin == eu", "id == x or (meta.a == b and not there == 1)", "id.part == x"):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds.filter.errors import EvaluationError, FilterSyntaxError
+from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import compile_filter
-from xds.filter.parse import DEPTH_LIMIT, PATTERNS_LIMIT, TEXT_LIMIT
-from xds.filter.pattern import PATTERN_LIMIT, SEARCHED_LIMIT
+from xds.filter.grammar import DEPTH_LIMIT, PATTERNS_LIMIT, TEXT_LIMIT
+from xds.filter.values import PATTERN_LIMIT, SEARCHED_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ from xds.filter.pattern import PATTERN_LIMIT, SEARCHED_LIMIT
         ("a == b || c == d", 8, 'write "or"'),
         ("!a == b", 1, 'write "not"'),
         ("a =~ b", 3, 'write "matches"'),
-        ("a == b AND c == d", 8, 'small letters: "and"'),
-        ("a IN b", 3, 'small letters: "in"'),
+        ("a == b AND c == d", 8, 'in lower case: "and"'),
+        ("a IN b", 3, 'in lower case: "in"'),
         ("a == 'x'", 6, 'quoted with " or `'),
         ('a == "x', 6, "does not end"),
         ("a == 1.2.3", 6, 'quote the value: "1.2.3"'),

@@ -12,8 +12,18 @@ from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type, type_url_of
 from xds.model.snapshot import ResourceSet
-from xds.protocol.events import Acked, ErrorDetail, Event, Identified, InStep, Nacked, Send, Subscribed, ViewChanged
-from xds.protocol.response import Response
+from xds.protocol.events import (
+    Acked,
+    Event,
+    Identified,
+    Nacked,
+    Send,
+    Subscribed,
+    Synced,
+    ViewChanged,
+)
+from xds.protocol.requests import ErrorDetail
+from xds.protocol.responses import Response
 
 _numbers = count(1)
 
@@ -71,7 +81,7 @@ class Client:
         self.fold(Nacked(sent.resource_set.type.type_url, sent.nonce, sent, ErrorDetail(13, message), tuple(guilty)))
 
     def in_step(self, served: ResourceSet) -> None:
-        self.fold(InStep(served.type.type_url, served))
+        self.fold(Synced(served.type.type_url, served))
 
     def follow(self, group: str) -> None:
         self.fold(ViewChanged(group))

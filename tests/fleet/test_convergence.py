@@ -8,9 +8,9 @@ from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence, Held
 from xds.model.snapshot import ResourceSet, mix
-from xds.protocol.events import Held as HeldBack
+from xds.protocol.events import HeldContent as HeldBack
 from xds.protocol.events import HoldChanged
-from xds.protocol.overlay import lay
+from xds.protocol.overlay import apply_overrides
 
 OLD = resource_set("clusters", "1", c1="a", gone="a")
 PUSHED = resource_set("clusters", "2", c1="b")
@@ -84,7 +84,9 @@ def test_a_refusal_while_something_lingers_is_a_refusal_of_the_push(fleet: Fleet
 
 def overlaid(pushed: ResourceSet, **contents: str) -> ResourceSet:
     """A set with other contents in the place of some that were pushed."""
-    return lay(pushed, {name: replace(pushed.resources[name], version=text) for name, text in contents.items()})
+    return apply_overrides(
+        pushed, {name: replace(pushed.resources[name], version=text) for name, text in contents.items()}
+    )
 
 
 def test_a_push_under_an_overlay_has_arrived(fleet: Fleet) -> None:

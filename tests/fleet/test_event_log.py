@@ -6,7 +6,7 @@ from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventLog, Kind
 from xds.fleet.fleet import Fleet
 from xds.model.resource_type import type_url_of
-from xds.protocol.events import WaitEnded
+from xds.protocol.events import AckWaitTimedOut
 
 ALL = EventFilter(frozenset(Kind))
 
@@ -124,5 +124,5 @@ def test_a_node_that_loses_its_group_is_told_once(fleet: Fleet) -> None:
 
 
 def test_a_wait_that_ended_is_told(fleet: Fleet) -> None:
-    Client(fleet).fold(WaitEnded(type_url_of("clusters")))
+    Client(fleet).fold(AckWaitTimedOut(type_url_of("clusters")))
     assert told(fleet.events, Kind.ORDER) == [("order", "wait_ended")]

@@ -6,7 +6,8 @@ from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
 from xds.fleet.nacks import MESSAGE_LIMIT, NackLog
 from xds.fleet.state import NackRecord, NackState
-from xds.protocol.events import ErrorDetail, Nacked
+from xds.protocol.events import Nacked
+from xds.protocol.requests import ErrorDetail
 
 
 def only(fleet: Fleet) -> NackRecord:

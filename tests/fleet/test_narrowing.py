@@ -12,7 +12,7 @@ from xds.fleet.event_log import EventFilter, Kind
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackRecord, NackState, NodeState, Sync, TypeState
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Event
 
 NAMES = [f"c{index:02}" for index in range(50)]

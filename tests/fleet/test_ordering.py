@@ -9,7 +9,7 @@ from xds.fleet.fleet import Fleet
 from xds.fleet.ordering import NAMES_SHOWN, lingering_until
 from xds.fleet.state import Held, Linger, Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, V2_URLS
-from xds.protocol.events import Held as HeldBack
+from xds.protocol.events import HeldContent as HeldBack
 from xds.protocol.events import HoldChanged, LingerChanged, LingerCut
 from xds.protocol.linger import NOTHING_LINGERS, Lingering, Removal
 

@@ -11,7 +11,7 @@ from tests.support.sansio import Server
 from tests.support.texts import BAD, MALFORMED, TARGET, Site, parse
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.protocol.cache import RETAINED_REVISIONS
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Nacked, Send
 
 Made = Callable[[bool, bool], Site]  # guarded or not, with trouble or without

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.support.examples import examples
 from tests.support.sansio import Client, Content, Server
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, resource_type
-from xds.protocol.ack import State
-from xds.protocol.draft import Variant
+from xds.protocol.ack import ResponseState
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Acked, Event, Nacked, Send
 
 CUSTOM = "type.googleapis.com/example.Custom"
@@ -181,7 +181,7 @@ class Engine(RuleBasedStateMachine):
     def one_response_in_flight(self) -> None:
         for client in getattr(self, "clients", ()):
             for watch in client.stream._in_rank_order:
-                in_flight = watch.ack.state is State.IN_FLIGHT
+                in_flight = watch.ack.state is ResponseState.IN_FLIGHT
                 assert in_flight == (watch.ack.offered is not None)
 
     def teardown(self) -> None:

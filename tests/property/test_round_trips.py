@@ -13,8 +13,7 @@ from tests.api.conftest import Api
 from tests.codec.test_yaml_output import LIKE_NUMBERS, LIKE_OTHER_THINGS, LUA, PEM
 from tests.control.conftest import Plane
 from tests.support.examples import examples
-from xds.codec.yaml_output import to_yaml
-from xds.codec.yaml_text import parse_yaml
+from xds.codec.text import parse_yaml, to_yaml
 from xds.control.conversion import convert
 from xds.store.base import Store
 

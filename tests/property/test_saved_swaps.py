@@ -6,7 +6,7 @@ import pytest
 
 from tests.property.swap_world import World
 from tests.property.test_swaps import Action, Cut, Drop, Go, Guard, LayOver, Plan, Push, Wait
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 PLAIN = Plan()

@@ -18,7 +18,7 @@ from tests.property.swap_world import FEATURES, World
 from tests.support.examples import examples
 from tests.support.texts import ADMIN, TARGET, Site
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 
 NAMES = "abc"
 MODES = ("inline", "r1", "r2")

@@ -115,7 +115,7 @@ class Harness:
         variants: Mapping[str, Translate] | None = None,
         book: LoadAggregates | None = None,
     ) -> None:
-        self.cache = SnapshotCache("test", nonce_prefix="t", variants=variants)
+        self.cache = SnapshotCache("test", nonce_prefix="t", translations=variants)
         self.fleet = Fleet()
         self.metrics = Metrics()
         self.server = XdsServer(self.cache, self.fleet, options, self.metrics, book)

@@ -10,7 +10,7 @@ import pytest
 from tests.server.conftest import DELTA, Harness, Start, refusal, sotw, until
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.proto import wire_pb2
-from xds.protocol.limits import Limits
+from xds.protocol.requests import StreamLimits
 from xds.wire.node import NODE_BYTES
 
 ADS_V2 = "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources"
@@ -76,7 +76,7 @@ class TestRefused:
 
     async def test_too_many_types(self, server: Harness) -> None:
         stream = await server.stream()
-        for number in range(Limits().types_per_stream + 1):
+        for number in range(StreamLimits().types_per_stream + 1):
             await stream.request(f"type.googleapis.com/no.such.Type{number}")
         assert (await stream.ended())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
 

@@ -14,11 +14,12 @@ from tests.server.conftest import Harness, Start
 from xds.codec import schema
 from xds.control.access import Access
 from xds.fleet.event_log import EventLog
-from xds.model.resource import Resource, content_version
+from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot
+from xds.model.versions import content_version
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.limits import Limits
+from xds.protocol.requests import StreamLimits
 from xds.server.metrics.counters import Metrics
 from xds.server.node_auth import NodeAuthorizer
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
@@ -55,7 +56,7 @@ class Poller:
 async def poller() -> AsyncIterator[Poller]:
     cache, metrics = SnapshotCache("test", nonce_prefix="t"), Metrics()
     door = NodeAuthorizer(Access(), EventLog(), metrics)
-    app = Starlette(routes=rest_routes(cache, metrics, door, Limits(names_per_request=10)))
+    app = Starlette(routes=rest_routes(cache, metrics, door, StreamLimits(names_per_request=10)))
     transport = httpx.ASGITransport(app)
     headers = {"content-type": "application/json; charset=utf-8"}
     async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:

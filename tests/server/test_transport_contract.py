@@ -43,7 +43,7 @@ from xds.fleet.state import Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.proto import wire_pb2
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.limits import Limits
+from xds.protocol.requests import StreamLimits
 from xds.protocol.stream import DiscoveryStream
 from xds.server.discovery import DiscoveryHandler
 from xds.server.metrics.counters import Metrics
@@ -367,7 +367,7 @@ class TestBadClients:
 
     async def test_a_client_that_never_reads(self, start: Start) -> None:
         """Nothing piles up for it, and the others of its group are served."""
-        server = await start(limits=Limits(offer_timeout_s=0.01))
+        server = await start(limits=StreamLimits(offer_timeout_s=0.01))
         texts = {f"c{number}": "x" * 10_000 for number in range(500)}
         server.push(texts)
         deaf, other = await server.stream(), await server.stream()
@@ -385,7 +385,7 @@ class TestBadClients:
         await until(lambda: "deaf" not in server.fleet.connected())
 
     async def test_a_client_that_asks_and_never_reads(self, start: Start) -> None:
-        server = await start(limits=Limits(types_per_stream=10_000), requests_per_s=1e6, requests_burst=10**6)
+        server = await start(limits=StreamLimits(types_per_stream=10_000), requests_per_s=1e6, requests_burst=10**6)
         server.push({f"c{number}": "x" * 10_000 for number in range(100)})
         stream = await server.stream()
         names = [[f"c{number}"] for number in range(100)]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.support.sansio import Client, Server
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 
 
 class Connect(Protocol):

@@ -22,8 +22,8 @@ from tests.spec.conftest import Connect
 from tests.support.sansio import Client, Held, Server, make_resource
 from tests.support.texts import joined, push, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, alias_of
-from xds.protocol.draft import Variant
-from xds.protocol.events import WaitEnded
+from xds.protocol.dialect import Variant
+from xds.protocol.events import AckWaitTimedOut
 
 A, B = site("a"), site("b")
 
@@ -109,11 +109,11 @@ def test_a_client_that_takes_clusters_is_waited_for(server: Server, client: Clie
     server.elapse(2)
     client.settle()
     assert route_of(client) == "b"
-    assert [event for event in client.events if isinstance(event, WaitEnded)]
+    assert [event for event in client.events if isinstance(event, AckWaitTimedOut)]
 
 
 def test_a_client_that_asks_for_all_it_took_ends_no_wait(server: Server, client: Client) -> None:
-    """``WaitEnded`` is for operators: something was served without proof. Here nothing was."""
+    """``AckWaitTimedOut`` is for operators: something was served without proof. Here nothing was."""
     push(server, A)
     start(client)
     client.disconnect()
@@ -121,7 +121,7 @@ def test_a_client_that_asks_for_all_it_took_ends_no_wait(server: Server, client:
     client.reconnect()
     wait(server, ORDER_TIMEOUT_S, client)
     assert route_of(client) == "b"
-    assert not [event for event in client.events if isinstance(event, WaitEnded)]
+    assert not [event for event in client.events if isinstance(event, AckWaitTimedOut)]
 
 
 def test_a_client_that_comes_back_to_what_it_left_is_sent_nothing_anew(server: Server, delta: Client) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from tests.spec.by_hand import DRAINED_S, GRID_S, REMOVED_S, RETURN_S, wait
 from tests.support.sansio import Client, Server, make_resource
-from xds.model.resource import content_version
 from xds.model.resource_type import (
     CLUSTER,
     ENDPOINT,
@@ -17,9 +16,10 @@ from xds.model.resource_type import (
     SECRET,
     VIRTUAL_HOST,
 )
+from xds.model.versions import content_version
 from xds.proto import wire_pb2
-from xds.protocol.draft import Variant
-from xds.protocol.events import Acked, Event, InStep, Nacked, Send, Stale
+from xds.protocol.dialect import Variant
+from xds.protocol.events import Acked, Event, Nacked, Send, Stale, Synced
 
 CUSTOM = "type.googleapis.com/example.Custom"
 NAMED = (CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET)
@@ -220,7 +220,7 @@ def test_rule_56_a_client_that_missed_nothing_is_in_step_without_a_word(server: 
         type_url=ENDPOINT, resource_names_subscribe=["a"], initial_resource_versions={"a": version("a", "1")}
     )
     assert sends(events) == []
-    assert [event.version_info for event in events if isinstance(event, InStep)] == ["1"]
+    assert [event.version_info for event in events if isinstance(event, Synced)] == ["1"]
 
 
 @pytest.mark.parametrize("url", [*NAMED, RUNTIME])

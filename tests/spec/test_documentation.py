@@ -33,7 +33,7 @@ def _row(type: ResourceType) -> str:
         "full state" if type.full_state else "partial",
         f"everything under the {alias_of(type.narrowed_by)}" if type.narrowed_by else empty,
         type.missing.value.replace("_", " "),
-        *("yes" if each else "-" for each in (type.in_tree, type.after_listeners, type.lingers, type.is_led_to)),
+        *("yes" if each else "-" for each in (type.in_tree, type.after_listeners, type.lingers, type.is_route_target)),
         ", ".join(map(alias_of, type.parents)) or "-",
     ]
     return f"| {' | '.join(cells)} |"

@@ -10,10 +10,9 @@ from tests.spec.by_hand import DRAINED_S, pending, start, wait, with_listener
 from tests.spec.conftest import Connect
 from tests.support.sansio import Client, Server
 from tests.support.texts import Site, joined, push, site
-from xds.filter.errors import EvaluationError
+from xds.filter.expression import EvaluationError
 from xds.filter.filter import compile_filter
-from xds.model.group import GroupMatch
-from xds.model.node import Locality, Node
+from xds.model.node import GroupMatch, Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import ViewChanged

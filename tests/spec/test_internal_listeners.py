@@ -8,7 +8,7 @@ from tests.support.personas import DRAIN_S, DRAINED_S, EnvoyLike, assert_in_step
 from tests.support.sansio import Server
 from tests.support.texts import TARGET, Site, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 
 INNER = "inner"
 SPLIT = pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])

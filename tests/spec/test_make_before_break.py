@@ -21,8 +21,8 @@ from xds.model.resource_type import (
     VIRTUAL_HOST,
     alias_of,
 )
-from xds.protocol.draft import Variant
-from xds.protocol.events import Acked, HoldChanged, Moved
+from xds.protocol.dialect import Variant
+from xds.protocol.events import Acked, HoldChanged, TransitionAdvanced
 
 A, B = site("a"), site("b")
 
@@ -360,7 +360,7 @@ def test_split_streams_of_a_client_are_ordered_as_one(server: Server, connect: C
     assert not streams[ROUTE].pending()
     endpoints.settle()
     assert streams[ROUTE].pending()
-    assert [event for event in endpoints.events if isinstance(event, Moved)]
+    assert [event for event in endpoints.events if isinstance(event, TransitionAdvanced)]
     streams[ROUTE].settle()
     wait(server, 60, *streams.values(), endpoints)
     assert streams[CLUSTER].texts(CLUSTER) == {"b": "@1"}

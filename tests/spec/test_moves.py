@@ -10,12 +10,12 @@ import pytest
 
 from tests.spec.by_hand import GRID_S, REMOVED_S, start, wait
 from tests.spec.conftest import Connect
-from tests.support.sansio import Client, Server
+from tests.support.sansio import DIALECTS, Client, Server
 from tests.support.texts import joined, push, site
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE, SECRET
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.stream import DiscoveryStream
 
 FORMER = joined(site("a"), {SECRET: {"had": "@1", "never": "@1"}, ENDPOINT: {"never": "@1"}})
@@ -144,7 +144,7 @@ def ruled(server: Server, variant: Variant, rules: Rules) -> Client:
     client.stream = DiscoveryStream(
         cache=server.cache,
         clients=server.clients,
-        variant=variant,
+        dialect=DIALECTS[variant],
         peer=client.peer,
         authorize=rules,
         may_return=rules.allows,

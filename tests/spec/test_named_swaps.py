@@ -11,7 +11,7 @@ from tests.support.personas import DRAIN_S, DRAINED_S, REMOVED_S, EnvoyLike, ass
 from tests.support.sansio import Server
 from tests.support.texts import TARGET, Site, joined, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 
 Start = Callable[..., EnvoyLike]
 

@@ -13,7 +13,7 @@ from tests.support.personas import DRAINED_S, EnvoyLike, GrpcLike, Proxy, assert
 from tests.support.sansio import Server
 from tests.support.texts import Site, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 
 Open = Callable[[Server, Variant], Proxy]
 OFFER_TIMEOUT_S = 5.0

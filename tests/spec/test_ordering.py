@@ -11,7 +11,7 @@ import pytest
 from tests.support.personas import REMOVED_S, EnvoyLike, push, spend
 from tests.support.sansio import Client, Server
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 
 
 def site(cluster: str, text: str = "1") -> dict[str, dict[str, str]]:

@@ -12,9 +12,9 @@ from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet
 from xds.protocol.cache import View
-from xds.protocol.draft import Variant
-from xds.protocol.events import SotwRequest
+from xds.protocol.dialect import Variant
 from xds.protocol.fetch import fetch
+from xds.protocol.requests import SotwRequest
 
 SITE = {CLUSTER: {"web": "1"}, ENDPOINT: {"web": "1", "other": "1"}, LISTENER: {"l": "1"}, ROUTE: {"r": "1"}}
 
@@ -232,11 +232,11 @@ def test_a_client_that_comes_back_is_known_by_what_it_was_overlaid_with(
     client.reconnect()
     held = client.stream._watches[ENDPOINT].known
     if client.variant is Variant.DELTA:
-        assert held.base is not None and not held.doubted, "all that it says it holds is known"
+        assert held.base is not None and not held.uncertain, "all that it says it holds is known"
         sent = [name for send in client.pending(ENDPOINT) for name in send.response.names]
         assert sent == (["web"] if pushes else [])
     else:
-        assert server.cache.recall("default", ENDPOINT, client.types[ENDPOINT].version_info) is not None
+        assert server.cache.history.recall("default", ENDPOINT, client.types[ENDPOINT].version_info) is not None
     client.settle()
     assert client.texts(ENDPOINT)["web"] == ("1+a" if not pushes else f"1+{pushes - 1}")
 
@@ -248,9 +248,9 @@ def test_what_a_version_info_names_is_what_was_served(server: Server) -> None:
     server.lay_over({"za": {"web": "+b"}})
     second = endpoints(server, "za")
     for found in (first, second):
-        recalled = server.cache.recall("default", ENDPOINT, found.version_info)
+        recalled = server.cache.history.recall("default", ENDPOINT, found.version_info)
         assert recalled is not None and recalled.digest == found.digest
-    assert server.cache.recall("default", ENDPOINT, "1+00000000") is None
+    assert server.cache.history.recall("default", ENDPOINT, "1+00000000") is None
 
 
 def test_two_views_of_one_connection_do_not_take_turns(server: Server, connect: Connect) -> None:

@@ -11,7 +11,7 @@ from tests.support.personas import live, spend
 from tests.support.sansio import Client, Server
 from tests.support.texts import TARGET, Site, joined, push, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Nacked, Send
 
 A, B = site("a"), site("b")

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xds.model.errors import RemoteProtocolError
-from xds.model.name import canonical_names
+from xds.model.names import canonical_names
 from xds.proto import wire_pb2
-from xds.protocol.events import ErrorDetail, SotwRequest
-from xds.protocol.restated import WORTHWHILE_BYTES, split
-from xds.protocol.wire import decode_sotw
+from xds.protocol.decode import CUT_FROM_BYTES, RequestDecoder, cut_names
+from xds.protocol.requests import ErrorDetail, SotwRequest
 
 TYPE_URL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 # Names and texts that look like the field behind the names.
 TRAPS = [TYPE_URL, '"\x45' + TYPE_URL, '"', "*", "xdstp://a/t/n?b=1&a=2", "ü", ""]
 TEXTS = st.one_of(st.sampled_from(TRAPS), st.text(max_size=8))
+DECODER = RequestDecoder()
 FILLER = [f"cluster-{index}" for index in range(500)]
 
 
@@ -51,9 +51,9 @@ def test_restated_names_are_those_of_the_request(
     if refusal is not None:
         message.error_detail.message = refusal
     data = message.SerializeToString()
-    assert len(data) > WORTHWHILE_BYTES
+    assert len(data) > CUT_FROM_BYTES
     for _ in range(2):  # read, then known
-        assert decode_sotw(data) == whole(data)
+        assert DECODER.decode_sotw(data) == whole(data)
 
 
 @given(cut=st.integers(0, 6000), junk=st.binary(max_size=6))
@@ -64,9 +64,9 @@ def test_damaged_requests_are_judged_as_a_whole(cut: int, junk: bytes) -> None:
         expected = whole(damaged)
     except Exception:
         with pytest.raises(RemoteProtocolError):
-            decode_sotw(damaged)
+            DECODER.decode_sotw(damaged)
     else:
-        assert decode_sotw(damaged) == expected
+        assert DECODER.decode_sotw(damaged) == expected
 
 
 def test_equal_names_are_one_object_for_all_streams() -> None:
@@ -74,5 +74,5 @@ def test_equal_names_are_one_object_for_all_streams() -> None:
         wire_pb2.DiscoveryRequest(type_url=TYPE_URL, response_nonce=nonce, resource_names=FILLER).SerializeToString()
         for nonce in ("1", "2")
     )
-    assert split(first) is not None
-    assert decode_sotw(first).names is decode_sotw(second).names
+    assert cut_names(first) is not None
+    assert DECODER.decode_sotw(first).names is DECODER.decode_sotw(second).names

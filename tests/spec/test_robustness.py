@@ -10,8 +10,8 @@ from tests.spec.conftest import Connect
 from tests.support.sansio import Client, Server
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
-from xds.protocol.draft import Variant
-from xds.protocol.limits import Limits
+from xds.protocol.dialect import Variant
+from xds.protocol.requests import StreamLimits
 from xds.protocol.stream import ENCODED_AT_ONCE, DiscoveryStream
 
 
@@ -91,7 +91,7 @@ def test_rule_81_all_streams_of_a_group_are_sent_the_same_bytes(server: Server, 
 @pytest.mark.parametrize("variant", list(Variant))
 def test_limits_too_many_names_end_the_stream_and_change_nothing(variant: Variant) -> None:
     """DESIGN 5: "names per request 20,000"; a refusal leaves the state untouched."""
-    server = Server(limits=Limits(names_per_request=10))
+    server = Server(limits=StreamLimits(names_per_request=10))
     server.push({ENDPOINT: {"n0": "1"}})
     client = Client(server, variant)
     client.subscribe(ENDPOINT, "n0")
@@ -104,7 +104,7 @@ def test_limits_too_many_names_end_the_stream_and_change_nothing(variant: Varian
 
 def test_limits_names_do_not_pile_up_over_many_requests() -> None:
     """A Delta subscription is bounded as a whole."""
-    server = Server(limits=Limits(names_per_request=10, names_per_subscription=25))
+    server = Server(limits=StreamLimits(names_per_request=10, names_per_subscription=25))
     server.push({ENDPOINT: {"a": "1"}})
     client = Client(server, Variant.DELTA)
     for start in (0, 10):
@@ -115,7 +115,7 @@ def test_limits_names_do_not_pile_up_over_many_requests() -> None:
 
 def test_limits_types_per_stream_are_bounded(variant: Variant) -> None:
     """A client cannot make the server keep state for any number of types."""
-    server = Server(limits=Limits(types_per_stream=3))
+    server = Server(limits=StreamLimits(types_per_stream=3))
     server.push({ROUTE: {"r": "1"}})
     client = Client(server, variant)
     for number in range(3):

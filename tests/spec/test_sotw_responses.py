@@ -17,7 +17,7 @@ from xds.model.resource_type import (
     SCOPED_ROUTE,
     SECRET,
 )
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 
 CUSTOM = "type.googleapis.com/example.Custom"
 FULL = (CLUSTER, LISTENER)

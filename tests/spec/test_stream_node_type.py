@@ -9,7 +9,7 @@ from tests.support.sansio import Client, Server
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.proto import wire_pb2
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Identified, Nacked, NodeMismatch, ViewChanged
 
 UNKNOWN = "type.googleapis.com/example.Unknown"

@@ -15,7 +15,7 @@ from xds.model.resource_type import (
     SECRET,
     VIRTUAL_HOST,
 )
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Send, Subscribed
 
 CUSTOM = "type.googleapis.com/example.Custom"

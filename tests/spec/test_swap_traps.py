@@ -11,7 +11,7 @@ from tests.support.sansio import Server
 from tests.support.texts import ADMIN, TARGET, Site, joined, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
 from xds.protocol.clients import ClientTable
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import LingerCut, Send
 
 OFFER_TIMEOUT_S, ORDER_TIMEOUT_S = 5.0, 30.0

@@ -8,8 +8,8 @@ from tests.spec.conftest import Connect
 from tests.support.sansio import Client, Server
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.proto import wire_pb2
-from xds.protocol.draft import Variant
-from xds.protocol.events import Acked, Nacked, OfferTimedOut, Repeated, Stale
+from xds.protocol.dialect import Variant
+from xds.protocol.events import Acked, AckRepeated, Nacked, OfferTimedOut, Stale
 
 REFUSED = wire_pb2.Status(code=13, message="no")
 
@@ -87,7 +87,7 @@ def test_rule_14_everything_acked_twice_is_answered_by_nothing(server: Server, c
     for _ in range(3):
         client.reply(send)
     assert not client.pending()
-    assert told(client, Repeated) == 3
+    assert told(client, AckRepeated) == 3
 
 
 @pytest.mark.parametrize("version", ["", "1", "2"], ids=["none", "last-accepted", "refused-one"])

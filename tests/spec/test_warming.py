@@ -9,7 +9,7 @@ from tests.spec.conftest import Connect
 from tests.support.sansio import Client, Server
 from tests.support.texts import TARGET, Site, joined, push, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
-from xds.protocol.events import WaitEnded
+from xds.protocol.events import AckWaitTimedOut
 
 A = site("a")
 AB: Site = {CLUSTER: {"a": "@1", "b": "@1"}, ENDPOINT: {"a": "1", "b": "1"}}
@@ -153,7 +153,7 @@ def test_a_cluster_with_a_proof_of_its_own_is_waited_for_without_end(server: Ser
     push(server, site("b"))
     server.elapse(100 * ORDER_TIMEOUT_S)
     assert pending(client) == ["clusters", "endpoints"]
-    assert not [event for event in client.events if isinstance(event, WaitEnded)]
+    assert not [event for event in client.events if isinstance(event, AckWaitTimedOut)]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_wait_that_ends_without_proof_is_told(server: Server, client: Client) 
     push(server, joined(A, {LISTENER: {TARGET: "r1 lua"}, CLUSTER: {"x": "hc:60"}, ENDPOINT: {"x": "1"}}))
     server.elapse(ORDER_TIMEOUT_S + 1)
     assert pending(client) == ["clusters", "listeners"]
-    assert [event.type_url for event in client.events if isinstance(event, WaitEnded)] == [CLUSTER]
+    assert [event.type_url for event in client.events if isinstance(event, AckWaitTimedOut)] == [CLUSTER]
 
 
 def test_each_new_cluster_is_waited_for_anew(server: Server, client: Client) -> None:

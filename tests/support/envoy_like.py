@@ -25,9 +25,9 @@ from tests.support.envoy_link import Link, Taken, Warm
 from tests.support.sansio import Response, Server
 from tests.support.texts import ADMIN, AUTHZ, INTERNAL, parse
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET, resource_type
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Send
-from xds.protocol.status import TypeStatus
+from xds.protocol.watch import TypeStatus
 
 DRAIN_S = 600.0  # --drain-time-s
 RETRY_S = 15.0  # the default timeout of a route

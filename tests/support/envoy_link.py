@@ -11,7 +11,7 @@ from tests.support.sansio import Client, Held, Response, names_of
 from tests.support.texts import BAD, MALFORMED, Text, assignment_of, parse
 from xds.model.resource_type import CLUSTER, resource_type
 from xds.proto import wire_pb2
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Event
 
 

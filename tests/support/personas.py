@@ -14,9 +14,9 @@ from tests.support.envoy_like import DRAIN_S, RETRY_S, EnvoyLike
 from tests.support.sansio import Client, Content, Response, Server
 from tests.support.texts import TARGET, assignment_of, parse, push
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import Send
-from xds.protocol.status import TypeStatus
+from xds.protocol.watch import TypeStatus
 
 __all__ = [
     "DRAINED_S",

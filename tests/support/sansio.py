@@ -15,22 +15,26 @@ from typing import Any
 from tests.support.stored import read_back
 from xds.filter.filter import compile_filter
 from xds.model.node import Locality
-from xds.model.resource import Reference, Resource, content_version
+from xds.model.resource import Reference, Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.snapshot import Snapshot, build_snapshot
+from xds.model.versions import content_version
 from xds.proto import wire_pb2
-from xds.protocol import wire
 from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
 from xds.protocol.clients import ClientTable
-from xds.protocol.draft import Variant
-from xds.protocol.events import Event, Moved, Send
-from xds.protocol.limits import Limits
+from xds.protocol.decode import RequestDecoder
+from xds.protocol.delta import DELTA
+from xds.protocol.dialect import AnyDialect, Variant
+from xds.protocol.events import Event, Send, TransitionAdvanced
 from xds.protocol.membership import Rule
 from xds.protocol.order import OrderRules
-from xds.protocol.overlay import Overlay, StandIn
+from xds.protocol.overlay import Overlay, Override
+from xds.protocol.requests import StreamLimits
+from xds.protocol.sotw import SOTW
 from xds.protocol.stream import DiscoveryStream
 
 LabelOf = Callable[[int, bytes], str]
+DIALECTS: Mapping[Variant, AnyDialect] = {Variant.SOTW: SOTW, Variant.DELTA: DELTA}
 DEADLINES_AT_MOST = 1000  # while time passes
 Content = Mapping[str, Mapping[str, str]]  # type URL -> name -> text
 
@@ -54,9 +58,10 @@ def make_resource(
 class Server:
     """The engine's shared parts, and a clock that tests move."""
 
-    def __init__(self, *, ordered: bool = True, limits: Limits = Limits()) -> None:
+    def __init__(self, *, ordered: bool = True, limits: StreamLimits = StreamLimits()) -> None:
         self.rules = OrderRules(ordered=ordered)
         self.limits = limits
+        self.decoder = RequestDecoder()
         self.now = 0.0
         self.streams: list[Client] = []
         self.history: list[tuple[Client, Event]] | None = None  # what happened on all streams, if a test wants it
@@ -124,7 +129,7 @@ class Server:
 
     def overlay(self, suffixes: Mapping[str, str]) -> Overlay:
         """An overlay that adds a suffix to the texts of these assignments."""
-        stand_ins = {name: StandIn(partial(_with, suffix=suffix)) for name, suffix in suffixes.items()}
+        stand_ins = {name: Override(partial(_with, suffix=suffix)) for name, suffix in suffixes.items()}
         return Overlay(ENDPOINT, stand_ins)
 
     def select(self, *rules: tuple[str, str], **priorities: int) -> None:
@@ -223,7 +228,7 @@ class Client:
         self.stream = DiscoveryStream(
             cache=self.server.cache,
             clients=self.server.clients,
-            variant=self.variant,
+            dialect=DIALECTS[self.variant],
             peer=self.peer,
             type_url=self.type_url,
             limits=self.server.limits,
@@ -384,7 +389,7 @@ class Client:
 
     def raw(self, data: bytes) -> list[Event]:
         """Send bytes as they are."""
-        decode = wire.decode_sotw if self.variant is Variant.SOTW else wire.decode_delta
+        decode = DIALECTS[self.variant].decoder(self.server.decoder)
         return self.take(self.stream.receive(decode(data), self.server.now))
 
     def wake(self) -> None:
@@ -440,7 +445,7 @@ class Client:
                 self._check(event, message)
                 self.inbox.append((event, message))
         for event in events:
-            if isinstance(event, Moved):
+            if isinstance(event, TransitionAdvanced):
                 self._wake_others()
         return events
 

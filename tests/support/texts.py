@@ -37,10 +37,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tests.support.sansio import Content, Server, make_resource
-from xds.model.label import default_label
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
 from xds.model.snapshot import Snapshot
+from xds.model.versions import default_version_info
 
 TARGET = "svc"  # the listener of the sites below
 BAD, MALFORMED = "bad", "malformed"
@@ -144,7 +144,7 @@ def push(
     """Publish texts, with the references that the codec would find in them."""
     resources = resources_of(content, source, ttls)
     return server.push_resources(
-        resources, group, label, types=content, on_nack=on_nack, wake=wake, label_of=default_label
+        resources, group, label, types=content, on_nack=on_nack, wake=wake, label_of=default_version_info
     )
 
 

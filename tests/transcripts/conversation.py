@@ -18,23 +18,23 @@ from dataclasses import dataclass, field
 from tests.support.sansio import Client, Server, names_of
 from tests.support.texts import resources_of
 from xds.model.resource_type import alias_of, type_url_of
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import (
     Acked,
+    AckRepeated,
+    AckWaitTimedOut,
     Event,
-    Held,
+    HeldContent,
     HoldChanged,
     Identified,
-    InStep,
     LingerChanged,
     Nacked,
     OfferTimedOut,
-    Repeated,
     Send,
     Stale,
     Subscribed,
+    Synced,
     ViewChanged,
-    WaitEnded,
 )
 from xds.protocol.linger import Lingering
 
@@ -215,11 +215,11 @@ def _describe(event: Event) -> str:
             return f"nacked {alias} {event.response.version_info}: {event.error.message}"
         case Stale():
             return f"stale answer for {alias}"
-        case Repeated():
+        case AckRepeated():
             return f"repeated answer for {alias}"
-        case InStep():
+        case Synced():
             return f"in step with {alias} {event.version_info}"
-        case WaitEnded():
+        case AckWaitTimedOut():
             return f"no longer waiting for {alias}"
         case OfferTimedOut():
             return f"no answer for {alias}"
@@ -246,7 +246,7 @@ def _lingering(lingering: Lingering) -> str:
     return f"kept: {'; '.join(parts)}" if parts else "nothing is kept"
 
 
-def _held(held: Held) -> str:
+def _held(held: HeldContent) -> str:
     return f"held back: {_listed(held.names)}, for {' '.join(held.waits_for)}"
 
 

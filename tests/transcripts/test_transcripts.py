@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.transcripts.conversation import Conversation, parse
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 REWRITE = bool(os.environ.get("XDS_REWRITE_TRANSCRIPTS"))

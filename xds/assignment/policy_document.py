@@ -25,7 +25,7 @@ from xds.assignment.policy import (
     Strategy,
     TargetOrder,
 )
-from xds.codec.findings import Findings, shown
+from xds.codec.findings import Findings, short_repr
 from xds.model.errors import ValidationError
 
 LIST_LIMIT = 1_000
@@ -98,7 +98,7 @@ def _cluster(own: Mapping[str, Any], cluster: str, findings: Findings) -> str:
         findings.add("wrong_type", "cluster must be the name of a cluster", ("cluster",))
         return cluster
     if cluster and named != cluster:
-        findings.add("conflict", f"the policy of {shown(cluster)} names {shown(named)}", ("cluster",))
+        findings.add("conflict", f"the policy of {short_repr(cluster)} names {short_repr(named)}", ("cluster",))
     return named
 
 
@@ -108,7 +108,7 @@ def _strategy(own: Mapping[str, Any], findings: Findings) -> Strategy:
         return Strategy(named)
     findings.add(
         "invalid_value",
-        f"unknown strategy {shown(named)}",
+        f"unknown strategy {short_repr(named)}",
         ("strategy",),
         hint=f"the strategies are {', '.join(Strategy)}",
     )
@@ -198,13 +198,17 @@ def _check_times(values: Mapping[str, Any], findings: Findings) -> None:
 def _object(value: object, path: Path, names: tuple[str, ...], findings: Findings) -> dict[str, Any]:
     """The known fields of an object; empty for a value that is no object."""
     if not isinstance(value, Mapping):
-        findings.add("wrong_type", f"{path[-1] if path else 'a policy'} must be an object, not {shown(value)}", path)
+        findings.add(
+            "wrong_type", f"{path[-1] if path else 'a policy'} must be an object, not {short_repr(value)}", path
+        )
         return {}
     for name in value:
         if name not in names:
             close = get_close_matches(str(name)[:NAME_LIMIT], names, n=1)
             hint = f'did you mean "{close[0]}"?' if close else f"the fields are {', '.join(names)}"
-            findings.add("unknown_field", f"unknown field {shown(name)}", (*path, str(name)[:NAME_LIMIT]), hint=hint)
+            findings.add(
+                "unknown_field", f"unknown field {short_repr(name)}", (*path, str(name)[:NAME_LIMIT]), hint=hint
+            )
     return {name: value[name] for name in names if name in value}
 
 
@@ -228,7 +232,7 @@ def _number(
         return default
     value = given[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        findings.add("wrong_type", f"{name} must be a number, not {shown(value)}", path)
+        findings.add("wrong_type", f"{name} must be a number, not {short_repr(value)}", path)
     elif not (least <= value <= most and isfinite(value)):
         findings.add("out_of_range", f"{name} must be between {least:g} and {most:g}", path)
     else:

@@ -140,7 +140,7 @@ def _references(client: Client, group: str, type: str, name: str) -> Iterator[Js
 
 def _use(key: Key, members: Collection[Key]) -> Json:
     """What a resource uses; all of a type may be meant, and it may be unknown which of all clusters."""
-    from xds.model.name import WILDCARD
+    from xds.model.names import WILDCARD
     from xds.model.resource_type import alias_of
 
     if key[1] != WILDCARD:

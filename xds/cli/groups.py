@@ -13,7 +13,7 @@ from xds.cli.kinds import known_type, resources_path
 from xds.cli.output import Format
 from xds.cli.table import Column, Style, View, rendered
 from xds.cli.who import who
-from xds.model.group import DEFAULT_GROUP
+from xds.model.node import DEFAULT_GROUP
 
 Json = dict[str, Any]
 

@@ -111,7 +111,7 @@ def to_json(document: object, format: Format = Format.JSON) -> str:
 
 def to_yaml(document: object) -> str:
     """A value as YAML, keys in their order."""
-    from xds.codec.yaml_output import to_yaml as written
+    from xds.codec.text import to_yaml as written
 
     return written(document)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xds.cli.failure import CommandError, Exit
-from xds.model.group import DEFAULT_GROUP
+from xds.model.node import DEFAULT_GROUP
 
 STANDARD_INPUT = Path("-")
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})

@@ -22,6 +22,7 @@ from api.app import create_app
 from api.browser_rules import ANY, BrowserRules, is_address
 from api.services import ApiOptions, Services
 from xds.cli.reloading import Reloader
+from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access, Mode
 from xds.control.assignments import Assignments
@@ -51,7 +52,7 @@ from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.report_stream import LoadSettings
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.limits import Limits
+from xds.protocol.requests import StreamLimits
 from xds.server.http_server import HttpLimits, HttpServer
 from xds.server.logs import configure_logging
 from xds.server.metrics.collectors import (
@@ -140,6 +141,7 @@ class Server:
         self.access: Access = settings.auth.access()
         self._shown = shown_settings(settings)
         self.phase = Phase.STARTING
+        self.decoder = ResourceDecoder(settings.limits.resource_bytes)
         kept = settings.store
         self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
         # Numbers grow across restarts: a reader of events can come back with the last one it saw.
@@ -149,7 +151,7 @@ class Server:
         self.cache = SnapshotCache(
             f"xds-server/{xds.__version__}",
             nonce_prefix=secrets.token_hex(NONCE_PREFIX_BYTES),
-            variants={V2: translate_to_v2},
+            translations={V2: translate_to_v2},
         )
         self.book = LoadAggregates(settings.load.interval_s)
         self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.book)
@@ -260,18 +262,16 @@ class Server:
         await self.grpc.drain(self.settings.server.drain_s)
 
     def _watched(self) -> WatchedDirectory | None:
-        watch, limits = self.settings.watch, self.settings.limits
+        watch = self.settings.watch
         if watch.directory is None:
             return None
-        return WatchedDirectory(
-            self.publisher, watch.directory, prune=watch.prune, resource_bytes=limits.resource_bytes
-        )
+        return WatchedDirectory(self.publisher, watch.directory, prune=watch.prune, decoder=self.decoder)
 
     def _application(self) -> FastAPI:
         settings = self.settings
         options = ApiOptions(
             body_bytes=settings.limits.body_bytes,
-            resource_bytes=settings.limits.resource_bytes,
+            decoder=self.decoder,
             tokens=self.access.tokens,
             access=self.access,
             wants_certificates=_asks_certificates(settings.server.http.tls),
@@ -368,10 +368,10 @@ def grpc_options(settings: Settings, access: Access) -> ServerOptions:
     )
 
 
-def stream_limits(settings: Settings) -> Limits:
+def stream_limits(settings: Settings) -> StreamLimits:
     """What one stream may ask for."""
     limits = settings.limits
-    return Limits(
+    return StreamLimits(
         names_per_request=limits.names_per_request,
         names_per_subscription=limits.names_per_subscription,
         types_per_stream=limits.types_per_stream,

@@ -12,7 +12,7 @@ from xds.cli.client import RefusedError, finding_line, problem_text
 from xds.cli.failure import CommandError, Exit
 from xds.cli.paths import files_of, group_of, read_bytes, shown_name
 from xds.codec.document import Document, parse_document
-from xds.codec.places import locate
+from xds.codec.positions import locate
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import alias_of
 

@@ -124,12 +124,12 @@ def _check(group: str, files: Sequence[Path], checks: Checks) -> Checked:
 
 
 def _read(file: Path, checked: Checked) -> None:
-    from xds.codec.resources import decode_document
+    from xds.codec.resources import ResourceDecoder
     from xds.model.errors import ValidationError
 
     text = Text(shown_name(file), read_bytes(file), len(checked.resources))
     try:
-        pushed = decode_document(text.body, source=text.name)
+        pushed = ResourceDecoder().document(text.body, source=text.name)
     except ValidationError as error:
         checked.findings += [_named(finding, text.name) for finding in error.violations]
     else:
@@ -140,8 +140,7 @@ def _read(file: Path, checked: Checked) -> None:
 
 def _together(checked: Checked, checks: Checks) -> Iterator[Violation]:
     """What single files do not show: names told twice, references, what goes away, what Envoy says."""
-    from xds.codec.check import check_unique
-    from xds.codec.crosscheck import check_references
+    from xds.codec.crosscheck import check_references, check_unique
     from xds.codec.findings import Findings
 
     findings = Findings()
@@ -234,7 +233,7 @@ def _named(finding: Violation, name: str) -> Violation:
 def _placed(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Violation]:
     """Findings about the whole set, with the place in the file that each is about; without one, where it is of none."""
     from xds.codec.document import parse_document
-    from xds.codec.places import locate
+    from xds.codec.positions import locate
 
     firsts = [text.first for text in texts]
     owners = [bisect_right(firsts, finding.index) - 1 for finding in findings]

@@ -1,7 +1,8 @@
-"""Checks over a whole set of resources: who refers to whom, and what only one can have.
+"""Checks over several resources: duplicate names in a push, dangling references, and addresses or domains that
+conflict.
 
-Almost everything is a warning: a proxy may have the cluster or secret from its own bootstrap, or ask for it on demand.
-Errors are what Envoy surely refuses.
+Almost every finding is a warning: a proxy may have the cluster or secret from its own bootstrap, or request it on
+demand. Only what Envoy certainly refuses is an error.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from xds.codec import schema
-from xds.codec.exclusive import LISTENERS, Address, addresses_of, repeated_domains
-from xds.codec.findings import FINDINGS_LIMIT, Findings
-from xds.codec.references import Path, places_of
+from xds.codec.conflicts import (
+    LISTENERS,
+    ListenerAddress,
+    addresses_of,
+    repeated_domains,
+)
+from xds.codec.findings import FINDINGS_LIMIT, FieldPath, Findings
+from xds.codec.references import reference_paths
 from xds.model.errors import Violation
-from xds.model.name import WILDCARD
+from xds.model.names import WILDCARD
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import (
     CLUSTER,
@@ -34,14 +40,14 @@ from xds.model.resource_type import (
     alias_of,
 )
 
-Key = tuple[str, str]  # (type_url, name)
-Held = Mapping[str, Mapping[str, Resource]]  # by type URL and name
-# Beyond these, findings go without hint or place: they are what takes time.
+ResourceKey = tuple[str, str]  # (type_url, name)
+ResourcesByType = Mapping[str, Mapping[str, Resource]]  # by type URL and name
+# Beyond these limits findings have no hint or path, which take time to compute.
 _HINTS_LIMIT = 10
 _CANDIDATES_LIMIT = 200
 _PLACED_BYTES_LIMIT = 1 << 20
 
-_NOTHING: Held = MappingProxyType({})
+_NOTHING: ResourcesByType = MappingProxyType({})
 _V3_URLS = {v2: v3 for v3, v2 in V2_URLS.items()}
 _WORDS = {
     CLUSTER: ("cluster", "requests for it fail unless the proxies know it from elsewhere"),
@@ -55,7 +61,7 @@ _WORDS = {
 }
 _BY_NAME_ALONE = "a name without sds_config means a static secret of the bootstrap"
 _REFER_TO_NOTHING = (ENDPOINT, SECRET)
-# What is of no use unless somebody refers to it, and who could.
+# Types that are of no use without a reference, and the types that can refer to them.
 _REFERRERS: Mapping[str, tuple[str, ...]] = {
     ENDPOINT: (CLUSTER,),
     ROUTE: (LISTENER, SCOPED_ROUTE),
@@ -64,13 +70,13 @@ _REFERRERS: Mapping[str, tuple[str, ...]] = {
 
 
 def check_references(
-    resources: Iterable[Resource], *, removed: Collection[Key] = (), known: Held | None = None
+    resources: Iterable[Resource], *, removed: Collection[ResourceKey] = (), known: ResourcesByType | None = None
 ) -> list[Violation]:
-    """What is wrong between resources: errors first, then warnings, each at most ``FINDINGS_LIMIT``.
+    """Findings between resources: errors first, then warnings, each at most ``FINDINGS_LIMIT``.
 
-    Without ``known``, ``resources`` are a whole set, in pushed order. With it they are put to a group that held
-    ``known`` until now, and only what they touch is looked at. ``removed`` are the keys that go away: who still refers
-    to them is told in other words than who refers to what never was.
+    Without ``known``, ``resources`` are a whole set in pushed order. With it, they are put into a group that has the
+    resources ``known``, and only what they affect is checked. ``removed`` are the keys that are deleted: a reference
+    to one of them has a message of its own.
     """
     check = _Check(list(resources), frozenset(removed), known)
     check.missing()
@@ -84,7 +90,7 @@ def check_references(
 
 
 class _Check:
-    def __init__(self, checked: list[Resource], removed: frozenset[Key], known: Held | None) -> None:
+    def __init__(self, checked: list[Resource], removed: frozenset[ResourceKey], known: ResourcesByType | None) -> None:
         self.findings = Findings()
         self._checked = checked
         self._removed = removed
@@ -98,7 +104,7 @@ class _Check:
         self._hints_left = _HINTS_LIMIT
         self._bytes_left = _PLACED_BYTES_LIMIT
 
-    # What the group will hold
+    # The content of the group after the change
 
     def _is_there(self, type_url: str, name: str) -> bool:
         if name in self._put.get(type_url, ()):
@@ -106,7 +112,7 @@ class _Check:
         return name in self._held.get(type_url, ()) and (type_url, name) not in self._removed
 
     def _staying(self, type_url: str) -> Iterator[Resource]:
-        """Resources of a type that the change leaves as they are."""
+        """Resources of a type that the change does not touch."""
         put = self._put.get(type_url, {})
         for name, resource in self._held.get(type_url, {}).items():
             if name not in put and (type_url, name) not in self._removed:
@@ -127,8 +133,8 @@ class _Check:
                 self._about(resource, index)
                 self._tell(resource, lost)
 
-    def abandoned(self, known: Held) -> None:
-        """Who, of all that stay as they are, refers to what goes away."""
+    def abandoned(self, known: ResourcesByType) -> None:
+        """Untouched resources that refer to a deleted one."""
         if not any(_v3(type_url) in _WORDS for type_url, _ in self._removed):
             return
         names = {name for _, name in self._removed}
@@ -138,7 +144,7 @@ class _Check:
                     self._abandoned(resource)
 
     def _abandoned(self, resource: Resource) -> None:
-        """Tell of one that may refer to what goes away, unless it goes away too or is pushed anew."""
+        """Report a resource that refers to a deleted one, unless it is deleted or pushed as well."""
         key = (resource.type_url, resource.name)
         if key in self._removed or resource.name in self._put.get(resource.type_url, ()):
             return
@@ -149,7 +155,7 @@ class _Check:
             self._tell(resource, lost)
 
     def unused(self) -> None:
-        """What nobody refers to; not where whoever could is not in the set at all."""
+        """Resources without a reference, if the set has any resource of a type that could refer to them."""
         used = {(one.type_url, one.name) for each in self._checked for one in each.references}
         for index, resource in enumerate(self._checked):
             type_url = _v3(resource.type_url)
@@ -177,9 +183,9 @@ class _Check:
         return one.name in self._aliases[one.type_url]
 
     def _has_any(self, resource: Resource, one: Reference) -> bool:
-        """A wildcard means all scopes there are, or all hosts of the route configuration that says so.
+        """A wildcard means all scopes, or all virtual hosts of the route configuration.
 
-        A cluster ``*`` is one that nobody can tell from the content: nothing of it can be missed.
+        A cluster ``*`` is one that the content does not name: it cannot be missing.
         """
         if _v3(one.type_url) == CLUSTER:
             return True
@@ -199,7 +205,7 @@ class _Check:
             place = places.get((one.type_url, one.name), ())
             what, consequence = _WORDS.get(_v3(one.type_url), (alias_of(one.type_url), "it will be missing"))
             if (one.type_url, one.name) in self._removed:
-                detail = f"still refers to the {what} {one.name!r}, which goes away with this push; {consequence}"
+                detail = f"still refers to the {what} {one.name!r}, which this push deletes; {consequence}"
                 self.findings.warn("still_referenced", detail, place)
             elif one.name == WILDCARD:
                 self.findings.warn("missing_reference", f"there is no {what} for it; {consequence}", place)
@@ -216,23 +222,23 @@ class _Check:
         close = get_close_matches(one.name, candidates, n=1, cutoff=0.75)
         return f"did you mean {close[0]!r}?" if close else ""
 
-    def _places(self, resource: Resource) -> Mapping[Key, Path]:
+    def _places(self, resource: Resource) -> Mapping[ResourceKey, FieldPath]:
         self._bytes_left -= len(resource.body)
         message_class = schema.message_class(resource.type_url)
         if self._bytes_left < 0 or message_class is None:
             return {}
         try:
-            return places_of(resource.type_url, message_class.FromString(resource.body))
+            return reference_paths(resource.type_url, message_class.FromString(resource.body))
         except DecodeError:
             return {}
 
-    # What only one can have
+    # Addresses and domains
 
     def clashes(self) -> None:
         listeners = [(index, one) for index, one in enumerate(self._checked) if one.type_url in LISTENERS]
         if not listeners:
             return
-        owners: dict[Address, Resource] = {}
+        owners: dict[ListenerAddress, Resource] = {}
         for type_url in LISTENERS:
             for other in self._staying(type_url):
                 owners |= dict.fromkeys(addresses_of(other), other)
@@ -243,8 +249,11 @@ class _Check:
                     self._about(listener, index)
                     self._note_clash(address, listener, owner)
 
-    def _note_clash(self, address: Address, listener: Resource, owner: Resource) -> None:
-        """A gRPC server asks for its listener by a name that holds the address; a set may serve many servers."""
+    def _note_clash(self, address: ListenerAddress, listener: Resource, owner: Resource) -> None:
+        """Report a clash: a warning between listeners of gRPC servers, whose names contain the address.
+
+        Each gRPC server requests its own listener, so one set may serve many servers with the same address.
+        """
         note: Callable[..., Any] = self.findings.add
         told = str(address).rpartition("/")[0]
         if told and told in listener.name and told in owner.name:
@@ -261,26 +270,56 @@ class _Check:
                 self.findings.add("duplicate_domain", detail, path)
 
     def _about(self, resource: Resource, index: int) -> None:
-        self.findings.turn_to(index if self._is_whole else -1)
+        self.findings.select_resource(index if self._is_whole else -1)
         self.findings.name_resource(resource.type_url, resource.name)
-        self.findings.base = () if resource.ttl_s is None else ("resource",)  # a TTL stands in a wrapper
+        self.findings.base = () if resource.ttl_s is None else ("resource",)  # a resource with a TTL is in a wrapper
 
 
 def _v3(type_url: str) -> str:
     return _V3_URLS.get(type_url, type_url)
 
 
-def _either(type_url: str, name: str) -> tuple[Key, ...]:
-    """A name in both API generations: clients of the one are served from the other."""
+def _either(type_url: str, name: str) -> tuple[ResourceKey, ...]:
+    """A name under its v3 and v2 types: v2 clients are served v3 resources."""
     v3 = _v3(type_url)
     return ((v3, name), (V2_URLS[v3], name)) if v3 in V2_URLS else ((v3, name),)
 
 
 def _is_near(wanted: str, name: str) -> bool:
-    """Cheaper than a comparison, and true for what is one slip away."""
+    """A cheap test before the comparison; true for a name with one typing error."""
     alike = name[:1] == wanted[:1] or name[-2:] == wanted[-2:]
     return alike and abs(len(name) - len(wanted)) <= 2
 
 
 def _listed(type_urls: Iterable[str]) -> str:
     return " or ".join(alias_of(type_url).removesuffix("s").replace("_", " ") for type_url in type_urls)
+
+
+RESOURCE_LIMIT = 4 * 1024 * 1024
+
+
+def check_size(body: bytes, limit: int, findings: Findings) -> None:
+    """A resource must fit into one response: gRPC clients accept messages up to 4 MiB by default."""
+    if len(body) > limit:
+        findings.add("too_large", f"{len(body)} bytes; the limit is {limit}")
+
+
+def check_unique(resources: Mapping[int, Resource], findings: Findings) -> None:
+    """Within a type, a name or alias belongs to one resource. ``resources`` are by their position in the push."""
+    owners: dict[tuple[str, str], int] = {}
+    for index, resource in resources.items():
+        owner = owners.setdefault((resource.type_url, resource.name), index)
+        if owner != index:
+            _note(findings, index, resource, "duplicate_name", "two resources of this type have this name", owner)
+    for index, resource in resources.items():
+        for alias in resource.aliases:
+            owner = owners.setdefault((resource.type_url, alias), index)
+            if owner != index and resources[owner].name != resource.name:
+                detail = f"{alias!r} means {resources[owner].name!r} too"
+                _note(findings, index, resource, "duplicate_alias", detail, owner)
+
+
+def _note(findings: Findings, index: int, resource: Resource, code: str, detail: str, other: int) -> None:
+    findings.select_resource(index)
+    findings.name_resource(resource.type_url, resource.name)
+    findings.add(code, detail, hint=f"the other one is resources[{other}]")

@@ -1,8 +1,9 @@
-"""Pushed text to plain values, and what stands around the resources in it.
+"""Pushed documents: text to the resources in it, as plain values, with the version labels around them.
 
-Accepted: ``{"resources": [...], "version"?: label, "versions"?: {alias: label}}``, Envoy's file form
+Accepted forms: ``{"resources": [...], "version"?: label, "versions"?: {alias: label}}``, Envoy's file form
 ``{"version_info": label, "resources": [...]}``, a list of resources, a single resource, and any of these in several
-YAML documents. ``versions`` are ignored beside a ``revision``: that is the answer of a GET, put back.
+YAML documents. ``versions`` are ignored beside a ``revision``: such a document is the answer of a GET that is pushed
+back.
 """
 
 from __future__ import annotations
@@ -13,20 +14,17 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Literal
 
-from xds.codec.findings import FINDINGS_LIMIT, json_pointer, shown
-from xds.codec.json_text import parse_json
-from xds.codec.places import Layout, Part, locate
-from xds.codec.text_error import TextError
-from xds.codec.yaml_text import TEXT_LIMIT as YAML_LIMIT
-from xds.codec.yaml_text import parse_yaml
+from xds.codec.findings import FINDINGS_LIMIT, json_pointer, short_repr
+from xds.codec.positions import DocumentPart, TextLayout, locate
+from xds.codec.text import YAML_TEXT_LIMIT, TextError, parse_json, parse_yaml
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.resource_type import TYPE_PREFIX, V3_TYPES, type_url_of
 
-Format = Literal["json", "yaml", "auto"]
+TextFormat = Literal["json", "yaml", "auto"]
 
 TEXT_LIMIT = 64 * 1024 * 1024
 _LABEL_KEYS = ("version", "version_info", "versionInfo")
-# A DiscoveryResponse's other fields and what our own answers add; they say nothing about the content.
+# Other fields of a DiscoveryResponse, and fields that the admin API adds to its answers.
 _IGNORED_KEYS = {"type_url", "typeUrl", "nonce", "canary", "control_plane", "controlPlane", "group", "revision", "etag"}
 
 
@@ -34,29 +32,29 @@ _IGNORED_KEYS = {"type_url", "typeUrl", "nonce", "canary", "control_plane", "con
 class Document:
     """``resources`` as plain values in pushed order; ``label`` and ``labels`` (by type URL) as the caller gave them.
 
-    ``layout`` is what ``locate`` needs to say where in the text they stand.
+    ``layout`` is what `locate` needs to find them in the text.
     """
 
     resources: list[object] = field(default_factory=list)
     label: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    layout: Layout = field(default_factory=Layout)
+    layout: TextLayout = field(default_factory=TextLayout)
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
-    """What a text holds: the documents by their position in it, without empty ones."""
+class TextDocuments:
+    """The documents of a text by their position in it, without empty ones."""
 
     documents: Mapping[int, object]
-    layout: Layout
+    layout: TextLayout
 
 
 def malformed(detail: str, *, code: str = "malformed", source: str = "") -> MalformedError:
-    """The error for input that cannot be read at all."""
+    """The error for input that cannot be parsed."""
     return MalformedError([Violation(code=code, detail=detail, source=source)])
 
 
-def parse_values(text: bytes | str, format: Format = "auto", source: str = "") -> list[object]:
+def parse_values(text: bytes | str, format: TextFormat = "auto", source: str = "") -> list[object]:
     """The documents of a text as plain values; empty ones are left out.
 
     ``source`` names the file in errors. Raises ``MalformedError`` with ``line:column``.
@@ -64,15 +62,15 @@ def parse_values(text: bytes | str, format: Format = "auto", source: str = "") -
     return list(read_values(text, format, source).documents.values())
 
 
-def read_values(text: bytes | str, format: Format = "auto", source: str = "") -> Values:
-    """As ``parse_values``, with what it takes to find places in the text."""
+def read_values(text: bytes | str, format: TextFormat = "auto", source: str = "") -> TextDocuments:
+    """As ``parse_values``, with the layout that `locate` needs."""
     decoded = _decode(text, source)
     try:
         documents, is_json = _parse(decoded, format)
     except TextError as error:
         raise malformed(error.detail, code="syntax", source=_place(source, error.line, error.column)) from None
     held = {number: document for number, document in enumerate(documents) if document is not None}
-    return Values(held, Layout(decoded, is_json, source))
+    return TextDocuments(held, TextLayout(decoded, is_json, source))
 
 
 def _place(source: str, line: int, column: int) -> str:
@@ -93,7 +91,7 @@ def _decode(text: bytes | str, source: str) -> str:
         raise malformed(f"not UTF-8 at byte {error.start}", code="encoding", source=place) from None
 
 
-def _parse(text: str, format: Format) -> tuple[list[object], bool]:
+def _parse(text: str, format: TextFormat) -> tuple[list[object], bool]:
     """The documents, and whether they are JSON, which is an order of magnitude faster than YAML."""
     if format == "json":
         return [parse_json(text)], True
@@ -101,13 +99,13 @@ def _parse(text: str, format: Format) -> tuple[list[object], bool]:
         try:
             return [parse_json(text)], True
         except TextError:
-            if len(text) > YAML_LIMIT:
+            if len(text) > YAML_TEXT_LIMIT:
                 raise
     return parse_yaml(text), False
 
 
-def parse_document(text: bytes | str, format: Format = "auto", source: str = "") -> Document:
-    """Read pushed text. Raises ``MalformedError``, or ``ValidationError`` where the envelope is not as described."""
+def parse_document(text: bytes | str, format: TextFormat = "auto", source: str = "") -> Document:
+    """Read pushed text. Raises ``MalformedError``, or ``ValidationError`` where its top level has another form."""
     values = read_values(text, format, source)
     if not values.documents:
         raise malformed("empty document", source=source)
@@ -130,17 +128,17 @@ def parse_document(text: bytes | str, format: Format = "auto", source: str = "")
 
 
 def document_of(value: object) -> Document:
-    """A push that is a part of something larger, as plain values. Raises as ``parse_document``, without a place."""
+    """A push that is part of a larger document, as plain values. Raises as ``parse_document``, without positions."""
     return _envelope(value, 0)
 
 
 def _envelope(value: object, number: int) -> Document:
     if isinstance(value, list):
-        return _document(value, Part(number, (), len(value), is_list=True))
+        return _document(value, DocumentPart(number, (), len(value), is_list=True))
     if not isinstance(value, dict):
         raise malformed(f"expected an object with resources, not {type(value).__name__}")
     if "@type" in value:
-        return _document([value], Part(number))
+        return _document([value], DocumentPart(number))
     violations = [*_unknown_keys(value)]
     resources = value.get("resources")
     if resources is None and "resources" not in value:
@@ -152,29 +150,31 @@ def _envelope(value: object, number: int) -> Document:
     labels = _labels(value.get("versions"), violations)
     if violations:
         raise ValidationError(violations)
-    # An answer of ours that was edited names its revision, and the versions of then: told again, they would name two
-    # contents alike, and a client that comes back could not say which of them it holds.
-    part = Part(number, ("resources",), len(listed), is_list=isinstance(resources, list))
+    # An edited answer of the admin API holds the versions of its revision: served again, one version would name two
+    # contents, and a reconnecting client could not say which of them it has.
+    part = DocumentPart(number, ("resources",), len(listed), is_list=isinstance(resources, list))
     return _document(listed, part, label, {} if "revision" in value else labels)
 
 
 def _document(
-    resources: list[object], part: Part, label: str = "", labels: Mapping[str, str] | None = None
+    resources: list[object], part: DocumentPart, label: str = "", labels: Mapping[str, str] | None = None
 ) -> Document:
-    return Document(resources, label, labels or {}, Layout(parts=(part,)))
+    return Document(resources, label, labels or {}, TextLayout(parts=(part,)))
 
 
 def _unknown_keys(value: Mapping[str, object]) -> list[Violation]:
     known = {"resources", "versions", *_LABEL_KEYS, *_IGNORED_KEYS}
     return [
-        Violation("unknown_field", f"unknown field {shown(key)}", pointer=json_pointer((key,)), hint=_key_hint(key))
+        Violation(
+            "unknown_field", f"unknown field {short_repr(key)}", pointer=json_pointer((key,)), hint=_key_hint(key)
+        )
         for key in islice((key for key in value if key not in known), FINDINGS_LIMIT)
     ]
 
 
 def _key_hint(key: str) -> str:
     close = get_close_matches(key[:40], ("resources", "version", "versions", "version_info"), n=1)
-    return f'did you mean "{close[0]}"?' if close else "what is pushed is a list of resources, or stands in one"
+    return f'did you mean "{close[0]}"?' if close else "a push is a list of resources, or an object with such a list"
 
 
 def _label(value: Mapping[str, object], violations: list[Violation]) -> str:
@@ -197,5 +197,5 @@ def _labels(value: object, violations: list[Violation]) -> dict[str, str]:
         if type_url_of(key) == TYPE_PREFIX + key and "." not in key:
             hint = f"known are {', '.join(one.alias for one in V3_TYPES)} and type URLs"
             pointer = json_pointer(("versions", key))
-            violations.append(Violation("unknown_type", f"{shown(key)} is no type", pointer=pointer, hint=hint))
+            violations.append(Violation("unknown_type", f"{short_repr(key)} is no type", pointer=pointer, hint=hint))
     return {type_url_of(key): label for key, label in value.items() if isinstance(label, str) and label}

@@ -1,16 +1,16 @@
 """v3 resources for clients that still speak the v2 API.
 
-v3 kept the field numbers of v2, so a v3 message that uses only fields v2 has is a v2 message, byte for byte, once the
-type URLs packed in it are renamed. Whatever v2 lacks is reported and the resource is not sent (DESIGN 5.1): dropping
-a field silently would change what the resource means. What only tells Envoy which API version to speak is changed or
-dropped, because for a v2 client that has one answer.
+v3 kept the field numbers of v2: a v3 message that uses only fields of v2 is a v2 message byte for byte, once the type
+URLs of packed messages are renamed. `PACKED_TYPES` follows Envoy's versioning annotations, as far as v2 clients know
+the types. A resource with anything that v2 lacks is reported and not sent (docs/design.md#codec): dropping a field
+silently would change its meaning. Fields that only tell Envoy which API version to use are changed or dropped.
 
-gRPC's C core until 1.49 takes a v2 listener's HttpConnectionManager for the v2 one, and looks at none of its filters.
+gRPC's C core until 1.49 accepts only the v2 type of a listener's HttpConnectionManager, and ignores its filters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,15 +19,91 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xds.codec import schema
-from xds.codec.findings import json_pointer
-from xds.codec.packed_types import PACKED_TYPES
+from xds.codec.findings import FieldPath, json_pointer
 from xds.codec.walk import ANY
-from xds.model.resource import Reference, Resource, content_version
+from xds.model.resource import Reference, Resource
 from xds.model.resource_type import TYPE_PREFIX, V2_URLS, resource_type
+from xds.model.versions import content_version
 
-Path = tuple[str | int, ...]
+_HTTP, _HTTP_V2 = "envoy.extensions.filters.http.", "envoy.config.filter.http."
+_NETWORK, _NETWORK_V2 = "envoy.extensions.filters.network.", "envoy.config.filter.network."
+# v3 message name -> v2 message name.
+PACKED_TYPES: Mapping[str, str] = {
+    "envoy.extensions.access_loggers.file.v3.FileAccessLog": "envoy.config.accesslog.v2.FileAccessLog",
+    "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig": (
+        "envoy.config.accesslog.v2.HttpGrpcAccessLogConfig"
+    ),
+    "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig": (
+        "envoy.config.accesslog.v2.TcpGrpcAccessLogConfig"
+    ),
+    "envoy.extensions.clusters.aggregate.v3.ClusterConfig": "envoy.config.cluster.aggregate.v2alpha.ClusterConfig",
+    "envoy.extensions.clusters.dynamic_forward_proxy.v3.ClusterConfig": (
+        "envoy.config.cluster.dynamic_forward_proxy.v2alpha.ClusterConfig"
+    ),
+    f"{_HTTP}buffer.v3.Buffer": f"{_HTTP_V2}buffer.v2.Buffer",
+    f"{_HTTP}buffer.v3.BufferPerRoute": f"{_HTTP_V2}buffer.v2.BufferPerRoute",
+    f"{_HTTP}compressor.v3.Compressor": f"{_HTTP_V2}compressor.v2.Compressor",
+    f"{_HTTP}cors.v3.Cors": f"{_HTTP_V2}cors.v2.Cors",
+    f"{_HTTP}csrf.v3.CsrfPolicy": f"{_HTTP_V2}csrf.v2.CsrfPolicy",
+    f"{_HTTP}dynamic_forward_proxy.v3.FilterConfig": f"{_HTTP_V2}dynamic_forward_proxy.v2alpha.FilterConfig",
+    f"{_HTTP}ext_authz.v3.ExtAuthz": f"{_HTTP_V2}ext_authz.v2.ExtAuthz",
+    f"{_HTTP}ext_authz.v3.ExtAuthzPerRoute": f"{_HTTP_V2}ext_authz.v2.ExtAuthzPerRoute",
+    f"{_HTTP}fault.v3.HTTPFault": f"{_HTTP_V2}fault.v2.HTTPFault",
+    f"{_HTTP}grpc_http1_bridge.v3.Config": f"{_HTTP_V2}grpc_http1_bridge.v2.Config",
+    f"{_HTTP}grpc_json_transcoder.v3.GrpcJsonTranscoder": f"{_HTTP_V2}transcoder.v2.GrpcJsonTranscoder",
+    f"{_HTTP}grpc_stats.v3.FilterConfig": f"{_HTTP_V2}grpc_stats.v2alpha.FilterConfig",
+    f"{_HTTP}grpc_web.v3.GrpcWeb": f"{_HTTP_V2}grpc_web.v2.GrpcWeb",
+    f"{_HTTP}header_to_metadata.v3.Config": f"{_HTTP_V2}header_to_metadata.v2.Config",
+    f"{_HTTP}health_check.v3.HealthCheck": f"{_HTTP_V2}health_check.v2.HealthCheck",
+    f"{_HTTP}ip_tagging.v3.IPTagging": f"{_HTTP_V2}ip_tagging.v2.IPTagging",
+    f"{_HTTP}jwt_authn.v3.JwtAuthentication": f"{_HTTP_V2}jwt_authn.v2alpha.JwtAuthentication",
+    f"{_HTTP}lua.v3.Lua": f"{_HTTP_V2}lua.v2.Lua",
+    f"{_HTTP}on_demand.v3.OnDemand": f"{_HTTP_V2}on_demand.v2.OnDemand",
+    f"{_HTTP}original_src.v3.OriginalSrc": f"{_HTTP_V2}original_src.v2alpha1.OriginalSrc",
+    f"{_HTTP}ratelimit.v3.RateLimit": f"{_HTTP_V2}rate_limit.v2.RateLimit",
+    f"{_HTTP}rbac.v3.RBAC": f"{_HTTP_V2}rbac.v2.RBAC",
+    f"{_HTTP}rbac.v3.RBACPerRoute": f"{_HTTP_V2}rbac.v2.RBACPerRoute",
+    f"{_HTTP}router.v3.Router": f"{_HTTP_V2}router.v2.Router",
+    f"{_HTTP}tap.v3.Tap": f"{_HTTP_V2}tap.v2alpha.Tap",
+    "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector": (
+        "envoy.config.filter.listener.http_inspector.v2.HttpInspector"
+    ),
+    "envoy.extensions.filters.listener.original_dst.v3.OriginalDst": (
+        "envoy.config.filter.listener.original_dst.v2.OriginalDst"
+    ),
+    "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol": (
+        "envoy.config.filter.listener.proxy_protocol.v2.ProxyProtocol"
+    ),
+    "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector": (
+        "envoy.config.filter.listener.tls_inspector.v2.TlsInspector"
+    ),
+    f"{_NETWORK}direct_response.v3.Config": f"{_NETWORK_V2}direct_response.v2.Config",
+    f"{_NETWORK}echo.v3.Echo": f"{_NETWORK_V2}echo.v2.Echo",
+    f"{_NETWORK}ext_authz.v3.ExtAuthz": f"{_NETWORK_V2}ext_authz.v2.ExtAuthz",
+    f"{_NETWORK}http_connection_manager.v3.HttpConnectionManager": (
+        f"{_NETWORK_V2}http_connection_manager.v2.HttpConnectionManager"
+    ),
+    f"{_NETWORK}local_ratelimit.v3.LocalRateLimit": f"{_NETWORK_V2}local_rate_limit.v2alpha.LocalRateLimit",
+    f"{_NETWORK}mongo_proxy.v3.MongoProxy": f"{_NETWORK_V2}mongo_proxy.v2.MongoProxy",
+    f"{_NETWORK}ratelimit.v3.RateLimit": f"{_NETWORK_V2}rate_limit.v2.RateLimit",
+    f"{_NETWORK}rbac.v3.RBAC": f"{_NETWORK_V2}rbac.v2.RBAC",
+    f"{_NETWORK}redis_proxy.v3.RedisProtocolOptions": f"{_NETWORK_V2}redis_proxy.v2.RedisProtocolOptions",
+    f"{_NETWORK}redis_proxy.v3.RedisProxy": f"{_NETWORK_V2}redis_proxy.v2.RedisProxy",
+    f"{_NETWORK}sni_cluster.v3.SniCluster": f"{_NETWORK_V2}sni_cluster.v2.SniCluster",
+    f"{_NETWORK}tcp_proxy.v3.TcpProxy": f"{_NETWORK_V2}tcp_proxy.v2.TcpProxy",
+    "envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig": (
+        "envoy.config.filter.udp.udp_proxy.v2alpha.UdpProxyConfig"
+    ),
+    "envoy.extensions.transport_sockets.alts.v3.Alts": "envoy.config.transport_socket.alts.v2alpha.Alts",
+    "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer": (
+        "envoy.config.transport_socket.raw_buffer.v2.RawBuffer"
+    ),
+    "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext": "envoy.api.v2.auth.DownstreamTlsContext",
+    "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext": "envoy.api.v2.auth.UpstreamTlsContext",
+}
 
-# Set for v3 clients only: ConfigSource.resource_api_version and ApiConfigSource.transport_api_version.
+
+# Fields for v3 clients only: ConfigSource.resource_api_version and ApiConfigSource.transport_api_version.
 _API_VERSIONS = ("resource_api_version", "transport_api_version")
 
 _CLUSTER = "envoy.config.cluster.v3.Cluster"
@@ -38,14 +114,14 @@ _USE_DOWNSTREAM_PROTOCOL = 1  # Cluster.ClusterProtocolSelection
 
 @dataclass(frozen=True, slots=True)
 class Downgraded:
-    """The resource for a v2 client, or None and what the v2 API cannot express."""
+    """The resource for a v2 client, or None with what the v2 API cannot express."""
 
     resource: Resource | None
     problem: str = ""
 
 
 def downgrade(resource: Resource) -> Downgraded:
-    """The same resource under its v2 type URL. A resource that is not of the v3 API comes back as it is."""
+    """The same resource under its v2 type URL. A resource outside the v3 API is returned unchanged."""
     if resource.type_url not in V2_URLS:
         return _outside_v3(resource)
     type_url = V2_URLS[resource.type_url]
@@ -77,8 +153,8 @@ def _renamed(resource: Resource, type_url: str, body: bytes) -> Resource:
     return replace(resource, type_url=type_url, body=body, version=version, references=references)
 
 
-def _rename(message: Any, target: Any, path: Path) -> Iterator[str]:
-    """Rename what is packed in ``message`` and yield what ``target``'s type cannot express."""
+def _rename(message: Any, target: Any, path: FieldPath) -> Iterator[str]:
+    """Rename the packed messages in ``message``, and yield what the type of ``target`` cannot express."""
     if message.DESCRIPTOR.full_name == ANY:
         yield from _rename_packed(message, path)
         return
@@ -102,7 +178,7 @@ def _rename(message: Any, target: Any, path: Path) -> Iterator[str]:
 
 
 def _lift_http_options(cluster: Any) -> None:
-    """v2 has a cluster's HTTP options as fields of the cluster; what they cannot express stays, and is reported."""
+    """In v2 a cluster's HTTP options are fields of the cluster; what these cannot express stays, and is reported."""
     packed = cluster.typed_extension_protocol_options.get(_HTTP_OPTIONS)
     if packed is None or packed.type_url.rpartition("/")[2] != _HTTP_OPTIONS:
         return
@@ -132,7 +208,7 @@ def _same_kind(field: Any, counterpart: Any) -> bool:
     return bool(field.type == counterpart.type and field.is_repeated == counterpart.is_repeated)
 
 
-def _rename_field(field: Any, counterpart: Any, value: Any, path: Path) -> Iterator[str]:
+def _rename_field(field: Any, counterpart: Any, value: Any, path: FieldPath) -> Iterator[str]:
     if field.message_type.GetOptions().map_entry:
         item, target = field.message_type.fields_by_name["value"], counterpart.message_type.fields_by_name["value"]
         entries: Iterator[tuple[str | int, Any]] = iter(value.items() if item.message_type else ())
@@ -146,15 +222,15 @@ def _rename_field(field: Any, counterpart: Any, value: Any, path: Path) -> Itera
         yield from _rename(one, schema.require(message_type.full_name), (*path, key))
 
 
-def _unknown_values(counterpart: FieldDescriptor, value: Any, path: Path) -> Iterator[str]:
+def _unknown_values(counterpart: FieldDescriptor, value: Any, path: FieldPath) -> Iterator[str]:
     enum = counterpart.enum_type
     for one in value if counterpart.is_repeated else (value,):
         if enum is not None and one not in enum.values_by_number:
             yield f"{json_pointer(path)}: the v2 API has no value {one}"
 
 
-def _rename_packed(packed: Any, path: Path) -> Iterator[str]:
-    """Types of the v2 API and those that are no part of Envoy's stay as they are."""
+def _rename_packed(packed: Any, path: FieldPath) -> Iterator[str]:
+    """Types of the v2 API, and types outside Envoy's API, stay unchanged."""
     name = packed.type_url.rpartition("/")[2]
     if name not in PACKED_TYPES:
         if name.startswith("envoy.") and ".v3" in name:

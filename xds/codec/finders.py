@@ -1,4 +1,4 @@
-"""What a message of each type names of other resources, and which types may lead to any cluster at all."""
+"""What each message type refers to, and which types may lead to any cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 
 from xds.codec import schema
-from xds.model.name import WILDCARD, canonical_name
+from xds.model.names import WILDCARD, canonical_name
 from xds.model.resource import Reference
 from xds.model.resource_type import (
     CLUSTER,
@@ -22,10 +22,10 @@ from xds.model.resource_type import (
     VIRTUAL_HOST,
 )
 
-Found = Iterable[Reference]
-Finder = Callable[[Any], Found]
+References = Iterable[Reference]
+Finder = Callable[[Any], References]
 
-# Of what leads to clusters that cannot be told from its content.
+# The reference of a message that leads to clusters which its content does not name.
 ANY_CLUSTER = Reference(CLUSTER, WILDCARD)
 
 _UNREADABLE = (ANY_CLUSTER,)
@@ -41,10 +41,10 @@ _SOURCES = {
 
 @cache
 def finder_of(descriptor: Descriptor) -> Finder | None:
-    """What finds the references that stand in a message's own fields; None for a type that has none.
+    """The finder of references in a message's own fields; None for a type without references.
 
-    Whatever has a name and a ``config_discovery`` (filters of all kinds) gets its configuration by ECDS. Filters of the
-    v2 API may hold a ``Struct`` instead of a message. What a type of the user's own means nobody here can know.
+    A message with a name and a ``config_discovery`` (filters of all kinds) gets its configuration by ECDS. Filters of
+    the v2 API may hold a ``Struct`` instead of a message. A type that the user added may refer to anything.
     """
     found = FINDERS.get(descriptor.full_name)
     if found is not None:
@@ -54,13 +54,13 @@ def finder_of(descriptor: Descriptor) -> Finder | None:
         return _discovered_filter
     if "typed_config" in fields and "config" in fields and fields["config"].message_type is not None:
         return _untyped
-    return _anything if schema.is_users_own(descriptor.full_name) else None
+    return _anything if schema.is_user_defined(descriptor.full_name) else None
 
 
 def is_untyped(packed: Any, inner: Any) -> bool:
-    """Is this an ``Any`` of which nobody can tell what it means: of an unknown type, or JSON for one?
+    """True for an ``Any`` whose meaning is not known: of an unknown type, or JSON for another type.
 
-    Envoy takes a bare ``Struct`` for JSON of the type that it expects there, as it does with a ``TypedStruct``.
+    Envoy reads a bare ``Struct`` as JSON of the type that it expects there, like a ``TypedStruct``.
     """
     return bool(packed.type_url) if inner is None else inner.DESCRIPTOR.full_name in _STRUCTS
 
@@ -68,16 +68,16 @@ def is_untyped(packed: Any, inner: Any) -> bool:
 _STRUCTS = frozenset(("google.protobuf.Struct", "xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"))
 
 
-def _anything(_: Any) -> Found:
+def _anything(_: Any) -> References:
     return _UNREADABLE
 
 
-def _untyped(message: Any) -> Found:
+def _untyped(message: Any) -> References:
     return _UNREADABLE if message.HasField("config") else ()
 
 
-def _from_source(type_url: str, name: str, config_source: Any) -> Found:
-    """A reference by way of a ``ConfigSource``; one that says nothing leads nowhere."""
+def _from_source(type_url: str, name: str, config_source: Any) -> References:
+    """A reference through a ``ConfigSource``; none where the source is empty."""
     kind = config_source.WhichOneof("config_source_specifier")
     if kind is None:
         return ()
@@ -92,20 +92,20 @@ def _mention(type_url: str, name: str) -> Reference:
 # Clusters
 
 
-def _cluster(cluster: Any) -> Found:
+def _cluster(cluster: Any) -> References:
     if cluster.type != _EDS:  # which is not the default, and so is none of the other discovery types
         return _internal_listeners(cluster.load_assignment) if cluster.HasField("load_assignment") else ()
     config = cluster.eds_cluster_config
     return _from_source(ENDPOINT, config.service_name or cluster.name, config.eds_config)
 
 
-def _old_cluster(cluster: Any) -> Found:
+def _old_cluster(cluster: Any) -> References:
     """The v2 API has no internal listeners."""
     return _cluster(cluster) if cluster.type == _EDS else ()
 
 
 def _internal_listeners(assignment: Any) -> Iterator[Reference]:
-    """The listeners of the same proxy that endpoints in the cluster itself stand for."""
+    """The internal listeners of the same proxy to which endpoints of the cluster connect."""
     for locality in assignment.endpoints:
         for member in locality.lb_endpoints:
             address = member.endpoint.address
@@ -113,7 +113,7 @@ def _internal_listeners(assignment: Any) -> Iterator[Reference]:
                 yield _mention(LISTENER, address.envoy_internal_address.server_listener_name)
 
 
-def _aggregate(config: Any) -> Found:
+def _aggregate(config: Any) -> References:
     for name in config.clusters:
         yield _mention(CLUSTER, name)
 
@@ -121,14 +121,14 @@ def _aggregate(config: Any) -> Found:
 # Secrets
 
 
-def _secret(config: Any) -> Found:
+def _secret(config: Any) -> References:
     """Without a source the secret is a static one of the bootstrap."""
     if config.HasField("sds_config"):
         yield from _from_source(SECRET, config.name, config.sds_config)
 
 
-def _prefetched(config: Any) -> Found:
-    """Certificates that are asked for by what a client says; these are fetched beforehand."""
+def _prefetched(config: Any) -> References:
+    """Certificates are selected by what a client sends; these are fetched in advance."""
     for name in config.prefetch_secret_names:
         yield from _from_source(SECRET, name, config.config_source)
 
@@ -136,7 +136,7 @@ def _prefetched(config: Any) -> Found:
 # Listeners and routes
 
 
-def _connection_manager(manager: Any) -> Found:
+def _connection_manager(manager: Any) -> References:
     if manager.HasField("rds"):
         yield from _from_source(ROUTE, manager.rds.route_config_name, manager.rds.config_source)
     if manager.HasField("scoped_routes") and manager.scoped_routes.HasField("scoped_rds"):
@@ -145,24 +145,24 @@ def _connection_manager(manager: Any) -> Found:
         yield from _from_source(SCOPED_ROUTE, WILDCARD, source)
 
 
-def _discovered_filter(message: Any) -> Found:
+def _discovered_filter(message: Any) -> References:
     if message.HasField("config_discovery"):
         yield from _from_source(EXTENSION_CONFIG, message.name, message.config_discovery.config_source)
 
 
-def _route_configuration(configuration: Any) -> Found:
+def _route_configuration(configuration: Any) -> References:
     if configuration.HasField("vhds"):
         yield from _from_source(VIRTUAL_HOST, WILDCARD, configuration.vhds.config_source)
 
 
-def _scope(scope: Any) -> Found:
+def _scope(scope: Any) -> References:
     yield _mention(ROUTE, scope.route_configuration_name)
 
 
 # Names of clusters
 
 
-def _by(field: str, message: Any) -> Found:
+def _by(field: str, message: Any) -> References:
     return (_mention(CLUSTER, getattr(message, field)),)
 
 
@@ -172,7 +172,7 @@ _by_collector = partial(_by, "collector_cluster")
 _by_name = partial(_by, "name")
 
 
-def _or_by_header(field: str, message: Any) -> Found:
+def _or_by_header(field: str, message: Any) -> References:
     """A cluster by its name, or one that a request names."""
     if message.cluster_header:
         return _UNREADABLE
@@ -183,27 +183,27 @@ _by_cluster_or_header = partial(_or_by_header, "cluster")
 _by_name_or_header = partial(_or_by_header, "name")
 
 
-def _redis(proxy: Any) -> Found:
+def _redis(proxy: Any) -> References:
     return (_mention(CLUSTER, proxy.cluster), _mention(CLUSTER, proxy.prefix_routes.catch_all_cluster))
 
 
-def _minimum_health(config: Any) -> Found:
-    """The filter answers that the proxy is not well where one of these clusters is not there."""
+def _minimum_health(config: Any) -> References:
+    """The filter reports the proxy as unhealthy when one of these clusters is missing."""
     return [_mention(CLUSTER, name) for name in config.cluster_min_healthy_percentages]
 
 
-# What chooses a cluster by rules of its own
+# Plugins that choose a cluster
 
 
-def _lua_of_route(config: Any) -> Found:
+def _lua_of_route(config: Any) -> References:
     return () if config.disabled else _UNREADABLE
 
 
-def _lua_specifier(config: Any) -> Found:
+def _lua_specifier(config: Any) -> References:
     return (ANY_CLUSTER, _mention(CLUSTER, config.default_cluster))
 
 
-def _specifier(plugin: Any) -> Found:
+def _specifier(plugin: Any) -> References:
     kind = plugin.extension.typed_config.type_url.rpartition("/")[2]
     return () if kind in _READ_SPECIFIERS else _UNREADABLE
 
@@ -217,16 +217,16 @@ _READ_SPECIFIERS = frozenset(
 )
 
 
-def _priority_groups(config: Any) -> Found:
-    """Its groups are read one by one; other filters may put others in their place by way of metadata."""
+def _priority_groups(config: Any) -> References:
+    """Its groups are messages of their own; metadata of other filters may replace them."""
     return _UNREADABLE if config.override_metadata_namespace else ()
 
 
 _TCP_CLUSTER = "envoy.tcp_proxy.cluster"
 
 
-def _filter_state(value: Any) -> Found:
-    """A TCP proxy takes the cluster that filters before it put into this state, in the place of its own."""
+def _filter_state(value: Any) -> References:
+    """A TCP proxy prefers the cluster that a filter before it put into this filter state."""
     if value.object_key != _TCP_CLUSTER:
         return ()
     form = value.format_string

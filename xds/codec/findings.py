@@ -1,16 +1,24 @@
-"""What is wrong with pushed input, collected while it is read."""
+"""Findings: what is wrong with pushed input, collected while it is read, and hints that say how to correct it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.duration_pb2 import Duration
+
+from xds.codec import schema
 from xds.model.errors import ERROR, WARNING, Violation
-from xds.model.resource_type import alias_of
+from xds.model.resource_type import TYPE_PREFIX, alias_of
 
-# More findings than a person reads, and than an answer should carry.
+# More findings than a person reads.
 FINDINGS_LIMIT = 100
 SHOWN_LIMIT = 80
+# A path within a message: field names, list indices and map keys.
+FieldPath = tuple[str | int, ...]
+
 _NOTATION = re.compile(r"[-_ ]")
 
 
@@ -24,32 +32,32 @@ def parse_pointer(pointer: str) -> tuple[str, ...]:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
 
 
-def shown(value: object) -> str:
-    """A value for a person; long ones are cut."""
+def short_repr(value: object) -> str:
+    """The ``repr`` of a value for messages; long ones are truncated."""
     text = repr(value)
     return f"{text[:SHOWN_LIMIT]}{'...' if len(text) > SHOWN_LIMIT else ''}"
 
 
-def bare(name: str) -> str:
-    """A name without what notations differ in: ``statPrefix`` and ``stat_prefix`` alike."""
+def normalized_name(name: str) -> str:
+    """A name without case and separators: equal for ``statPrefix`` and ``stat_prefix``."""
     return _NOTATION.sub("", name).lower()
 
 
 def resource_label(type_url: str, name: str) -> str:
-    """How findings call a resource: ``clusters/c1``."""
+    """The name of a resource in findings: ``clusters/c1``."""
     return f"{alias_of(type_url)}/{name}"
 
 
 class Findings:
-    """Violations of one document, warnings apart from errors: ``len`` and truth are those of the errors.
+    """Errors and warnings of one document. Length and truth count the errors only.
 
-    ``index`` says which resource is being read (-1: the only one), ``base`` is where its message stands within it (in
-    a wrapper: ``("resource",)``).
+    ``index`` is the resource that is being read (-1: the only one), ``base`` the path of its message within it (in a
+    wrapper: ``("resource",)``).
     """
 
     def __init__(self, source: str = "") -> None:
         self.index = -1
-        self.base: tuple[str | int, ...] = ()
+        self.base: FieldPath = ()
         self.violations: list[Violation] = []
         self.warnings: list[Violation] = []
         self._source = source
@@ -63,30 +71,30 @@ class Findings:
 
     @property
     def is_full(self) -> bool:
-        """True once errors are dropped: nobody needs to ponder over them."""
+        """True once further errors are dropped: hints need not be computed any more."""
         return len(self.violations) >= FINDINGS_LIMIT
 
     @property
     def resource(self) -> str:
-        """How the resource is called. Told when asked, for hardly any has a finding."""
+        """The name of the resource in findings, computed on demand: few resources have findings."""
         if self._name:
             return resource_label(self._type_url, self._name)
         return f"resources[{self.index}]" if self.index >= 0 else ""
 
-    def turn_to(self, index: int) -> None:
-        """What follows is about the resource at this position, whose name is not known yet."""
+    def select_resource(self, index: int) -> None:
+        """Further findings are about the resource at this position, whose name is not known yet."""
         self.index, self._name = index, ""
 
     def name_resource(self, type_url: str, name: str) -> None:
-        """What follows is about the resource of this name."""
+        """Further findings are about the resource with this name."""
         self._type_url, self._name = type_url, name
 
     def add(self, code: str, detail: str, path: Iterable[str | int] = (), *, hint: str = "") -> None:
-        """Note an error at ``path`` within the message; those behind the limit are dropped."""
+        """Add an error at ``path`` within the message; errors beyond the limit are dropped."""
         self._note(self.violations, ERROR, code, detail, path, hint)
 
     def warn(self, code: str, detail: str, path: Iterable[str | int] = (), *, hint: str = "") -> None:
-        """Note what is accepted and should be mended all the same; bounded likewise."""
+        """Add a warning: the input is accepted, and should be corrected. Bounded like errors."""
         self._note(self.warnings, WARNING, code, detail, path, hint)
 
     def _note(
@@ -101,3 +109,42 @@ class Findings:
         if len(found) < FINDINGS_LIMIT:
             pointer = json_pointer((*self.base, *path))
             found.append(Violation(code, detail, self.resource, pointer, self._source, severity, hint, self.index))
+
+
+# Longer names get no hint: the time to compare grows with the square of the length.
+NAME_LIMIT = 120
+_TYPE_CUTOFF = 0.85
+_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(ms|us|s|m|h)?")
+_UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+def field_hint(key: str, descriptor: Descriptor) -> str:
+    """``did you mean "stat_prefix"?`` for a key that resembles a field, in any case or notation."""
+    if len(key) > NAME_LIMIT:
+        return ""
+    names = {normalized_name(field.name): field.name for field in descriptor.fields}
+    close = get_close_matches(normalized_name(key), list(names), n=1)
+    return f'did you mean "{names[close[0]]}"?' if close else ""
+
+
+def type_hint(type_url: str) -> str:
+    """The type that a URL resembles: misspelt, of another version, or moved to another package."""
+    name = type_url.rpartition("/")[2]
+    if not name or len(name) > NAME_LIMIT:
+        return ""
+    if schema.descriptor(name) is not None:
+        return f'did you mean "{TYPE_PREFIX}{name}"?'
+    known = schema.message_names()
+    same = [one for one in known if one.rpartition(".")[2] == name.rpartition(".")[2]]
+    close = get_close_matches(name, same, n=1, cutoff=0.0) or get_close_matches(name, known, n=1, cutoff=_TYPE_CUTOFF)
+    return f'did you mean "{TYPE_PREFIX}{close[0]}"?' if close else ""
+
+
+def duration_hint(value: object) -> str:
+    """How to write the duration that ``value`` seems to be: ``100ms`` is ``0.100s``."""
+    found = None if isinstance(value, bool) else _SPAN.fullmatch(str(value)[:NAME_LIMIT])
+    if found is None:
+        return ""
+    span = Duration()
+    span.FromNanoseconds(round(float(found[1]) * _UNIT_S[found[2]] * 1e9))
+    return f'write "{span.ToJsonString()}"'

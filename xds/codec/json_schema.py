@@ -1,7 +1,7 @@
-"""JSON Schema 2020-12 of resource types, made from their descriptors: for editors and checks outside of the server.
+"""JSON Schema 2020-12 of resource types, made from their descriptors, for editors and for checks outside the server.
 
-It describes the form that the server answers in: names as in the .proto files (camelCase is let through unchecked),
-enums by name, durations as ``"5s"``. The server itself is laxer, as Envoy is.
+It describes the form of the server's answers: names as in the .proto files (camelCase passes unchecked), enums by name,
+durations as ``"5s"``. The server itself is more lenient, like Envoy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from xds.codec import schema
-from xds.codec.straight import TYPE_KEY
+from xds.codec.naming import TYPE_KEY
 from xds.codec.walk import reachable
 from xds.model.resource_type import TYPE_PREFIX, V3_TYPES
 from xds.proto import options
@@ -66,7 +66,7 @@ _WRAPPERS = frozenset(
 def resource_schema(type_url: str) -> Json | None:
     """The schema of one message type by type URL or full name; None for a type that is not in Envoy's API.
 
-    All types it can hold stand under ``$defs``; what is packed in an ``Any`` is open. Not to be changed.
+    ``$defs`` has all types that it can hold; the content of an ``Any`` is not restricted. Callers must not change it.
     """
     found = schema.descriptor(type_url)
     if found is None:
@@ -82,7 +82,7 @@ def resource_schema(type_url: str) -> Json | None:
 
 @cache
 def snapshot_schema() -> Json:
-    """The schema of a whole push: ``{"resources": [...]}`` with the resource types of the table, each by its @type."""
+    """The schema of a whole push: ``{"resources": [...]}`` with each resource type of the table by its @type."""
     known = [found for rule in V3_TYPES if (found := schema.descriptor(rule.type_url)) is not None]
     choices = [
         {

@@ -1,8 +1,8 @@
-"""Resources as the blobs a store keeps.
+"""Resources as the blobs that a store keeps.
 
-A blob is a serialized ``envoy.service.discovery.v3.Resource``: whatever reads xDS reads our store. It holds all that
-makes the resource; what is found in the message (references, how long a first check takes) is found anew when it is
-loaded, so that a newer release finds more.
+A blob is a serialized ``envoy.service.discovery.v3.Resource``: any reader of xDS can read the store. It holds what
+defines the resource; references and the duration of the first health check are derived anew when it is loaded, so that
+a newer release can find more (docs/design.md#storage).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from xds.codec import schema
+from xds.codec import naming, schema
 from xds.codec.document import malformed
-from xds.codec.first_check import first_check_of
-from xds.codec.references import references_of
+from xds.codec.references import first_check_of, references_of
 from xds.codec.walk import unpack
-from xds.model.resource import Resource, content_version
-from xds.wire.fields import duration_of, encode_varint, seconds_of
+from xds.model.resource import Resource
+from xds.model.versions import content_version
+from xds.wire.fields import encode_varint
 
 _BLOB_ID_BYTES = 20
 _TYPES_REMEMBERED = 256
 
 
 def blob_id(blob: bytes) -> str:
-    """The name of a blob: hex BLAKE2b-160 of its bytes (spec/storage.md 6.1)."""
+    """The name of a blob: hex BLAKE2b-160 of its bytes (docs/design.md#storage)."""
     return blake2b(blob, digest_size=_BLOB_ID_BYTES).hexdigest()
 
 
@@ -34,7 +34,7 @@ def dump_record(resource: Resource) -> bytes:
     """The blob of a resource; the same resource gives the same bytes."""
     if resource.aliases or resource.ttl_s is not None:
         return _wrapped(resource)
-    # As ``_wrapped`` has it, in a third of the time: nearly all resources have a type, a body and a name.
+    # The bytes of ``_wrapped`` in a third of the time: nearly all resources have only a type, a body and a name.
     body, name = resource.body, resource.name.encode()
     packed = _type_field(resource.type_url) + (b"\x12" + _size(body) + body if body else b"")
     return b"\x12" + _size(packed) + packed + (b"\x1a" + _size(name) + name if name else b"")
@@ -47,7 +47,7 @@ def _type_field(type_url: str) -> bytes:
 
 
 def _size(octets: bytes) -> bytes:
-    """How long something is, as it stands before it."""
+    """The length prefix of a field."""
     size = len(octets)
     return _SIZES[size] if size < len(_SIZES) else encode_varint(size)
 
@@ -62,7 +62,8 @@ def _wrapped(resource: Resource) -> bytes:
     wrapper.resource.type_url = resource.type_url
     wrapper.resource.value = resource.body
     if resource.ttl_s is not None:
-        wrapper.ttl.seconds, wrapper.ttl.nanos = duration_of(resource.ttl_s)
+        span = naming.to_duration(resource.ttl_s)
+        wrapper.ttl.seconds, wrapper.ttl.nanos = span.seconds, span.nanos
     return bytes(wrapper.SerializeToString(deterministic=True))
 
 
@@ -80,7 +81,7 @@ def load_record(blob: bytes) -> Resource:
     if not type_url or not wrapper.name:
         raise malformed("not a stored resource")
     aliases = tuple(wrapper.aliases)
-    ttl_s = seconds_of(wrapper.ttl.seconds, wrapper.ttl.nanos) if wrapper.HasField("ttl") else None
+    ttl_s = naming.to_seconds(wrapper.ttl) if wrapper.HasField("ttl") else None
     message = unpack(wrapper.resource)
     version = content_version(body, aliases, ttl_s)
     if message is None:

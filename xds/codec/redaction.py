@@ -1,14 +1,14 @@
-"""Resource documents without their secrets.
+"""Resource documents without their secrets, and the check that a redacted document is not pushed back.
 
-Which fields hold secrets is said by Envoy's ``sensitive`` annotation. What cannot be looked into counts as secret when
-it is a Secret, or bytes of a type that may hold one.
+Envoy's ``sensitive`` annotation marks the fields that hold secrets. Bytes that cannot be inspected are secret when they
+are a Secret, or of a type that may contain one.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -16,7 +16,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from xds.codec import schema
-from xds.codec.straight import TYPE_KEY, VALUE_KEY
+from xds.codec.findings import FieldPath, Findings
+from xds.codec.naming import TYPE_KEY, VALUE_KEY
 from xds.codec.walk import ANY, reachable, submessages, unpack
 from xds.proto import options
 
@@ -29,15 +30,16 @@ _TYPED_STRUCTS = frozenset(("xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct
 def redact(document: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a rendered resource with every sensitive value replaced by `REDACTED`, within ``Any`` and wrappers too.
 
-    It reads as a resource no more: what stands in place of a key or a list is a string.
+    The copy cannot be decoded: a string stands for each hidden message or list.
     """
     return dict(_any(document))
 
 
-def hides(message: str, value: object) -> bool:
-    """Whether errors may not tell what stands where ``message`` is expected.
+def is_hidden_in_errors(message: str, value: object) -> bool:
+    """Whether findings must not show a value that is read as ``message``.
 
-    All of a Secret; and what is no object where a message with sensitive fields belongs: it may be the secret itself.
+    True for all of a Secret, and for a value that is no object where a message with sensitive fields is expected: it
+    may be the secret itself.
     """
     return message in _SECRETS or (not isinstance(value, dict) and bool(options.sensitive_fields(message)))
 
@@ -130,5 +132,31 @@ def _holds_secret(message: Any) -> bool:
 
 @cache
 def _holders() -> frozenset[str]:
-    """Types with a sensitive field, and ``Any`` which may hold them."""
+    """Types with a sensitive field, and ``Any``, which may hold them."""
     return frozenset((ANY, *(name for name in options.messages() if options.sensitive_fields(name))))
+
+
+_HINT = "push the value itself; show_secrets=true returns it to those who may see it"
+
+
+def may_be_redacted(text: bytes | str) -> bool:
+    """False when a whole document holds no redacted value."""
+    return REDACTED.encode() in text if isinstance(text, bytes) else REDACTED in text
+
+
+def check_not_redacted(value: object, findings: Findings) -> None:
+    """Add an error for each redacted value: the document was read without its secrets."""
+    for path in _places(value, ()):
+        findings.add("redacted", "a redacted value cannot be pushed", path, hint=_HINT)
+
+
+def _places(value: object, path: FieldPath) -> Iterator[FieldPath]:
+    waiting = [(value, path)]
+    while waiting:
+        current, at = waiting.pop()
+        if current == REDACTED:
+            yield at
+        elif isinstance(current, dict):
+            waiting += [(inner, (*at, str(key))) for key, inner in current.items()]
+        elif isinstance(current, list):
+            waiting += [(inner, (*at, index)) for index, inner in enumerate(current)]

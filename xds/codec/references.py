@@ -1,8 +1,13 @@
-"""Which other resources a resource names, found when it is pushed.
+"""What the server derives from a resource when it is pushed: its references, and how long its first health check takes.
 
-A resource is walked with everything that is packed in it; a message of a type listed in ``finders`` tells what it
-names. What may lead to clusters that nobody can tell from it refers to the cluster ``*``. Names of v2 resources refer
+References: the resource is walked with every message packed in it; `finders` says for each message type what it refers
+to. A message that may lead to clusters which its content does not name refers to the cluster ``*``. v2 resources refer
 to v2 types.
+
+First health check: Envoy checks a new endpoint within ``initial_jitter`` and decides by that one check, whatever the
+thresholds ("during startup, only a single successful health check is required to mark a host healthy",
+HealthCheck.healthy_threshold). A check without an answer fails after ``timeout``. A new cluster warms until each of its
+endpoints was checked once.
 """
 
 from __future__ import annotations
@@ -11,8 +16,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from xds.codec.finders import ANY_CLUSTER, FINDERS, finder_of, is_untyped
+from xds.codec.findings import FieldPath
+from xds.codec.naming import to_seconds
 from xds.codec.walk import ANY, placed_submessages, submessages, unpack
-from xds.model.name import canonical_name
+from xds.model.names import canonical_name
 from xds.model.resource import Reference
 from xds.model.resource_type import (
     CLUSTER,
@@ -24,17 +31,15 @@ from xds.model.resource_type import (
     VIRTUAL_HOST,
 )
 
-Path = tuple[str | int, ...]
-
 
 def references_of(type_url: str, message: Any) -> tuple[Reference, ...]:
-    """All references of a resource, each once, in the order in which they stand."""
+    """All references of a resource, each once, in their order in the message."""
     if type_url not in _REFERRING:
         return ()
     found: list[Reference] = []
     _gather(message, found)
     if type_url == VIRTUAL_HOST and any(route.route.cluster_specifier_plugin for route in message.routes):
-        found.append(ANY_CLUSTER)  # the plugin of that name stands in the route configuration
+        found.append(ANY_CLUSTER)  # the route configuration defines the plugin of that name
     found = [one for one in found if one.name]
     if len(found) > 1:
         found = list(dict.fromkeys(found))
@@ -45,22 +50,22 @@ def references_of(type_url: str, message: Any) -> tuple[Reference, ...]:
     return tuple(found)
 
 
-def places_of(type_url: str, message: Any) -> dict[tuple[str, str], Path]:
-    """Where each reference first stands: by type URL and name, the path within the rendered resource."""
-    found: dict[tuple[str, str], Path] = {}
+def reference_paths(type_url: str, message: Any) -> dict[tuple[str, str], FieldPath]:
+    """The path of the first occurrence of each reference, by type URL and name, within the rendered resource."""
+    found: dict[tuple[str, str], FieldPath] = {}
     for path, one in _placed(message, ()):
         meant = V2_URLS.get(one.type_url, one.type_url) if type_url in _V2_TYPES else one.type_url
         found.setdefault((meant, one.name), path)
     return found
 
 
-def _placed(message: Any, path: Path) -> Iterator[tuple[Path, Reference]]:
+def _placed(message: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Reference]]:
     if message.DESCRIPTOR.full_name == ANY:
         inner = unpack(message)
         if is_untyped(message, inner):
             yield path, ANY_CLUSTER
         elif inner is not None:
-            yield from _placed(inner, path)  # in JSON a packed message stands where its Any does
+            yield from _placed(inner, path)  # in JSON a packed message has the path of its Any
         return
     finder = finder_of(message.DESCRIPTOR)
     for one in finder(message) if finder is not None else ():
@@ -69,7 +74,7 @@ def _placed(message: Any, path: Path) -> Iterator[tuple[Path, Reference]]:
         yield from _placed(submessage, (*path, *step))
 
 
-# Fields that name a resource, or hold the message that does; the first that fits is meant.
+# Fields that name a resource, or hold the message that does; the first match counts.
 _NAMING = (
     *("eds_cluster_config", "rds", "service_name", "route_config_name", "route_configuration_name"),
     *("cluster_name", "collector_cluster", "auth_api_cluster", "override_upstream_cluster", "default_cluster"),
@@ -77,8 +82,8 @@ _NAMING = (
 )
 
 
-def _naming(message: Any, name: str) -> Path:
-    """The path from a message that refers to ``name`` to the field that says so; empty for a wildcard."""
+def _naming(message: Any, name: str) -> FieldPath:
+    """The path from a message that refers to ``name`` to the field that holds it; empty for a wildcard."""
     fields = message.DESCRIPTOR.fields_by_name
     for key in (key for key in _NAMING if key in fields):
         value = getattr(message, key)
@@ -124,3 +129,13 @@ _V2_TYPES = frozenset(V2_URLS.values())
 _CLUSTERS = frozenset((CLUSTER, V2_URLS[CLUSTER]))
 # Endpoints, secrets and runtime layers refer to nothing, and endpoints are long.
 _REFERRING = frozenset((*_V3_REFERRING, *(V2_URLS[url] for url in _V3_REFERRING if url in V2_URLS)))
+
+
+_CLUSTER_URLS = frozenset((CLUSTER, V2_URLS[CLUSTER]))
+
+
+def first_check_of(type_url: str, message: Any) -> float:
+    """The longest first health check in seconds, by the slowest of the checks; 0 without checks and for other types."""
+    if type_url not in _CLUSTER_URLS or not message.health_checks:
+        return 0.0
+    return max(to_seconds(check.initial_jitter) + to_seconds(check.timeout) for check in message.health_checks)

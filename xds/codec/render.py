@@ -1,7 +1,7 @@
-"""Resources to plain values that ``decode_resource`` reads back to the same resource.
+"""Resources to plain values that `decode_resource` reads back as the same resource.
 
-Field names are those of the .proto files. What proto3 JSON cannot hold (unknown types, unknown fields, numbers that
-are not JSON) is shown as bytes: ``{"@type": T, "@value_base64": "..."}``.
+Field names are those of the .proto files. What proto3 JSON cannot represent (unknown types, unknown fields, numbers
+outside JSON) is rendered as bytes: ``{"@type": T, "@value_base64": "..."}``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xds.codec import schema
-from xds.codec.name import aliases_of, name_of
-from xds.codec.resources import NAME_KEY
-from xds.codec.straight import TYPE_KEY, VALUE_KEY
-from xds.codec.ttl import duration_text
+from xds.codec.naming import NAME_KEY, TYPE_KEY, VALUE_KEY, aliases_of, duration_text, name_of
 from xds.codec.walk import ANY
-from xds.model.name import canonical_name
+from xds.model.names import canonical_name
 from xds.model.resource import Resource
 from xds.model.resource_type import TYPE_PREFIX
 
@@ -53,8 +50,8 @@ class _UnrenderableError(Exception):
 def render_resource(resource: Resource) -> dict[str, object]:
     """A resource as JSON-able values with ``@type``.
 
-    A TTL, explicit aliases and a name that is not the message's own are told by an
-    ``envoy.service.discovery.v3.Resource`` wrapper around it, or by ``@name`` beside bytes.
+    A TTL, explicit aliases and a name other than the message's own are in an ``envoy.service.discovery.v3.Resource``
+    wrapper around it; the name of bytes is in ``@name``.
     """
     message = _parse(resource.type_url, resource.body)
     own = None if message is None else name_of(resource.type_url, message)
@@ -116,7 +113,7 @@ def _message(message: Any) -> object:
 
 
 def _special(message: Any) -> object:
-    """Types with a JSON form of their own, if that form says all: an empty ``Value`` would come back as null."""
+    """Types with a JSON form of their own, if that form is lossless: an empty ``Value`` would become null."""
     value = json_format.MessageToDict(message)
     again = json_format.ParseDict(value, type(message)())
     if again.SerializeToString(deterministic=True) != message.SerializeToString(deterministic=True):
@@ -163,7 +160,7 @@ def _single(field: Any, value: Any) -> object:
 
 
 def _number(value: float, *, is_single: bool) -> object:
-    """A number in JSON's words; single precision in as few digits as tell it from its neighbours."""
+    """A number in JSON; single precision with the fewest digits that identify it."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if is_single:

@@ -1,8 +1,7 @@
-"""The rules of protoc-gen-validate on single values: from their JSON form to tests.
+"""The rules of protoc-gen-validate on single values, compiled from their JSON form to tests.
 
-Semantics are those of the C++ code that Envoy is built with: lengths of strings count code points, ``*_bytes`` count
-UTF-8; the well-known patterns for HTTP headers are strict unless said otherwise; ``ignore_empty`` lets the default
-value pass.
+The semantics are those of the C++ code in Envoy: string lengths count code points, ``*_bytes`` count UTF-8; the
+well-known patterns for HTTP headers are strict by default; ``ignore_empty`` accepts the default value.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from google.protobuf.descriptor import EnumDescriptor
 from xds.proto.options import Rules
 
 
-class Breach(NamedTuple):
+class BrokenRule(NamedTuple):
     """A rule that a value breaks; ``detail`` continues the field's name."""
 
     code: str
     detail: str
 
 
-Test = Callable[[Any], Breach | None]
-_Build = Callable[[Any], Test]
+RuleTest = Callable[[Any], BrokenRule | None]
+_Build = Callable[[Any], RuleTest]
 
 NUMBERS = frozenset(
     (
@@ -34,7 +33,7 @@ NUMBERS = frozenset(
         *("sint32", "sint64", "fixed32", "fixed64", "sfixed32", "sfixed64"),
     )
 )
-# What is said of a field as a whole, not of a value.
+# Rules on the field as a whole, not on a value.
 _OF_PRESENCE = frozenset(("ignore_empty", "required", "skip"))
 _SHOWN = 80
 _END = re.compile(r"\$(?=\||$)")
@@ -44,7 +43,7 @@ _STRICT_VALUE = r"^[^\x00-\x08\x0a-\x1f\x7f]*$"
 _LOOSE = r"^[^\x00\x0a\x0d]*$"
 
 
-def compile_rules(kind: str, rules: Rules, enum: EnumDescriptor | None = None) -> Test | None:
+def compile_rules(kind: str, rules: Rules, enum: EnumDescriptor | None = None) -> RuleTest | None:
     """One test for the rules of a kind such as ``string``; None when they say nothing of a value.
 
     Durations are tested as nanoseconds. Raises ``ValueError`` for a rule that is not known here.
@@ -56,7 +55,7 @@ def compile_rules(kind: str, rules: Rules, enum: EnumDescriptor | None = None) -
     return _unless_empty(test) if rules.get("ignore_empty") else test
 
 
-def _test(kind: str, name: str, argument: Any, rules: Rules, enum: EnumDescriptor | None) -> Test | None:
+def _test(kind: str, name: str, argument: Any, rules: Rules, enum: EnumDescriptor | None) -> RuleTest | None:
     if name in _OF_PRESENCE or name == "strict":
         return None
     if name == "well_known_regex":
@@ -70,8 +69,8 @@ def _test(kind: str, name: str, argument: Any, rules: Rules, enum: EnumDescripto
     return build(argument)
 
 
-def _all(tests: list[Test]) -> Test:
-    def test(value: Any) -> Breach | None:
+def _all(tests: list[RuleTest]) -> RuleTest:
+    def test(value: Any) -> BrokenRule | None:
         for one in tests:
             breach = one(value)
             if breach is not None:
@@ -81,7 +80,7 @@ def _all(tests: list[Test]) -> Test:
     return test
 
 
-def _unless_empty(test: Test) -> Test:
+def _unless_empty(test: RuleTest) -> RuleTest:
     return lambda value: test(value) if value else None
 
 
@@ -102,10 +101,10 @@ def _show(value: Any) -> str:
 
 
 def _bound(holds: Callable[[Any, Any], bool], words: str, parse: Callable[[Any], Any], show: Any = str) -> _Build:
-    def build(argument: Any) -> Test:
+    def build(argument: Any) -> RuleTest:
         limit = parse(argument)
         detail = f"must be {words} {argument}, and is "
-        return lambda value: None if holds(value, limit) else Breach("out_of_range", detail + show(value))
+        return lambda value: None if holds(value, limit) else BrokenRule("out_of_range", detail + show(value))
 
     return build
 
@@ -132,29 +131,29 @@ def _number(argument: Any) -> Any:
 
 
 def _constant(parse: Callable[[Any], Any]) -> _Build:
-    def build(argument: Any) -> Test:
+    def build(argument: Any) -> RuleTest:
         wanted = parse(argument)
         detail = f"must be {argument!r}" if not isinstance(argument, bool) else f"must be {str(argument).lower()}"
-        return lambda value: None if value == wanted else Breach("not_allowed", detail)
+        return lambda value: None if value == wanted else BrokenRule("not_allowed", detail)
 
     return build
 
 
 def _among(parse: Callable[[Any], Any]) -> _Build:
-    def build(argument: Any) -> Test:
+    def build(argument: Any) -> RuleTest:
         allowed = frozenset(parse(one) for one in argument)
         words = ", ".join(map(str, argument))
         return lambda value: (
-            None if value in allowed else Breach("not_allowed", f"must be one of {words}; not {_show(value)}")
+            None if value in allowed else BrokenRule("not_allowed", f"must be one of {words}; not {_show(value)}")
         )
 
     return build
 
 
 def _not_among(parse: Callable[[Any], Any]) -> _Build:
-    def build(argument: Any) -> Test:
+    def build(argument: Any) -> RuleTest:
         refused = frozenset(parse(one) for one in argument)
-        return lambda value: Breach("not_allowed", f"must not be {_show(value)}") if value in refused else None
+        return lambda value: BrokenRule("not_allowed", f"must not be {_show(value)}") if value in refused else None
 
     return build
 
@@ -164,28 +163,30 @@ def _count(value: int, noun: str) -> str:
 
 
 def _at_least(code: str, noun: str, measure: Callable[[Any], int]) -> _Build:
-    def build(argument: Any) -> Test:
+    def build(argument: Any) -> RuleTest:
         limit = int(argument)
         detail = f"must have at least {_count(limit, noun)}, and has "
-        return lambda value: None if measure(value) >= limit else Breach(code, f"{detail}{measure(value)}")
+        return lambda value: None if measure(value) >= limit else BrokenRule(code, f"{detail}{measure(value)}")
 
     return build
 
 
 def _at_most(code: str, noun: str, measure: Callable[[Any], int]) -> _Build:
-    def build(argument: Any) -> Test:
+    def build(argument: Any) -> RuleTest:
         limit = int(argument)
         detail = f"must have at most {_count(limit, noun)}, and has "
-        return lambda value: None if measure(value) <= limit else Breach(code, f"{detail}{measure(value)}")
+        return lambda value: None if measure(value) <= limit else BrokenRule(code, f"{detail}{measure(value)}")
 
     return build
 
 
 def _exactly(noun: str, measure: Callable[[Any], int]) -> _Build:
-    def build(argument: Any) -> Test:
+    def build(argument: Any) -> RuleTest:
         wanted = int(argument)
         detail = f"must have {_count(wanted, noun)}, and has "
-        return lambda value: None if measure(value) == wanted else Breach("out_of_range", f"{detail}{measure(value)}")
+        return lambda value: (
+            None if measure(value) == wanted else BrokenRule("out_of_range", f"{detail}{measure(value)}")
+        )
 
     return build
 
@@ -194,14 +195,14 @@ def _octets(value: str) -> int:
     return len(value.encode(errors="surrogatepass"))
 
 
-def _pattern(pattern: str, words: str = "") -> Test:
+def _pattern(pattern: str, words: str = "") -> RuleTest:
     """RE2's ``$`` is the very end, and its classes are ASCII. The patterns are anchored on both sides."""
     matches = re.compile(_END.sub(r"\\Z", pattern), re.ASCII).search
     detail = words or f"must match {pattern}"
-    return lambda value: None if matches(value) else Breach("pattern", f"{detail}; not {_show(value)}")
+    return lambda value: None if matches(value) else BrokenRule("pattern", f"{detail}; not {_show(value)}")
 
 
-def _well_known(name: str, *, is_strict: bool) -> Test:
+def _well_known(name: str, *, is_strict: bool) -> RuleTest:
     if name == "HTTP_HEADER_NAME":
         return _pattern(_STRICT_NAME if is_strict else _LOOSE, "must be an HTTP header name")
     if name == "HTTP_HEADER_VALUE":
@@ -210,25 +211,25 @@ def _well_known(name: str, *, is_strict: bool) -> Test:
 
 
 def _affix(words: str, holds: Callable[[Any, Any], bool]) -> _Build:
-    def build(argument: Any) -> Test:
+    def build(argument: Any) -> RuleTest:
         detail = f"must {words} {argument!r}"
-        return lambda value: None if holds(value, argument) else Breach("pattern", f"{detail}; not {_show(value)}")
+        return lambda value: None if holds(value, argument) else BrokenRule("pattern", f"{detail}; not {_show(value)}")
 
     return build
 
 
-def _defined(enum: EnumDescriptor) -> Test:
+def _defined(enum: EnumDescriptor) -> RuleTest:
     numbers = frozenset(value.number for value in enum.values)
     detail = f"must be a value of {enum.name}; not "
-    return lambda value: None if value in numbers else Breach("unknown_enum_value", f"{detail}{value}")
+    return lambda value: None if value in numbers else BrokenRule("unknown_enum_value", f"{detail}{value}")
 
 
-def _unique(argument: Any) -> Test:
-    def test(value: Any) -> Breach | None:
+def _unique(argument: Any) -> RuleTest:
+    def test(value: Any) -> BrokenRule | None:
         seen: set[Any] = set()
         for item in value:
             if item in seen:
-                return Breach("duplicate_item", f"must not repeat {_show(item)}")
+                return BrokenRule("duplicate_item", f"must not repeat {_show(item)}")
             seen.add(item)
         return None
 

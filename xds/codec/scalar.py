@@ -1,8 +1,8 @@
-"""JSON values to scalar field values, by the rules of proto3 JSON and as lax as Envoy.
+"""Converts JSON values to the values of scalar and enum fields, by the rules of proto3 JSON and as leniently as Envoy.
 
-Envoy accepts more than proto3 JSON says (measured with ``--mode validate``, Envoy 1.40: ``tests/codec/lax_cases.py``):
-enum names in any case, booleans as words, numbers in quotes in any notation. That is accepted too, as ``Lax``, which
-the caller turns into a warning. Numbers for strings and fractions for integers it refuses, and so do we.
+Envoy accepts more than proto3 JSON (measured with ``--mode validate``, Envoy 1.40: ``tests/codec/lax_cases.py``): enum
+names in any case, booleans as words, numbers in quotes in any notation. Such a value is returned as a `LaxValue`, and
+the caller adds a warning. Envoy refuses numbers for strings and fractions for integers; so does this module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
-from xds.codec.findings import SHOWN_LIMIT, shown
+from xds.codec.findings import SHOWN_LIMIT, short_repr
 
 Converter = Callable[[object], object]
 
@@ -35,7 +35,7 @@ _LAX_FLOAT_WORD = re.compile(r"[-+]?(inf(inity)?|nan)", re.IGNORECASE)
 _FLOAT32_LIMIT = 3.4028235677973366e38
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _ENUM_RANGE = range(-(2**31), 2**31)
-# Envoy's words for JSON, and those that its YAML reader adds where they stand unquoted (on, off).
+# Words that Envoy accepts in JSON, and those that its YAML reader accepts unquoted (on, off).
 _BOOLEANS = {
     **dict.fromkeys(("true", "t", "yes", "y", "1", "on"), True),
     **dict.fromkeys(("false", "f", "no", "n", "0", "off"), False),
@@ -46,7 +46,7 @@ _ENUM_NAMES_SHOWN = 12
 class ScalarError(Exception):
     """A value that its field cannot hold. ``code`` and ``hint`` are those of the finding.
 
-    ``discreet`` is the detail without the value, which may be a secret.
+    ``discreet`` is the detail without the value, for fields that hold secrets.
     """
 
     def __init__(self, code: str, detail: str, hint: str = "", discreet: str = "") -> None:
@@ -58,8 +58,8 @@ class ScalarError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Lax:
-    """A value that is accepted although it should be written otherwise."""
+class LaxValue:
+    """A value that is accepted, although it should be written in another form."""
 
     value: object
     detail: str
@@ -69,12 +69,15 @@ class Lax:
 def wrong_type(expected: str, value: object, hint: str = "") -> ScalarError:
     """The error for a value of the wrong kind."""
     return ScalarError(
-        "wrong_type", f"expected {expected}, not {shown(value)}", hint, f"expected {expected}, not {kind_of(value)}"
+        "wrong_type",
+        f"expected {expected}, not {short_repr(value)}",
+        hint,
+        f"expected {expected}, not {json_kind(value)}",
     )
 
 
-def kind_of(value: object) -> str:
-    """What a JSON value is, without saying which."""
+def json_kind(value: object) -> str:
+    """The kind of a JSON value, without the value."""
     return next((word for kind, word in _KINDS if isinstance(value, kind)), "null")
 
 
@@ -87,7 +90,8 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
-def _integer(value: object, valid: range) -> object:
+def integer(value: object, valid: range) -> object:
+    """A whole number of the range; one in quotes in a notation that JSON has not, as ``LaxValue``."""
     found: Any = value
     if isinstance(value, str):
         found = _quoted_integer(value)
@@ -96,9 +100,9 @@ def _integer(value: object, valid: range) -> object:
     if isinstance(found, bool) or not isinstance(found, int):
         raise wrong_type("an integer", value)
     if found not in valid:
-        raise ScalarError("out_of_range", f"{shown(found)} is not between {valid[0]} and {valid[-1]}")
+        raise ScalarError("out_of_range", f"{short_repr(found)} is not between {valid[0]} and {valid[-1]}")
     if isinstance(value, str) and not _INTEGER.fullmatch(value):
-        return Lax(found, f"{shown(value)} is read as {found}", f"write {found}")
+        return LaxValue(found, f"{short_repr(value)} is read as {found}", f"write {found}")
     return int(found)
 
 
@@ -132,7 +136,7 @@ def _float(value: object, limit: float) -> object:
     except OverflowError:
         found = math.inf
     if not math.isfinite(found) or abs(found) > limit:
-        raise ScalarError("out_of_range", f"{shown(value)[:40]} does not fit the field")
+        raise ScalarError("out_of_range", f"{short_repr(value)[:40]} does not fit the field")
     return found
 
 
@@ -143,10 +147,10 @@ def _float_text(value: str, limit: float) -> object:
     if found is None:
         raise wrong_type("a number", value)
     if math.isfinite(found) and abs(found) > limit:
-        raise ScalarError("out_of_range", f"{shown(value)[:40]} does not fit the field")
+        raise ScalarError("out_of_range", f"{short_repr(value)[:40]} does not fit the field")
     if _NUMBER.fullmatch(value) and math.isfinite(found):
         return found
-    return Lax(found, f"{shown(value)} is read as {found:g}", "write a plain number")
+    return LaxValue(found, f"{short_repr(value)} is read as {found:g}", "write a plain number")
 
 
 def number(value: object) -> object:
@@ -155,21 +159,21 @@ def number(value: object) -> object:
 
 
 def boolean(value: object) -> object:
-    """``true`` and ``false``; words for them, as ``Lax``."""
+    """``true`` and ``false``; words for them, as ``LaxValue``."""
     if isinstance(value, bool):
         return value
     known = _BOOLEANS.get(value.lower()) if isinstance(value, str) else None
     if known is None:
         raise wrong_type("true or false", value)
     word = "true" if known else "false"
-    return Lax(known, f"{shown(value)} is read as {word}", f"write {word} without quotes")
+    return LaxValue(known, f"{short_repr(value)} is read as {word}", f"write {word} without quotes")
 
 
 def text(value: object) -> str:
     """A string that can be encoded."""
     if not isinstance(value, str):
         quoted = isinstance(value, int | float) and not isinstance(value, bool)
-        raise wrong_type("a string", value, f'write it in quotes: "{shown(value)}"' if quoted else "")
+        raise wrong_type("a string", value, f'write it in quotes: "{short_repr(value)}"' if quoted else "")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -194,7 +198,7 @@ def octets(value: object) -> bytes:
 
 @cache
 def _enum_numbers(enum: EnumDescriptor) -> dict[str, int]:
-    """The values of a type by name: its own table stumbles over half a surrogate pair."""
+    """The numbers of an enum by name: its own table fails for lone surrogates."""
     return {value.name: value.number for value in enum.values}
 
 
@@ -205,22 +209,22 @@ def _enum_names(enum: EnumDescriptor) -> dict[str, str]:
 
 
 def _enum(value: object, enum: EnumDescriptor) -> object:
-    """An enum value by name or number, known or not; names in another case and quoted numbers are ``Lax``."""
+    """An enum value by name or number, known or not; names in another case and quoted numbers are ``LaxValue``."""
     if not isinstance(value, str):
-        return _integer(value, _ENUM_RANGE)
+        return integer(value, _ENUM_RANGE)
     found = _enum_numbers(enum).get(value)
     if found is not None:
         return found
     name = _enum_names(enum).get(value.lower())
     if name is not None:
-        return Lax(enum.values_by_name[name].number, f"{shown(value)} is read as {name}", f"write {name}")
+        return LaxValue(enum.values_by_name[name].number, f"{short_repr(value)} is read as {name}", f"write {name}")
     if not _SIGNED.fullmatch(value.strip()):
-        raise ScalarError("unknown_enum_value", f"{shown(value)} is no {enum.name}", _enum_hint(value, enum))
+        raise ScalarError("unknown_enum_value", f"{short_repr(value)} is no {enum.name}", _enum_hint(value, enum))
     number = int(value)
     if number not in _ENUM_RANGE:
         raise ScalarError("out_of_range", f"{number} is no enum value")
     known = enum.values_by_number.get(number)
-    return Lax(number, f"{shown(value)} is read as {number}", f"write {known.name if known else number}")
+    return LaxValue(number, f"{short_repr(value)} is read as {number}", f"write {known.name if known else number}")
 
 
 def _enum_hint(value: str, enum: EnumDescriptor) -> str:
@@ -231,10 +235,10 @@ def _enum_hint(value: str, enum: EnumDescriptor) -> str:
     return f"one of {', '.join(names)}" if len(names) <= _ENUM_NAMES_SHOWN else ""
 
 
-_INT32 = partial(_integer, valid=range(-(2**31), 2**31))
-_UINT32 = partial(_integer, valid=range(2**32))
-_INT64 = partial(_integer, valid=range(-(2**63), 2**63))
-_UINT64 = partial(_integer, valid=range(2**64))
+_INT32 = partial(integer, valid=range(-(2**31), 2**31))
+_UINT32 = partial(integer, valid=range(2**32))
+_INT64 = partial(integer, valid=range(-(2**63), 2**63))
+_UINT64 = partial(integer, valid=range(2**64))
 
 _CONVERTERS: dict[int, Converter] = {
     FieldDescriptor.TYPE_BOOL: boolean,
@@ -250,16 +254,16 @@ _CONVERTERS: dict[int, Converter] = {
 
 
 def converter(field: FieldDescriptor) -> Converter:
-    """What turns a JSON value into the value of a scalar or enum field; raises ``ScalarError``."""
+    """The converter of JSON values for a scalar or enum field; it raises ``ScalarError``."""
     if field.enum_type is not None:
         return partial(_enum, enum=field.enum_type)
     return _CONVERTERS[field.type]
 
 
 def strict_converter(field: FieldDescriptor) -> Converter:
-    """As ``converter``, and what would be ``Lax`` raises ``ScalarError`` too.
+    """As ``converter``, raising ``ScalarError`` instead of returning a ``LaxValue``.
 
-    What the field itself would refuse when it is set may pass: a number out of its range, half a surrogate pair.
+    Values that the field itself refuses may pass: a number out of range, a lone surrogate.
     """
     convert = converter(field)
     if field.enum_type is not None:
@@ -284,6 +288,6 @@ _PLAIN: Mapping[int, type] = {
 
 def _strict(convert: Converter, value: object) -> object:
     converted = convert(value)
-    if isinstance(converted, Lax):
+    if isinstance(converted, LaxValue):
         raise ScalarError("lax", converted.detail, converted.hint)
     return converted

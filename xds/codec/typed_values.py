@@ -1,6 +1,6 @@
-"""Plain values walked along the message types they stand for, without reading them into messages.
+"""Walks plain values along the message types that they represent, without parsing them into messages.
 
-Nothing is checked and nothing is lost: what the schema does not know is passed by and stays as it is.
+Nothing is checked and nothing is lost: values that the schema does not know are passed over.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from xds.codec import schema
-from xds.codec.straight import TYPE_KEY
+from xds.codec.naming import TYPE_KEY
 from xds.codec.walk import ANY
 
 _WELL_KNOWN = "google.protobuf."
@@ -21,8 +21,8 @@ _WELL_KNOWN = "google.protobuf."
 def typed_values(type_name: str, value: object) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every message within ``value``, itself first, as its full type name and the mapping that holds its fields.
 
-    ``type_name`` is a full message name or a type URL. What is packed is looked into. The mappings are those of
-    ``value``: they may be changed as they come, before what is below them is looked at.
+    ``type_name`` is a full message name or a type URL. Messages in an ``Any`` are visited. The mappings are those of
+    ``value``: the caller may change each one before its content is visited.
     """
     descriptor = schema.descriptor(type_name)
     if descriptor is None or not isinstance(value, dict):
@@ -59,13 +59,13 @@ def _fields(descriptor: Descriptor) -> Mapping[str, FieldDescriptor]:
     return {spelling: field for field in fields for spelling in (field.json_name, field.name)}
 
 
-def spelled(message: Mapping[str, Any], field: str) -> str:
+def json_key(message: Mapping[str, Any], field: str) -> str:
     """The key under which a message's mapping has ``field`` (as in the .proto file): that name, or in camelCase."""
     first, *rest = field.split("_")
     camel = first + "".join(part.capitalize() for part in rest)
     return camel if field not in message and camel in message else field
 
 
-def value_of(message: Mapping[str, Any], field: str) -> Any:
+def field_value(message: Mapping[str, Any], field: str) -> Any:
     """What a message's mapping has for ``field``, however it is spelled; None when it has nothing."""
-    return message.get(spelled(message, field))
+    return message.get(json_key(message, field))

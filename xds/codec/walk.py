@@ -1,4 +1,4 @@
-"""Messages within a message, those packed in an ``Any`` included."""
+"""Walks over the messages within a message, including those packed in an ``Any``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANY = "google.protobuf.Any"
 
 
 class _Holder(NamedTuple):
-    """A field that can lead to a wanted type; ``place`` is the one among those of its type."""
+    """A field that can hold a wanted type; ``place`` is its position among the fields of its message."""
 
     place: int
     name: str
@@ -31,7 +31,7 @@ _NOTHING: frozenset[str] = frozenset()
 def reachable(descriptor: Descriptor, barred: frozenset[str] = _NOTHING) -> frozenset[str]:
     """Full names of all message types that a message of this type can hold, itself included.
 
-    Types of ``barred`` are not looked into, nor named.
+    Types in ``barred`` are neither visited nor returned.
     """
     found: set[str] = set(barred)
     waiting = [descriptor]
@@ -47,7 +47,7 @@ def reachable(descriptor: Descriptor, barred: frozenset[str] = _NOTHING) -> froz
 def _holders(
     descriptor: Descriptor, wanted: frozenset[str], barred: frozenset[str]
 ) -> Mapping[FieldDescriptor, _Holder]:
-    """The fields that can lead to a wanted type."""
+    """The fields that can hold a wanted type."""
     holders = {}
     for place, field in enumerate(descriptor.fields):
         if field.message_type is not None and not wanted.isdisjoint(reachable(field.message_type, barred)):
@@ -57,7 +57,7 @@ def _holders(
 
 
 def _held(message: Any, wanted: frozenset[str], barred: frozenset[str]) -> list[tuple[_Holder, Any]]:
-    """What is set of these fields, in the order in which the type names them."""
+    """The set ones of these fields, in the order of the type."""
     holders = _holders(message.DESCRIPTOR, wanted, barred)
     if not holders:
         return []
@@ -92,7 +92,7 @@ def placed_submessages(
 
 
 def unpack(packed: Any) -> Message | None:
-    """What an ``Any`` holds; None for a type that is not in the schema and for bytes that are none of its."""
+    """The message in an ``Any``; None for a type that is not in the schema, and for bytes that do not parse."""
     message_class = schema.message_class(packed.type_url)
     if message_class is None:
         return None
@@ -106,7 +106,7 @@ _ANY_ONLY = frozenset((ANY,))
 
 
 def make_canonical(message: Any) -> None:
-    """Bring the payload of every ``Any`` within to canonical bytes; what is unknown stays as it is."""
+    """Make the payload of every ``Any`` within canonical; payloads of unknown types stay unchanged."""
     if message.DESCRIPTOR.full_name == ANY:
         inner = unpack(message)
         if inner is not None:

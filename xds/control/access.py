@@ -23,9 +23,9 @@ from fnmatch import fnmatchcase
 
 from xds.control.certificate import Certificate
 from xds.control.tokens import ADMIN, EVERYTHING, XDS, XDS_GROUP, XDS_NODE, Grant, Tokens
-from xds.filter.errors import EvaluationError
+from xds.filter.expression import EvaluationError
 from xds.filter.filter import Filter
-from xds.filter.node import node_record
+from xds.filter.values import node_record
 from xds.model.node import Node
 
 Captures = Mapping[str, str]

@@ -5,16 +5,15 @@ Resources and sets that did not change stay the same objects, so that "unchanged
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from xds.codec.record import dump_record, load_record
 from xds.control.content import BlobIds, Content, Key
 from xds.model.errors import ValidationError
 from xds.model.resource import Resource
-from xds.model.snapshot import amend_snapshot, build_snapshot
-from xds.protocol.builder import prepare
-from xds.protocol.foresight import Foresight, foresee
+from xds.model.snapshot import Snapshot, amend_snapshot, build_snapshot
+from xds.protocol.precompute import Precomputed
 from xds.store.base import CorruptError, Entry, Manifest, blob_id
 
 NOTHING: Mapping[str, bytes] = MappingProxyType({})
@@ -94,15 +93,13 @@ def assemble(
     if near is not None and touched is not None:
         put = [known[key] for key in touched if key in ids]
         removed = [key for key in touched if key not in ids]
-        snapshot = amend_snapshot(near.snapshot, manifest.revision, put, removed, manifest.versions)
+        snapshot = amend_snapshot(near.snapshot, manifest.revision, put, removed, manifest.versions, digests)
     else:
         previous = near.snapshot if near is not None else None
         resources = (_member(key, blob, known, near) for key, blob in ids.items())
-        snapshot = build_snapshot(manifest.group, manifest.revision, resources, manifest.versions, previous)
-    for type_url, digest in digests.items():
-        snapshot.sets[type_url].digest = digest
+        snapshot = build_snapshot(manifest.group, manifest.revision, resources, manifest.versions, previous, digests)
     for resource_set in snapshot:
-        prepare(resource_set, near.snapshot.sets.get(resource_set.type.type_url) if near is not None else None)
+        resource_set.prepare()
     return Content(snapshot, ids, manifest.meta)
 
 
@@ -111,11 +108,12 @@ def succeed(
     ids: BlobIds,
     known: Mapping[Key, Resource],
     held: Content | None,
-    digests: Mapping[str, bytes] = NOTHING,
-) -> tuple[Content, Foresight]:
-    """As ``assemble``, with what the streams that follow ``held`` will ask."""
+    digests: Mapping[str, bytes],
+    precompute: Callable[[Snapshot], Precomputed],
+) -> tuple[Content, Precomputed]:
+    """As ``assemble``, with what ``precompute`` says that streams will ask for."""
     content = assemble(manifest, ids, known, held, digests)
-    return content, foresee(held.snapshot if held is not None else None, content.snapshot)
+    return content, precompute(content.snapshot)
 
 
 def _member(key: Key, blob: str, known: Mapping[Key, Resource], near: Content | None) -> Resource:

@@ -38,7 +38,7 @@ from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.overlay import Overlay, StandIn
+from xds.protocol.overlay import Overlay, Override
 from xds.store.base import Store, StoreError
 
 TICK_S = 0.5
@@ -273,7 +273,7 @@ class Assignments:
 
     def _lay(self, group: str) -> None:
         """Lay what was decided for the clusters of a group over what it is served, and wake whom it concerns."""
-        wanted: dict[Locality, dict[str, StandIn]] = {}
+        wanted: dict[Locality, dict[str, Override]] = {}
         for steering in self._of(group):
             for source, stand_in in steering.stand_ins.items():
                 if steering.endpoints:

@@ -27,9 +27,9 @@ from xds.control.tokens import (
     Tokens,
     is_scope,
 )
-from xds.filter.errors import EvaluationError, FilterSyntaxError
+from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import compile_filter
-from xds.filter.node import NODE_SHAPE
+from xds.filter.values import NODE_SHAPE
 
 
 class Section(BaseModel):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xds.codec.resources import decode_resource
-from xds.codec.typed_values import spelled, typed_values, value_of
+from xds.codec.typed_values import field_value, json_key, typed_values
 from xds.control.bootstrap import XDS_CLUSTER, BootstrapOptions, Mode
 from xds.control.bootstrap import bootstrap as connecting_bootstrap
 from xds.control.splitting import free_name, split_endpoints, split_routes
@@ -59,12 +59,12 @@ def _check(document: Json) -> None:
     if "resources" in document:
         raise _wrong("this is a snapshot already, not a bootstrap", "/resources")
     for name in ("static_resources", "dynamic_resources", "node"):
-        key = spelled(document, name)
+        key = json_key(document, name)
         if document.get(key) is None:
             document.pop(key, None)
         elif not isinstance(document[key], dict):
             raise _wrong("expected an object", f"/{key}")
-    static = value_of(document, "static_resources") or {}
+    static = field_value(document, "static_resources") or {}
     for kind in _TYPES:
         for index, one in enumerate(_listed(static.get(kind))):
             if not isinstance(one, dict) or not isinstance(one.get("name", ""), str | None):
@@ -87,7 +87,7 @@ class _Converter:
     kept: Kinds = field(default_factory=dict)
 
     def convert(self, split: bool) -> Conversion:
-        static = value_of(self.document, "static_resources") or {}
+        static = field_value(self.document, "static_resources") or {}
         self.pushed = {kind: _listed(static.get(kind)) for kind in _TYPES}
         self.kept = {kind: [] for kind in _TYPES}
         if not any(self.pushed.values()):
@@ -109,8 +109,8 @@ class _Converter:
 
     def _connect(self) -> Json:
         """Add the way to the server to the bootstrap; its cluster."""
-        held = self.document.setdefault(spelled(self.document, "dynamic_resources"), {})
-        has_ads = value_of(held, "ads_config") is not None
+        held = self.document.setdefault(json_key(self.document, "dynamic_resources"), {})
+        has_ads = field_value(held, "ads_config") is not None
         if has_ads:
             self.notes.append(
                 "ads_config leads to another server and is kept; this server is asked on streams beside it"
@@ -129,12 +129,12 @@ class _Converter:
 
     def _ask(self, kind: str, dynamic: Json, *fields: str) -> None:
         """Ask the server for a kind; where the bootstrap has a source of its own, what is static of it stays so."""
-        present = next((name for name in fields if value_of(dynamic, name) is not None), None)
+        present = next((name for name in fields if field_value(dynamic, name) is not None), None)
         if present is None:
             dynamic[fields[0]] = copy.deepcopy(self.source)
             return
         kept = f"; the static {kind} stay in the bootstrap" if self.pushed[kind] else ""
-        self.notes.append(f"dynamic_resources.{present} {_leads(value_of(dynamic, present))} and is kept{kept}")
+        self.notes.append(f"dynamic_resources.{present} {_leads(field_value(dynamic, present))} and is kept{kept}")
         self.kept[kind], self.pushed[kind] = self.pushed[kind], []
 
     def _name_node(self, otherwise: Json) -> None:
@@ -149,7 +149,7 @@ class _Converter:
 
     def _keep_api_listeners(self) -> None:
         for listener in list(self.pushed["listeners"]):
-            if value_of(listener, "api_listener") is not None:
+            if field_value(listener, "api_listener") is not None:
                 self._keep("listeners", listener)
                 name = listener.get("name")
                 self.notes.append(f"listener {name!r} is an API listener and stays: Envoy takes none from a server")
@@ -180,7 +180,7 @@ class _Converter:
         taken = {one.get("name") for one in (*self.pushed["listeners"], *self.kept["listeners"])}
         for index, listener in enumerate(self.pushed["listeners"]):
             if not listener.get("name"):
-                name = free_name(_address_name(value_of(listener, "address")), taken)
+                name = free_name(_address_name(field_value(listener, "address")), taken)
                 taken.add(name)
                 self.pushed["listeners"][index] = {"name": name, **_without(listener, "name")}
                 self.notes.append(f"a listener without a name is called {name!r} now")
@@ -204,11 +204,11 @@ class _Converter:
 
     def _own_parts(self) -> Json:
         """The bootstrap without what is static and without its node, whose cluster is none of Envoy's."""
-        apart = ("node", spelled(self.document, "static_resources"))
+        apart = ("node", json_key(self.document, "static_resources"))
         return {part: value for part, value in self.document.items() if part not in apart}
 
     def _put_static(self, server: Json) -> None:
-        static = self.document.setdefault(spelled(self.document, "static_resources"), {})
+        static = self.document.setdefault(json_key(self.document, "static_resources"), {})
         for kind in _TYPES:
             static.pop(kind, None)
             if self.kept[kind]:
@@ -233,7 +233,7 @@ def _without(value: Json, name: str) -> Json:
 
 
 def _leads(source: Any) -> str:
-    is_file = isinstance(source, dict) and any(value_of(source, name) for name in ("path_config_source", "path"))
+    is_file = isinstance(source, dict) and any(field_value(source, name) for name in ("path_config_source", "path"))
     return "reads files on the proxy" if is_file else "leads elsewhere"
 
 
@@ -272,12 +272,12 @@ def _users(kinds: Kinds) -> Iterator[Json]:
 def _static_references(type_name: str, value: Json) -> list[Json]:
     """Where a secret is meant by its name alone."""
     found = [one for full_name, one in typed_values(type_name, value) if full_name == _SDS_CONFIG]
-    return [one for one in found if value_of(one, "sds_config") is None and isinstance(one.get("name"), str)]
+    return [one for one in found if field_value(one, "sds_config") is None and isinstance(one.get("name"), str)]
 
 
 def _address_name(address: Any) -> str:
-    socket = value_of(address, "socket_address") if isinstance(address, dict) else None
+    socket = field_value(address, "socket_address") if isinstance(address, dict) else None
     if isinstance(socket, dict):
-        return f"{socket.get('address')}_{value_of(socket, 'port_value')}"
+        return f"{socket.get('address')}_{field_value(socket, 'port_value')}"
     pipe = address.get("pipe") if isinstance(address, dict) else None
     return str(pipe.get("path")) if isinstance(pipe, dict) else "listener"

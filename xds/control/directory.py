@@ -16,9 +16,9 @@ from time import time
 import structlog
 from watchfiles import awatch
 
-from xds.codec.check import check_unique
+from xds.codec.crosscheck import check_unique
 from xds.codec.findings import Findings
-from xds.codec.resources import Pushed, decode_document
+from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.control.audit import SERVER, Caller
 from xds.control.publisher import Publisher, PushOptions
 from xds.control.refused_files import FILES_SHOWN, RefusedFilesTable
@@ -61,11 +61,11 @@ class WatchedDirectory:
     that looks more like a directory that is not mounted.
     """
 
-    def __init__(self, publisher: Publisher, root: Path, *, prune: bool, resource_bytes: int) -> None:
+    def __init__(self, publisher: Publisher, root: Path, *, prune: bool, decoder: ResourceDecoder) -> None:
         self._publisher = publisher
         self._root = root
         self._prune = prune
-        self._resource_bytes = resource_bytes
+        self._decoder = decoder
         self.refused = RefusedFilesTable(publisher.journal)
         self._seen: dict[str, Applied] = {}
         self._round = 0
@@ -137,7 +137,7 @@ class WatchedDirectory:
         files = tuple(str(file.relative_to(self._root)) for file in there.files[:FILES_SHOWN])
         meta = Meta(AUTHOR, ", ".join(files), actor=SERVER)
         try:
-            pushed = await asyncio.to_thread(_read, there.files, self._resource_bytes)
+            pushed = await asyncio.to_thread(_read, there.files, self._decoder)
             options = PushOptions(meta=meta)
             result = await self._publisher.push(
                 group, pushed.resources, label=pushed.label, labels=pushed.labels, options=options
@@ -225,7 +225,7 @@ def _stamp(files: list[Path]) -> Stamp:
     return tuple(found)
 
 
-def _read(files: tuple[Path, ...], resource_bytes: int) -> Pushed:
+def _read(files: tuple[Path, ...], decoder: ResourceDecoder) -> DecodedPush:
     """All files of a group as one push. Raises ``OSError``, ``ValidationError`` with the findings of all of them."""
     resources: list[Resource] = []
     labels: dict[str, str] = {}
@@ -234,7 +234,7 @@ def _read(files: tuple[Path, ...], resource_bytes: int) -> Pushed:
     warnings: list[Violation] = []
     for file in files:
         try:
-            pushed = decode_document(file.read_bytes(), source=str(file), resource_limit=resource_bytes)
+            pushed = decoder.document(file.read_bytes(), source=str(file))
         except ValidationError as error:
             violations += error.violations
             continue
@@ -246,7 +246,7 @@ def _read(files: tuple[Path, ...], resource_bytes: int) -> Pushed:
     check_unique(dict(enumerate(resources)), findings)
     if violations or findings:
         raise ValidationError([*violations, *findings.violations])
-    return Pushed(resources, label, labels, tuple(warnings))
+    return DecodedPush(resources, label, labels, tuple(warnings))
 
 
 def _log_findings(group: str, violations: list[Violation]) -> None:

@@ -18,8 +18,8 @@ from xds.fleet.state import NackRecord
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.events import Held
-from xds.protocol.membership import Candidate
+from xds.protocol.events import HeldContent
+from xds.protocol.membership import GroupCandidate
 
 RESOURCES_LIMIT = 1_000
 _CLOSE_NAMES_LIMIT = 20  # missing names that close ones are looked for
@@ -86,7 +86,7 @@ class Situation:
     """
 
     node: Node
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[GroupCandidate, ...]
     snapshot: Callable[[str], Snapshot | None] = lambda type_url: None
     source: Locality | None = None
     connected: bool = False
@@ -95,7 +95,7 @@ class Situation:
     clients: Clients = field(default_factory=dict)
 
     @cached_property
-    def waits(self) -> Mapping[tuple[str, str], Held]:
+    def waits(self) -> Mapping[tuple[str, str], HeldContent]:
         """What is held back, by type URL and name."""
         return waits_of(self.clients)
 
@@ -113,8 +113,8 @@ class Explanation:
     """
 
     node: Node
-    candidates: tuple[Candidate, ...]
-    chosen: Candidate | None
+    candidates: tuple[GroupCandidate, ...]
+    chosen: GroupCandidate | None
     revision: int | None
     connected: bool
     source: Locality | None = None
@@ -246,7 +246,7 @@ def _reached(
     return Answer.PENDING, "it is about to be sent: an answer is on its way or awaited"
 
 
-def _waiting_for(held: Held) -> str:
+def _waiting_for(held: HeldContent) -> str:
     clusters = " and ".join(held.waits_for[:_CLUSTERS_NAMED])
     more = len(held.waits_for) - _CLUSTERS_NAMED
     named = f"{clusters} and {more} more" if more > 0 else clusters

@@ -17,9 +17,9 @@ import structlog
 
 from xds.control.audit import NOBODY, Caller
 from xds.control.etags import NO_ETAG, check_etag, document_etag
-from xds.filter.errors import EvaluationError, FilterError
+from xds.filter.expression import EvaluationError, FilterError
 from xds.filter.filter import Filter, compile_filter
-from xds.filter.node import NODE_SHAPE
+from xds.filter.values import NODE_SHAPE
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.membership import Rule

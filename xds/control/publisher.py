@@ -47,7 +47,7 @@ from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.model.snapshot import Change
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.foresight import NOTHING_FORESEEN, Foresight
+from xds.protocol.precompute import NOTHING_PRECOMPUTED, Precomputed
 from xds.store.base import (
     Commit,
     Drop,
@@ -79,7 +79,7 @@ class _Built:
 
     content: Content | None
     difference: Mapping[str, Change] = field(default_factory=dict)
-    foreseen: Foresight = NOTHING_FORESEEN
+    precomputed: Precomputed = NOTHING_PRECOMPUTED
 
 
 class Publisher(Reading):
@@ -118,16 +118,18 @@ class Publisher(Reading):
         await self.settings.load()
         await self.policies.load()
         for head in await self._store.groups():
-            self._serve(await self._archive.retained(head.group))
+            contents = await self._archive.retained(head.group)
+            self._serve(contents, await self._precomputed(contents[-1]))
 
     async def reload(self) -> None:
         """Publish what the store was restored to, in place of everything. Nobody may write meanwhile."""
         contents = [await self._archive.retained(head.group) for head in await self._store.groups()]
+        precomputed = [await self._precomputed(each[-1]) for each in contents]
         before = set(self._contents)
         for group in before - {each[-1].group for each in contents}:
             self._withdraw(group)
-        for each in contents:
-            self._serve(each)
+        for each, made in zip(contents, precomputed, strict=True):
+            self._serve(each, made)
         await self.settings.load()
         await self.policies.load()
         self._wake(before | set(self._contents))
@@ -321,11 +323,11 @@ class Publisher(Reading):
         if isinstance(step.draft.change, Drop):
             return _Built(step.held, step.difference)
         manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
-        made = (manifest, step.blob_ids, step.known, step.held, step.digests)
-        content, foreseen = await off_loop(step.touched, succeed, *made)
+        made = (manifest, step.blob_ids, step.known, step.held, step.digests, self._cache.precompute)
+        content, precomputed = await off_loop(step.touched, succeed, *made)
         if self._cache.is_overlaid(commit.group):
             await asyncio.to_thread(self._cache.prepare_overlays, content.snapshot)
-        return _Built(content, step.difference, foreseen)
+        return _Built(content, step.difference, precomputed)
 
     def _settled(self, commit: Commit, step: Step, built: _Built, meta: Meta) -> PushResult:
         """Publish what a commit came to."""
@@ -341,14 +343,16 @@ class Publisher(Reading):
             self._withdraw(commit.group)
             self._forget(commit.group)
             return PushResult(commit.group, commit.revision, "", {}, shown, moves=step.moves)
-        self._publish(content, frozenset(difference), built.foreseen)
+        self._publish(content, frozenset(difference), built.precomputed)
         return outcome(content, difference)
 
     # Publishing; the caller wakes
 
-    def _publish(self, content: Content, changed_types: frozenset[str], foreseen: Foresight = NOTHING_FORESEEN) -> None:
+    def _publish(
+        self, content: Content, changed_types: frozenset[str], precomputed: Precomputed = NOTHING_PRECOMPUTED
+    ) -> None:
         self._contents[content.group] = content
-        self._cache.set(content.snapshot, on_nack=self._on_nack, foreseen=foreseen)
+        self._cache.set(content.snapshot, on_nack=self._on_nack, precomputed=precomputed)
         self._fleet.published(content.snapshot)
         self.pushes.record(content.group, content.revision, changed_types)
 
@@ -361,13 +365,16 @@ class Publisher(Reading):
         self._contents.pop(group, None)
         self._cache.drop(group)
 
-    def _serve(self, contents: Sequence[Content]) -> None:
+    def _serve(self, contents: Sequence[Content], precomputed: Precomputed) -> None:
         """Publish a group's head with the revisions before it, oldest first."""
         *earlier, newest = contents
         self._contents[newest.group] = newest
         for content in contents:
             self._fleet.published(content.snapshot)
-        self._cache.set(newest.snapshot, [content.snapshot for content in earlier], self._on_nack)
+        self._cache.set(newest.snapshot, [content.snapshot for content in earlier], self._on_nack, precomputed)
+
+    async def _precomputed(self, content: Content) -> Precomputed:
+        return await off_loop(len(content.blob_ids), self._cache.precompute, content.snapshot)
 
     # Catching up with a store whose answer was lost
 
@@ -398,7 +405,7 @@ class Publisher(Reading):
         if head.live:
             content = await self._archive.content(group, None, held)
             difference = changes(held.blob_ids if held is not None else BlobIds(), content.blob_ids)
-            self._publish(content, frozenset(difference))
+            self._publish(content, frozenset(difference), await self._precomputed(content))
         else:
             self._withdraw(group)
             self._forget(group)

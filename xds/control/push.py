@@ -12,9 +12,9 @@ from xds.control.labels import digests_of
 from xds.control.off_loop import off_loop
 from xds.control.undo import keeping
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
-from xds.model.label import hash_of
 from xds.model.resource import Resource
 from xds.model.snapshot import Change
+from xds.model.versions import short_hash
 from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, GroupPush, Known, Meta, Rollback
 
 GROUP_NAME_LIMIT = 256
@@ -138,7 +138,7 @@ class Step:
     def asked(self) -> GroupPush:
         """What the store is asked for, with what it need not read of the group."""
         known = Known(self.held.revision, self.held.blob_ids) if self.held is not None else None
-        hashes = {type_url: hash_of(digest) for type_url, digest in self.digests.items()}
+        hashes = {type_url: short_hash(digest) for type_url, digest in self.digests.items()}
         return GroupPush(self.group, self.draft.change, self.expect, known, hashes)
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from xds.assignment.policy import Policy
+from xds.codec.conflicts import LISTENERS
 from xds.codec.crosscheck import check_references
-from xds.codec.exclusive import LISTENERS
 from xds.control.content import BlobIds, Content, Key
 from xds.control.policy_review import Find, assignment_name, review_policy
 from xds.control.push import Draft, Step, settle

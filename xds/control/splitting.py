@@ -6,7 +6,7 @@ import copy
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from xds.codec.typed_values import spelled, typed_values, value_of
+from xds.codec.typed_values import field_value, json_key, typed_values
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 Json = dict[str, Any]
@@ -22,9 +22,9 @@ def split_endpoints(resources: Iterable[Json], source: Json, notes: list[str]) -
     """
     inline = []
     for cluster in (one for one in resources if one["@type"] == CLUSTER):
-        if not isinstance(value_of(cluster, "load_assignment"), dict) or not cluster.get("name"):
+        if not isinstance(field_value(cluster, "load_assignment"), dict) or not cluster.get("name"):
             continue
-        if value_of(cluster, "type") in _STATIC_TYPES and value_of(cluster, "cluster_type") is None:
+        if field_value(cluster, "type") in _STATIC_TYPES and field_value(cluster, "cluster_type") is None:
             yield _assignment(cluster, source)
         else:
             inline.append(cluster["name"])
@@ -33,10 +33,10 @@ def split_endpoints(resources: Iterable[Json], source: Json, notes: list[str]) -
 
 
 def _assignment(cluster: Json, source: Json) -> Json:
-    assignment = cluster.pop(spelled(cluster, "load_assignment"))
+    assignment = cluster.pop(json_key(cluster, "load_assignment"))
     cluster["type"] = "EDS"
     cluster["eds_cluster_config"] = {"eds_config": copy.deepcopy(source)}
-    rest = {key: value for key, value in assignment.items() if key != spelled(assignment, "cluster_name")}
+    rest = {key: value for key, value in assignment.items() if key != json_key(assignment, "cluster_name")}
     return {"@type": ENDPOINT, "cluster_name": cluster["name"], **rest}
 
 
@@ -48,9 +48,9 @@ def split_routes(resources: Iterable[Json], source: Json) -> Iterator[Json]:
     taken: dict[str, Json] = {}
     for listener in (one for one in resources if one["@type"] == LISTENER):
         for type_name, manager in typed_values(LISTENER, listener):
-            if type_name == _MANAGER and isinstance(value_of(manager, "route_config"), dict):
-                routes = manager.pop(spelled(manager, "route_config"))
-                name = _named(routes, f"{listener.get('name')}/{value_of(manager, 'stat_prefix')}", taken)
+            if type_name == _MANAGER and isinstance(field_value(manager, "route_config"), dict):
+                routes = manager.pop(json_key(manager, "route_config"))
+                name = _named(routes, f"{listener.get('name')}/{field_value(manager, 'stat_prefix')}", taken)
                 manager["rds"] = {"route_config_name": name, "config_source": copy.deepcopy(source)}
     for name, routes in taken.items():
         yield {"@type": ROUTE, "name": name, **{key: value for key, value in routes.items() if key != "name"}}

@@ -17,7 +17,7 @@ from xds.control.policies import Key
 from xds.lower.load_assignment import PushedLocality, overlay_assignment, pushed_localities
 from xds.model.node import Locality
 from xds.model.resource import Resource
-from xds.protocol.overlay import StandIn
+from xds.protocol.overlay import Override
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Steering:
         self.endpoints = ""
         self.is_unsaved = False
         self.saved_at = 0.0
-        self.stand_ins: dict[Locality, StandIn] = {}
+        self.stand_ins: dict[Locality, Override] = {}
         self._allotments: dict[Locality, tuple[Allotment, ...]] = {}
         self._seen = ""  # version of the pushed assignment that was looked at last
         self._localities: Mapping[Locality, PushedLocality] = {}
@@ -79,7 +79,7 @@ class Steering:
         wanted = {source: own.allotments for source, own in sources.items() if own.is_overlay}
         kept = {source: one for source, one in self.stand_ins.items() if wanted.get(source) == self._allotments[source]}
         for source in wanted.keys() - kept.keys():
-            kept[source] = StandIn(partial(overlay_assignment, allotments=wanted[source]))
+            kept[source] = Override(partial(overlay_assignment, allotments=wanted[source]))
         self.stand_ins, self._allotments = kept, wanted
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from xds.codec import schema
 from xds.codec.findings import Findings
-from xds.codec.message import MessageReader
+from xds.codec.naming import VALUE_KEY
+from xds.codec.parse import MessageParser
 from xds.codec.render import render_resource
-from xds.codec.straight import VALUE_KEY
 from xds.codec.typed_values import typed_values
 from xds.model.resource import Resource
 from xds.model.resource_type import (
@@ -109,7 +109,7 @@ def bootstrap(members: Iterable[Unit], around: Surroundings) -> bytes:
         "bootstrap_extensions": extensions,
     }
     message: Any = schema.require(_BOOTSTRAP)()
-    MessageReader(Findings()).read(message, document)
+    MessageParser(Findings()).read(message, document)
     lists = {
         "clusters": message.static_resources.clusters,
         "listeners": message.static_resources.listeners,
@@ -129,7 +129,7 @@ def _rendered(resource: Resource) -> Json:
 
 def _message(type_name: str, value: Json) -> bytes:
     findings = Findings()
-    reader, message = MessageReader(findings), schema.require(type_name)()
+    reader, message = MessageParser(findings), schema.require(type_name)()
     reader.read(message, value)
     return b"" if findings else reader.pack(message)
 

@@ -11,10 +11,10 @@ import structlog
 from xds.codec.downgrade import downgrade
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NodeState, TypeState
-from xds.model.label import made_label, stem
 from xds.model.resource import Resource
 from xds.model.resource_type import V2_URLS, resource_type
-from xds.model.snapshot import ResourceSet
+from xds.model.snapshot import Derivation, ResourceSet, content_digest
+from xds.model.versions import derived_version_info, version_stem
 from xds.protocol.cache import SnapshotCache
 
 V2 = "v2"
@@ -43,10 +43,12 @@ def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
         _log.warning(
             "resource.not_in_v2", type=held.type.alias, resources_n=len(omitted), resource=name, error_message=problem
         )
-    made = ResourceSet(resource_type(type_url), held.version_info, members, origin_id=held.origin_id, omitted=omitted)
-    if stem(held.version_info, held.digest) != held.version_info:
-        made.version_info = made_label(held.version_info, held.digest, made.digest)
-    return made
+    version_info = held.version_info
+    if version_stem(version_info, held.digest) != version_info:
+        digest = content_digest((name, resource.version) for name, resource in members.items())
+        version_info = derived_version_info(version_info, held.digest, digest)
+    derivation = Derivation(origin_id=held.origin_id, omitted=omitted)
+    return ResourceSet(resource_type(type_url), version_info, members, derivation=derivation)
 
 
 def variant_sets(

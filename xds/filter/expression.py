@@ -1,4 +1,4 @@
-"""A parsed filter, as frozen values."""
+"""A parsed filter as frozen values, and the errors of the filter language."""
 
 from __future__ import annotations
 
@@ -6,11 +6,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from xds.filter.pattern import Pattern
+from xds.filter.values import Pattern
+from xds.model.errors import XdsError
+
+
+class FilterError(XdsError):
+    """``column`` is the position in the filter, from 1; ``hint`` says what to write instead, or is empty."""
+
+    def __init__(self, detail: str, column: int, hint: str = "") -> None:
+        super().__init__(f"column {column}: {detail}" + (f"; {hint}" if hint else ""))
+        self.detail = detail
+        self.column = column
+        self.hint = hint
+
+
+class FilterSyntaxError(FilterError):
+    """The text is not a filter."""
+
+
+class EvaluationError(FilterError):
+    """The filter cannot be evaluated on a value: an unknown field, or an operator that does not apply to the type."""
 
 
 class Operator(Enum):
-    """What a match asks. ``in`` is ``contains`` written the other way round."""
+    """The operator of a match. ``in`` is ``contains`` with its operands exchanged."""
 
     EQUAL = "=="
     CONTAINS = "contains"
@@ -20,9 +39,9 @@ class Operator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One question: the value at ``path``, an operator, and what it is compared with.
+    """One comparison: the value at ``path``, an operator, and its operand ``text`` or ``pattern``.
 
-    ``negated`` asks the opposite. ``column`` is where the selector stands, from 1.
+    ``negated`` inverts the result. ``column`` is the position of the selector, from 1.
     """
 
     path: tuple[str, ...]
@@ -34,37 +53,37 @@ class Match:
 
     @property
     def selector(self) -> str:
-        """The path as it is written."""
+        """The path as it is written in a filter."""
         first, *rest = self.path
         return first + "".join(f".{key}" if key.isidentifier() else f'["{key}"]' for key in rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite of ``operand``."""
+    """The negation of ``operand``."""
 
     operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
-    """All operands hold; asked from left to right until one does not."""
+class And:
+    """True when all operands are; evaluated from left to right, up to the first false one."""
 
     operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
-    """One operand holds; asked from left to right until one does."""
+class Or:
+    """True when an operand is; evaluated from left to right, up to the first true one."""
 
     operands: tuple[Expression, ...]
 
 
-Expression = Match | Not | Every | Some
+Expression = Match | Not | And | Or
 
 
 def matches_in(expression: Expression) -> Iterator[Match]:
-    """All the questions of an expression, from left to right."""
+    """All matches of an expression, from left to right."""
     if isinstance(expression, Match):
         yield expression
     elif isinstance(expression, Not):

@@ -1,21 +1,115 @@
-"""A filter: compiled once, asked often."""
+"""Compiled filters: an expression becomes a predicate that is evaluated many times.
+
+An operator decides on a value that is present. Absent values, negation and lists are handled alike for all operators
+(docs/filter.md).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from xds.filter.data import Record, closest, kind_of
-from xds.filter.errors import EvaluationError
-from xds.filter.expression import Every, Expression, Match, Not, Operator, matches_in
-from xds.filter.operators import TESTS, Predicate
-from xds.filter.parse import parse
+from xds.filter.expression import And, EvaluationError, Expression, Match, Not, Operator, matches_in
+from xds.filter.grammar import parse
+from xds.filter.values import SEARCHED_LIMIT, FixedRecord, closest, type_name
+
+Predicate = Callable[[object], bool]
+
+_WHOLE = re.compile(r"-?[0-9]+")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+# The words of Go's ParseBool: a value is compared in the type of the field.
+_TRUTHS = {text: truth for truth, texts in ((True, "1 t T true TRUE True"), (False, "0 f F false FALSE False"))
+           for text in texts.split()}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A value as it is written, and as a number or boolean for fields of these types."""
+
+    text: str
+    number: int | float | None
+    truth: bool | None
+
+    def equals(self, found: object) -> bool:
+        """Strings are compared with the text as written, numbers by value."""
+        if isinstance(found, str):
+            return found == self.text
+        if isinstance(found, bool):
+            return found is self.truth
+        return isinstance(found, int | float) and found == self.number
+
+
+def _operand(text: str) -> _Operand:
+    whole, number = _WHOLE.fullmatch(text), _NUMBER.fullmatch(text)
+    return _Operand(text, int(text) if whole else float(text) if number else None, _TRUTHS.get(text))
+
+
+def _equal(match: Match) -> Predicate:
+    operand = _operand(match.text)
+
+    def test(found: object) -> bool:
+        if isinstance(found, Mapping | list | tuple):
+            raise _does_not_fit(match, found, 'use "contains" or "in"')
+        return operand.equals(found)
+
+    return test
+
+
+def _contains(match: Match) -> Predicate:
+    operand = _operand(match.text)
+
+    def test(found: object) -> bool:
+        if isinstance(found, str):
+            return match.text in found
+        if isinstance(found, Mapping):
+            return match.text in found
+        if isinstance(found, list | tuple):
+            return any(map(operand.equals, found))
+        raise _does_not_fit(match, found, 'use "=="')
+
+    return test
+
+
+def _empty(match: Match) -> Predicate:
+    def test(found: object) -> bool:
+        if isinstance(found, str | Mapping | list | tuple):
+            return not found
+        raise _does_not_fit(match, found)
+
+    return test
+
+
+def _matches(match: Match) -> Predicate:
+    pattern = match.pattern
+    assert pattern is not None, "the parser compiles it"
+
+    def test(found: object) -> bool:
+        if not isinstance(found, str):
+            raise _does_not_fit(match, found)
+        if len(found) > SEARCHED_LIMIT:
+            detail = f"{match.selector} has {len(found)} characters, {SEARCHED_LIMIT} are searched at most"
+            raise EvaluationError(detail, match.column)
+        return pattern.search(found)
+
+    return test
+
+
+def _does_not_fit(match: Match, found: object, hint: str = "") -> EvaluationError:
+    detail = f'{match.selector} is {type_name(found)}: "{match.operator.value}" does not apply'
+    return EvaluationError(detail, match.column, hint)
+
+
+TESTS: dict[Operator, Callable[[Match], Predicate]] = {
+    Operator.EQUAL: _equal,
+    Operator.CONTAINS: _contains,
+    Operator.EMPTY: _empty,
+    Operator.MATCHES: _matches,
+}
 
 
 class Filter:
-    """A predicate over mappings, lists, texts, numbers and booleans.
-
-    An empty text is the filter that everything passes.
-    """
+    """A predicate over mappings, lists, strings, numbers and booleans. The empty filter is true for every value."""
 
     __slots__ = ("_matches", "_predicate", "text")
 
@@ -28,17 +122,19 @@ class Filter:
         return f"Filter({self.text!r})"
 
     def matches(self, value: object) -> bool:
-        """Does the value pass? Raises ``EvaluationError``."""
+        """True when the value matches the filter. Raises ``EvaluationError``."""
         return self._predicate(value)
 
-    def check(self, shape: Record) -> None:
-        """Raises ``EvaluationError`` for a selector that no value of this shape has, whatever its plain maps hold."""
+    def check(self, shape: FixedRecord) -> None:
+        """Raises ``EvaluationError`` for a selector that no value of this shape can have, whatever its plain maps
+        hold.
+        """
         for match in self._matches:
             _check_path(match, shape)
 
 
 def compile_filter(text: str) -> Filter:
-    """Raises ``FilterSyntaxError``."""
+    """Compile a filter. Raises ``FilterSyntaxError``."""
     return Filter(text, parse(text) if text.strip() else None)
 
 
@@ -49,12 +145,12 @@ def _compiled(expression: Expression) -> Predicate:
         operand = _compiled(expression.operand)
         return lambda value: not operand(value)
     operands = tuple(map(_compiled, expression.operands))
-    return _every(operands) if isinstance(expression, Every) else _some(operands)
+    return _every(operands) if isinstance(expression, And) else _some(operands)
 
 
 def _every(operands: tuple[Predicate, ...]) -> Predicate:
     def ask(value: object) -> bool:
-        for operand in operands:  # noqa: SIM110 -- all() costs as much as the questions
+        for operand in operands:  # noqa: SIM110 -- all() costs as much as the comparisons
             if not operand(value):
                 return False
         return True
@@ -73,7 +169,7 @@ def _some(operands: tuple[Predicate, ...]) -> Predicate:
 
 
 def _question(match: Match) -> Predicate:
-    """The value at the path, put to the operator. This is the way through dictionaries; the rest is rarer."""
+    """Applies the operator to the value at the path. This is the path through dictionaries; others are rarer."""
     test, negated, path = TESTS[match.operator](match), match.negated, match.path
     absent = (match.operator is Operator.EMPTY) is not negated
 
@@ -91,8 +187,8 @@ def _question(match: Match) -> Predicate:
 
 
 def _through(value: object, at: int, match: Match, test: Predicate) -> bool:
-    """The rest of the way, from position ``at`` of the path on: through a list, one element is enough."""
-    pending = [(value, at)]  # not recursive: values come from outside and may be lists of lists of lists
+    """The rest of the path, from position ``at`` on. Of a list, one matching element is enough."""
+    pending = [(value, at)]  # not recursive: values come from outside and may nest lists deeply
     while pending:
         found, at = pending.pop()
         while at < len(match.path) and isinstance(found, Mapping):
@@ -116,19 +212,19 @@ def _member(held: Mapping[str, object], key: str, match: Match) -> object:
 
 
 def _check_field(held: Mapping[str, object], key: str, match: Match) -> None:
-    if isinstance(held, Record) and key not in held:
+    if isinstance(held, FixedRecord) and key not in held:
         raise EvaluationError(f"{match.selector}: there is no field {key!r}", match.column, closest(key, held))
 
 
 def _has_no(match: Match, at: int, found: object) -> EvaluationError:
     place = ".".join(match.path[:at]) or "the value"
-    return EvaluationError(f"{match.selector}: {place} is {kind_of(found)} and has no members", match.column)
+    return EvaluationError(f"{match.selector}: {place} is {type_name(found)} and has no members", match.column)
 
 
-def _check_path(match: Match, shape: Record) -> None:
+def _check_path(match: Match, shape: FixedRecord) -> None:
     found: object = shape
     for at, key in enumerate(match.path):
-        if isinstance(found, Record):
+        if isinstance(found, FixedRecord):
             found = _member(found, key, match)
         elif isinstance(found, Mapping | list | tuple) or found is None:
             return

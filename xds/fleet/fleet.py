@@ -35,17 +35,17 @@ from xds.model.resource_type import alias_of, resource_type, type_url_of
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.events import (
     Acked,
+    AckWaitTimedOut,
     Event,
     HoldChanged,
     Identified,
-    InStep,
     LingerChanged,
     LingerCut,
     Nacked,
     Send,
     Subscribed,
+    Synced,
     ViewChanged,
-    WaitEnded,
 )
 
 DISCONNECTED_KEPT_S = 3600.0
@@ -350,7 +350,7 @@ class Fleet:
             taken = event.response.resource_set
             tell_acked(self.events, stream, taken, self._revisions.get(stands_for(taken).origin_id), now)
 
-    def _in_step(self, stream: StreamTrack, event: InStep, now: float) -> None:
+    def _in_step(self, stream: StreamTrack, event: Synced, now: float) -> None:
         self.changes += 1
         track = stream.track(event.type_url, now)
         track.sent = track.acked = event.resource_set
@@ -436,7 +436,7 @@ class Fleet:
         if stream.node is not None:
             stream.node.tell(stream, lambda facts: facts.hold(event.held))
 
-    def _wait_ended(self, stream: StreamTrack, event: WaitEnded, now: float) -> None:
+    def _wait_ended(self, stream: StreamTrack, event: AckWaitTimedOut, now: float) -> None:
         tell_wait_ended(self.events, stream, event.type_url, now)
 
 
@@ -451,10 +451,10 @@ _FOLDS: Mapping[type, Callable[[Fleet, StreamTrack, Any, float], None]] = {
     ViewChanged: Fleet._view_changed,
     Send: Fleet._sent,
     Acked: Fleet._acked,
-    InStep: Fleet._in_step,
+    Synced: Fleet._in_step,
     Nacked: Fleet._nacked,
     Subscribed: Fleet._subscribed,
-    WaitEnded: Fleet._wait_ended,
+    AckWaitTimedOut: Fleet._wait_ended,
     LingerChanged: Fleet._linger_changed,
     LingerCut: Fleet._linger_cut,
     HoldChanged: Fleet._hold_changed,

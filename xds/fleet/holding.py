@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xds.fleet.track import TypeTrack
-from xds.model.name import is_glob
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 from xds.protocol.subscription import Interest
@@ -29,8 +28,8 @@ class Holding:
 
 def holding(track: TypeTrack) -> Holding:
     """The type's holding, from its track."""
-    globs = tuple(sorted(name for name in track.names if is_glob(name)))
-    return Holding(track.type_url, Interest(track.wildcard, track.names, globs), track.state, track.acked, track.sent)
+    interest = Interest.of(track.wildcard, track.names)
+    return Holding(track.type_url, interest, track.state, track.acked, track.sent)
 
 
 def holdings(tracks: Iterable[TypeTrack]) -> Iterator[Holding]:

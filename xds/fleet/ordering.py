@@ -27,14 +27,14 @@ class ClientFacts:
 
     def __init__(self) -> None:
         self.lingering: Lingering = NOTHING_LINGERS
-        self.held: tuple[events.Held, ...] = ()
+        self.held: tuple[events.HeldContent, ...] = ()
         self.offset_s = 0.0
 
     def linger(self, lingering: Lingering, offset_s: float) -> None:
         """This lingers from now on, and nothing else."""
         self.lingering, self.offset_s = lingering, offset_s
 
-    def hold(self, held: tuple[events.Held, ...]) -> None:
+    def hold(self, held: tuple[events.HeldContent, ...]) -> None:
         """This is held back from now on, and nothing else."""
         self.held = held
 
@@ -96,7 +96,7 @@ def held_aliases(clients: Clients) -> frozenset[str]:
     )
 
 
-def waits_of(clients: Clients) -> dict[tuple[str, str], events.Held]:
+def waits_of(clients: Clients) -> dict[tuple[str, str], events.HeldContent]:
     """What a resource waits for, by type URL and name."""
     return {
         (type_url, name): held

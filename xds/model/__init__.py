@@ -1,1 +1,1 @@
-"""The nouns: values that every other package speaks in. Pure."""
+"""The values that every other package uses: resources, types, snapshots, nodes, groups, load reports, errors. Pure."""

@@ -1,6 +1,6 @@
-"""What can go wrong, and whose side it is on.
+"""The error hierarchy: what can go wrong, and whose fault it is.
 
-``XdsError`` is the root. A NACK is not an error: it is an event (``xds.protocol.events.Nacked``).
+``XdsError`` is the root. A NACK is not an error but an event (``xds.protocol.events.Nacked``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StatusCode(Enum):
 
 
 class RemoteProtocolError(XdsError):
-    """The client broke a rule; its stream ends with ``code``. State is untouched."""
+    """The client broke a rule of the protocol; its stream ends with ``code``. The engine's state is unchanged."""
 
     def __init__(self, code: StatusCode, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class RemoteProtocolError(XdsError):
 
 
 class LimitError(RemoteProtocolError):
-    """The client asked for more than ``limit`` allows; counted under that name."""
+    """The client exceeded ``limit``; the refusal is counted under that name."""
 
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(StatusCode.RESOURCE_EXHAUSTED, message)
@@ -43,7 +43,7 @@ class LimitError(RemoteProtocolError):
 
 
 class LocalProtocolError(XdsError):
-    """We broke an invariant of the engine: a bug of ours."""
+    """An invariant of the engine is broken: a bug in this server."""
 
 
 ERROR, WARNING = "error", "warning"
@@ -55,7 +55,7 @@ class Violation:
 
     ``resource`` names the resource as ``alias/name`` (or ``resources[3]`` where it has no name),
     ``pointer`` is a JSON pointer within that resource, ``source`` is ``file:line:column`` where known. ``hint`` says
-    what to do about it, ``index`` is the position among the pushed resources (-1: of none), ``severity`` is ``error``
+    how to correct it, ``index`` is the position among the pushed resources (-1: no resource), ``severity`` is ``error``
     or ``warning``.
     """
 
@@ -70,13 +70,13 @@ class Violation:
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.source, self.resource, self.pointer) if part)
-        told = f"{self.detail}; {self.hint}" if self.hint else self.detail
-        return f"{place}: {told}" if place else told
+        text = f"{self.detail}; {self.hint}" if self.hint else self.detail
+        return f"{place}: {text}" if place else text
 
 
 @dataclass(eq=False)
 class ValidationError(XdsError):
-    """Pushed input is wrong; nothing of it was applied. Carries every finding."""
+    """Pushed input is invalid; nothing was applied. Carries every finding."""
 
     violations: list[Violation] = field(default_factory=list)
 
@@ -85,17 +85,17 @@ class ValidationError(XdsError):
 
 
 class MalformedError(ValidationError):
-    """Pushed input cannot be read at all (syntax, encoding): HTTP 400, not 422."""
+    """Pushed input cannot be parsed (syntax, encoding): HTTP 400, not 422."""
 
 
 class NotFoundError(XdsError):
-    """What was asked for does not exist."""
+    """The requested object does not exist."""
 
 
 class ConflictError(XdsError):
-    """The group moved on: compare-and-set failed. ``revision`` is the head now (0: no such group).
+    """Compare-and-set failed: the group has another revision. ``revision`` is its head (0: there is no such group).
 
-    ``group`` names it; empty where a document moved, not a group.
+    ``group`` is empty where a document changed, not a group.
     """
 
     def __init__(self, message: str, revision: int, group: str = "") -> None:

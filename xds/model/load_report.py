@@ -1,7 +1,7 @@
-"""Load reports: what a client sent where, over an interval that it measured itself.
+"""Load reports (LRS): the requests that a client sent to each locality, over an interval that it measured.
 
-Source: sources/002, spec/lrs.md. Counters say what came since the report before, ``in_progress`` what is so now. A
-thousand nodes tell of millions of localities every ten seconds: what there is one of for each is a tuple.
+Counters cover the time since the previous report; ``in_progress`` is a gauge. A thousand nodes report millions of
+localities every ten seconds: values that exist per locality are tuples (docs/design.md#load-reports).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Traffic(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """What backends told of a metric: over how many requests, and the sum of what each said.
+    """A metric that backends reported: the number of requests that carried it, and the sum of its values.
 
-    A whole number of requests in a report, not in a window that cuts through one.
+    ``requests`` is a whole number in a report, and may be a fraction in a window that covers part of one.
     """
 
     requests: float
@@ -52,9 +52,9 @@ class EndpointLoad(NamedTuple):
 
 
 class LocalityLoad(NamedTuple):
-    """The load of one locality at one priority. ``endpoints`` only where the client tells them apart.
+    """The load of one locality at one priority. ``endpoints`` is empty unless the client reports per endpoint.
 
-    ``metrics`` has the three utilisations under the names of this module.
+    ``metrics`` has the three utilizations under the names defined in this module.
     """
 
     locality: Locality
@@ -66,10 +66,10 @@ class LocalityLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLoad:
-    """The load of one cluster. ``service_name`` is what its assignment is called, where that differs.
+    """The load of one cluster. ``service_name`` is its EDS service name, where that differs from the cluster's.
 
-    A locality without traffic is not named (spec/lrs.md 11). ``drops`` are by category, ``dropped`` is the total: what
-    the categories leave of it has none.
+    Localities without traffic are absent. ``drops`` are by category, ``dropped`` is the total, which may exceed their
+    sum.
     """
 
     cluster: str
@@ -81,5 +81,5 @@ class ClusterLoad:
 
     @property
     def uncategorised(self) -> int:
-        """Drops without a category: Envoy tells only the total of those of circuit breakers (spec/lrs.md 12)."""
+        """Drops without a category: Envoy reports only the total for drops by circuit breakers."""
         return max(0, self.dropped - sum(self.drops.values()))

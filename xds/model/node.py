@@ -1,9 +1,9 @@
-"""Who asks: nodes and their localities."""
+"""Nodes, their localities, and the groups that they belong to."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -13,7 +13,7 @@ _FINGERPRINT_BYTES = 6
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """Where a node runs; empty strings where the client did not say."""
+    """Where a node runs; a part that the client did not send is empty."""
 
     region: str = ""
     zone: str = ""
@@ -42,7 +42,31 @@ class Node:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all by which a node is told from others of its id, and that may decide what it is served."""
-        told = (self.cluster, astuple(self.locality), self.metadata, self.user_agent_name, self.user_agent_version)
-        text = json.dumps(told, sort_keys=True, default=str)
+        """A hash of everything besides the id that may decide what a node is served."""
+        identity = (self.cluster, astuple(self.locality), self.metadata, self.user_agent_name, self.user_agent_version)
+        text = json.dumps(identity, sort_keys=True, default=str)
         return blake2b(text.encode(), digest_size=_FINGERPRINT_BYTES).hexdigest()
+
+
+DEFAULT_GROUP = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMatch:
+    """The group of a node, and the rule that chose it (shown to operators)."""
+
+    group: str
+    rule: str
+
+
+def candidate_groups(node: Node) -> Iterator[GroupMatch]:
+    """The groups that a node may belong to, best first: its id, its cluster, ``default``."""
+    yield GroupMatch(node.id, "node.id")
+    if node.cluster:
+        yield GroupMatch(node.cluster, "node.cluster")
+    yield GroupMatch(DEFAULT_GROUP, "default")
+
+
+def match_group(node: Node, exists: Callable[[str], bool]) -> GroupMatch | None:
+    """The first candidate group that exists; None: the node waits until one appears."""
+    return next((match for match in candidate_groups(node) if exists(match.group)), None)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-
-_VERSION_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A resource named by another one, as found at push time.
+    """A reference from one resource to another, found at push time.
 
-    ``type_url`` and ``name`` say what is meant. ``source`` says where a client will ask for it: ``ads``, ``api`` (a
+    ``source`` says where a client will request the target: ``ads``, ``api`` (a
     gRPC stream of its own), ``rest`` (a poll), ``path``, ``self``, or ``config`` for a plain mention such as a route's
     cluster.
 
-    The name ``*`` means all there are of a type that is discovered as a whole. As a plain mention of a cluster it means
-    that the resource may lead to any cluster: something in it cannot be read, a script for instance.
+    The name ``*`` means every resource of a type that clients discover as a whole. As a plain mention of a cluster it
+    means that the resource may lead to any cluster: part of it, such as a script, cannot be analysed.
     """
 
     type_url: str
@@ -30,13 +26,13 @@ class Reference:
 class Resource:
     """One xDS object as it is stored and served.
 
-    ``body`` is the canonical (deterministic) serialization of the message itself, without its ``Any``.
-    ``version`` is the content hash, the same on every replica: see ``content_version``. ``ttl_s`` is told to Delta
-    clients only. ``aliases`` are further names a Delta client may subscribe by.
+    ``body`` is the canonical (deterministic) serialization of the message itself, without its ``Any``. ``version`` is
+    the content hash, the same on every replica: see ``content_version``. ``ttl_s`` is sent to Delta clients only.
+    ``aliases`` are further names that a Delta client may subscribe to.
 
-    ``references`` and ``first_check_s`` are found in the message and are no part of the version: a later release may
-    find more. ``first_check_s`` is of a cluster with active health checks: how long it takes at most until the first
-    check says whether a new endpoint is healthy. 0 where nothing is checked.
+    ``references`` and ``first_check_s`` are derived from the message and are not part of the version: a later release
+    may derive more. ``first_check_s`` is the longest that a cluster's first active health check of a new endpoint
+    takes; 0 for resources without health checks.
     """
 
     type_url: str
@@ -47,13 +43,3 @@ class Resource:
     ttl_s: float | None = None
     references: tuple[Reference, ...] = ()
     first_check_s: float = 0.0
-
-
-def content_version(body: bytes, aliases: Sequence[str] = (), ttl_s: float | None = None) -> str:
-    """The resource version: a hash of what a client would get, independent of replica and restart (rule 55)."""
-    digest = blake2b(body, digest_size=_VERSION_BYTES)
-    if aliases or ttl_s is not None:
-        # A change of the wrapper is a change of the resource; length prefixes keep the encoding unambiguous.
-        ttl = float(ttl_s) if ttl_s is not None else None
-        digest.update(repr((len(body), tuple(aliases), ttl)).encode())
-    return digest.hexdigest()

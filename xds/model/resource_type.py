@@ -1,8 +1,8 @@
 """Resource types and their rules, as a table.
 
-The table is open: any type URL can be served. A type that is not listed gets ``custom`` rules (partial in SotW,
-legacy wildcard on, a missing name told by ``removed_resources``). Sources: DESIGN 3.1 and 3.2; the numbers in the
-comments are rules of spec/xds_protocol.md.
+The table is open: any type URL can be served. A type that is not listed has ``custom`` rules: partial in SotW, legacy
+wildcard, a missing name is answered with ``removed_resources``. The table is explained in
+docs/design.md#resource-types; rule numbers are those of docs/protocol.md#rules.
 """
 
 from __future__ import annotations
@@ -10,32 +10,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 
 TYPE_PREFIX = "type.googleapis.com/"
 
 
 class Missing(Enum):
-    """How a client is told that a name it asked for does not exist (rules 38, 46, 57, 49)."""
+    """How the server answers a subscription to a name that does not exist (rules 38, 46, 49, 57)."""
 
-    REMOVED = "removed"  # Delta: removed_resources. SotW: silence, its own timer decides
+    REMOVED = "removed"  # Delta: removed_resources. SotW: no answer, the client's timer decides
     EMPTY_ASSIGNMENT = "empty_assignment"  # as REMOVED, and in SotW an empty ClusterLoadAssignment
     ALIAS_ONLY = "alias_only"  # a Resource with name and alias but no body
-    SILENT = "silent"  # not told at all
+    SILENT = "silent"  # no answer
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceType:
-    """The rules of one type URL. Types in ``waits_for`` and the like are named by type URL of the same family.
+    """The rules of one type URL. Types in ``parents`` and ``narrowed_by`` are type URLs of the same API version.
 
     * ``alias``: the short name in the admin API and in metrics; custom types use their message name.
     * ``full_state``: a SotW response holds every subscribed resource; absence means deletion (rule 34).
     * ``legacy_wildcard``: a first request without names means everything (rules 27, 29).
-    * ``parents``: types whose sends make a repeated request of this type worth an answer (warming, rule 43).
-    * ``in_tree``: part of a listener tree, whose additions wait for the clusters that it leads to (DESIGN 3.2).
-    * ``after_listeners``: within its tree, it waits for the ACK of the listeners that lead to it.
-    * ``lingers``: what a push no longer has stays served for the drain time (DESIGN 3.2, Removals).
-    * ``is_led_to``: trees wait for new resources of this type, and are held by a refused one (clusters).
-    * ``is_guarded``: a node that is moved to another group keeps what it has of it, and is given no more.
+    * ``parents``: a repeated request for this type is answered if one of these types was sent since (warming, rule 43).
+    * ``in_tree``: part of a listener tree, whose additions wait for the clusters that the tree routes to.
+    * ``after_listeners``: within its tree, the type waits for the ACK of the listeners that refer to it.
+    * ``lingers``: removed resources stay served for the drain time (docs/design.md#removals).
+    * ``is_route_target``: trees wait for new resources of this type, and are held back by a rejected one (clusters).
+    * ``kept_on_move``: a node that moves to another group keeps what it has of this type, and gets nothing new of it.
     * ``narrowed_by``: a wildcard means the names under the names subscribed of this type (rule 29, VHDS).
     """
 
@@ -49,29 +50,29 @@ class ResourceType:
     in_tree: bool = False
     after_listeners: bool = False
     lingers: bool = False
-    is_led_to: bool = False
-    is_guarded: bool = False
+    is_route_target: bool = False
+    kept_on_move: bool = False
     narrowed_by: str = ""
 
 
 _RULES: tuple[ResourceType, ...] = (
-    # EDS, SDS and RTDS never wait (DESIGN 3.2).
+    # EDS, SDS and RTDS never wait (docs/design.md#order-of-updates).
     ResourceType("", "runtimes", rank=10, legacy_wildcard=False),
     ResourceType("", "secrets", rank=20, legacy_wildcard=False, parents=("clusters", "listeners"), lingers=True,
-                 is_guarded=True),
-    ResourceType("", "clusters", rank=30, full_state=True, is_led_to=True, lingers=True),
+                 kept_on_move=True),
+    ResourceType("", "clusters", rank=30, full_state=True, is_route_target=True, lingers=True),
     ResourceType("", "endpoints", rank=40, legacy_wildcard=False, missing=Missing.EMPTY_ASSIGNMENT,
-                 parents=("clusters",), lingers=True, is_guarded=True),
+                 parents=("clusters",), lingers=True, kept_on_move=True),
     ResourceType("", "extension_configs", rank=50, legacy_wildcard=False, missing=Missing.SILENT, in_tree=True,
                  parents=("listeners",)),
-    # Listeners are replaced within one response, never kept: their connections drain in Envoy.
+    # Listeners never linger: Envoy drains the connections of a removed one itself.
     ResourceType("", "listeners", rank=60, full_state=True, in_tree=True),
-    # Rule 35 counts SRDS as partial; Envoy drops every scope that a SotW response leaves out, so the client decides.
+    # Rule 35 lists SRDS as partial, but Envoy removes every scope that a SotW response leaves out.
     ResourceType("", "scoped_routes", rank=70, full_state=True, in_tree=True, after_listeners=True,
                  parents=("listeners",)),
     ResourceType("", "routes", rank=80, legacy_wildcard=False, in_tree=True, after_listeners=True, lingers=True,
                  parents=("listeners", "scoped_routes")),
-    # An empty first VHDS request means the hosts under the subscribed route names (rule 29).
+    # An empty first VHDS request means the virtual hosts of the subscribed routes (rule 29).
     ResourceType("", "virtual_hosts", rank=90, missing=Missing.ALIAS_ONLY, in_tree=True, after_listeners=True,
                  parents=("routes",), narrowed_by="routes"),
 )  # fmt: skip
@@ -119,8 +120,7 @@ def _family(messages: dict[str, str]) -> list[ResourceType]:
 
 _BY_URL = {rule.type_url: rule for messages in (_V2_MESSAGES, _V3_MESSAGES) for rule in _family(messages)}
 _BY_ALIAS = {rule.alias: rule for rule in _family(_V3_MESSAGES)}
-_CUSTOM: dict[str, ResourceType] = {}
-_CUSTOM_LIMIT = 1024
+_CUSTOM_REMEMBERED = 1024  # clients choose these type URLs: the memo is bounded
 
 RUNTIME = _BY_ALIAS["runtimes"].type_url
 SECRET = _BY_ALIAS["secrets"].type_url
@@ -143,14 +143,13 @@ V2_URLS = {
 
 
 def resource_type(type_url: str) -> ResourceType:
-    """The rules of a type URL; custom rules for one that is not in the table (rule 6: unknown is never fatal)."""
-    known = _BY_URL.get(type_url) or _CUSTOM.get(type_url)
-    if known is not None:
-        return known
-    custom = ResourceType(type_url, alias=type_url.removeprefix(TYPE_PREFIX))
-    if len(_CUSTOM) < _CUSTOM_LIMIT:  # clients choose these strings: the memo is bounded
-        _CUSTOM[type_url] = custom
-    return custom
+    """The rules of a type URL; custom rules for other types (rule 6: an unknown type is never fatal)."""
+    return _BY_URL.get(type_url) or _custom_type(type_url)
+
+
+@lru_cache(_CUSTOM_REMEMBERED)
+def _custom_type(type_url: str) -> ResourceType:
+    return ResourceType(type_url, alias=type_url.removeprefix(TYPE_PREFIX))
 
 
 def type_url_of(alias_or_url: str) -> str:

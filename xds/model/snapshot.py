@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
 from itertools import count
 from types import MappingProxyType
 
-from xds.model.label import made_label
 from xds.model.resource import Resource
 from xds.model.resource_type import ResourceType, resource_type
+from xds.model.versions import derived_version_info
 
 # How many amendments back a set knows what changed, and how many names an amendment may touch to be known.
 _JOURNAL_LIMIT = 512
@@ -19,38 +19,66 @@ _TOUCHED_LIMIT = 256
 _DIGEST_BYTES = 16
 DIGEST_BITS = 8 * _DIGEST_BYTES
 
-_ids = count(1)
-_NOTHING_OVERLAID: Mapping[str, str] = MappingProxyType({})
+# (id of an ancestor, names touched since), the oldest first
+Journal = tuple[tuple[int, tuple[str, ...]], ...]
 
-# A resource, and what stands before and behind its body in a Delta response; in a SotW response it is only what stands
-# before it from the given place on.
-Frame = tuple[Resource, bytes, int, bytes]
+_ids = count(1)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Derivation:
+    """How a set came about that is served and was never pushed.
+
+    * ``origin_id``: the id of the pushed set that it stands for; 0 where it stands for itself;
+    * ``omitted``: what it lacks because clients of its API version cannot be told it, name to reason;
+    * ``overlaid``: the names that an overlay replaced, each with the version that was pushed;
+    * ``mixture``: which sets it was mixed from (`mix`).
+    """
+
+    origin_id: int = 0
+    omitted: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    overlaid: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    mixture: Mixture | None = None
+
+
+NOT_DERIVED = Derivation()
 
 
 class ResourceSet:
     """All resources of one type, immutable, shared by every stream that follows it.
 
-    ``resources`` maps name to resource in pushed order. ``id`` is unique in the process and never reused (it keys
-    caches); ``digest`` says whether two sets hold the same content. A set that was translated for clients of another
-    API names the one that was pushed in ``origin_id``, and in ``omitted`` what it lacks: name to the reason.
-    ``frames`` are what the engine prepared of its resources, by name; one of another resource than the set's is void.
-    ``overlaid`` are the names of what stands in for pushed resources, each with the version of what was pushed.
-    ``mixture`` says how a set that was never pushed came about (`mix`).
+    * ``resources``: name to resource, in pushed order;
+    * ``id``: unique in the process and never reused (it keys caches);
+    * ``origin_id``: the id of the pushed set that it stands for, which is its own for a pushed set;
+    * ``derivation``: how it came about, if it was not pushed; ``mixture`` as there;
+    * ``lineage_id``: the same for sets that were amended from each other: they share most of their resources.
+
+    ``digest`` says whether two sets hold the same content.
     """
 
     __slots__ = (
         "__dict__",
         "_journal",
-        "frames",
+        "derivation",
         "id",
+        "lineage_id",
         "mixture",
-        "omitted",
         "origin_id",
-        "overlaid",
         "resources",
         "type",
         "version_info",
     )
+
+    id: int
+    origin_id: int
+    lineage_id: int
+    type: ResourceType
+    version_info: str
+    resources: Mapping[str, Resource]
+    derivation: Derivation
+    mixture: Mixture | None
+    _journal: Journal
 
     def __init__(
         self,
@@ -58,19 +86,38 @@ class ResourceSet:
         version_info: str,
         resources: Mapping[str, Resource],
         *,
-        origin_id: int = 0,
-        omitted: Mapping[str, str] = MappingProxyType({}),
+        derivation: Derivation = NOT_DERIVED,
+        digest: bytes | None = None,
+        lineage_id: int = 0,
+        journal: Journal = (),
     ) -> None:
-        self.id = next(_ids)
-        self.origin_id = origin_id or self.id
-        self.omitted = omitted
-        self.type = type
-        self.version_info = version_info
-        self.resources = resources
-        self.frames: Mapping[str, Frame] = {}
-        self.mixture: Mixture | None = None
-        self.overlaid: Mapping[str, str] = _NOTHING_OVERLAID
-        self._journal: tuple[tuple[int, tuple[str, ...]], ...] = ()  # (id of an ancestor, names touched since), by age
+        """``digest`` is that of ``resources`` if it is known; ``lineage_id`` and ``journal`` are for `amended`."""
+        set_once = partial(object.__setattr__, self)
+        own_id = next(_ids)
+        set_once("id", own_id)
+        set_once("origin_id", derivation.origin_id or own_id)
+        set_once("lineage_id", lineage_id or own_id)
+        set_once("type", type)
+        set_once("version_info", version_info)
+        set_once("resources", resources)
+        set_once("derivation", derivation)
+        set_once("mixture", derivation.mixture)
+        set_once("_journal", journal)
+        if digest is not None:
+            self.__dict__["digest"] = digest
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a resource set is immutable: {name} cannot be set")
+
+    @property
+    def omitted(self) -> Mapping[str, str]:
+        """As in `Derivation`."""
+        return self.derivation.omitted
+
+    @property
+    def overlaid(self) -> Mapping[str, str]:
+        """As in `Derivation`."""
+        return self.derivation.overlaid
 
     def __len__(self) -> int:
         return len(self.resources)
@@ -98,23 +145,44 @@ class ResourceSet:
             told.append(int.from_bytes(self.digest, "big"))
         return _sum(told)
 
-    def amended(self, version_info: str, put: Mapping[str, Resource], removed: Collection[str] = ()) -> ResourceSet:
-        """This set with some resources put and some taken out, at a cost that hardly grows with the set.
+    def amended(
+        self,
+        version_info: str,
+        put: Mapping[str, Resource],
+        removed: Collection[str] = (),
+        *,
+        derivation: Derivation | None = None,
+        digest: bytes | None = None,
+        keeps_lineage: bool = True,
+    ) -> ResourceSet:
+        """This set with some resources put and some removed, at a cost that hardly grows with the set.
 
-        A put of a name that exists keeps its place. What was computed of this set is carried over.
+        A put of a name that exists keeps its place. What was computed of this set is carried over. ``digest`` is that
+        of the amended set if it is known; ``keeps_lineage`` is False where little is left of this set.
         """
         resources = {**self.resources, **put}
         for name in removed:
             del resources[name]
-        made = ResourceSet(self.type, version_info, resources)
-        made.frames = self.frames
-        made.overlaid = self.overlaid
+        if derivation is None:
+            derivation = Derivation(overlaid=self.overlaid) if self.overlaid else NOT_DERIVED
         touched = (*put, *removed)
-        if len(touched) <= _TOUCHED_LIMIT:
-            made._journal = (*self._journal, (self.id, touched))[-_JOURNAL_LIMIT:]
+        made = ResourceSet(
+            self.type,
+            version_info,
+            resources,
+            derivation=derivation,
+            digest=digest,
+            lineage_id=self.lineage_id if keeps_lineage else 0,
+            journal=(*self._journal, (self.id, touched))[-_JOURNAL_LIMIT:] if len(touched) <= _TOUCHED_LIMIT else (),
+        )
         before = [self.resources[name] for name in touched if name in self.resources]
         _carry_over(self, made, before, list(put.values()))
         return made
+
+    def amended_digest(self, put: Mapping[str, Resource], removed: Collection[str] = ()) -> bytes:
+        """The digest that ``amended`` leads to."""
+        before = [self.resources[name] for name in (*put, *removed) if name in self.resources]
+        return _moved_digest(self.digest, before, put.values())
 
     def touched_since(self, older: ResourceSet) -> Collection[str] | None:
         """Names that may differ from an ancestor of this set, each once; None when it is no known ancestor."""
@@ -156,13 +224,18 @@ def _sum(hashes: Iterable[int]) -> bytes:
     return (sum(hashes) % (1 << DIGEST_BITS)).to_bytes(_DIGEST_BYTES, "big")
 
 
+def _moved_digest(digest: bytes, gone: Iterable[Resource], put: Iterable[Resource]) -> bytes:
+    """The digest of a set without the resources ``gone``, and with those ``put``."""
+    minus = (-pair_hash(resource.name, resource.version) for resource in gone)
+    plus = (pair_hash(resource.name, resource.version) for resource in put)
+    return _sum((int.from_bytes(digest, "big"), *minus, *plus))
+
+
 def _carry_over(base: ResourceSet, made: ResourceSet, gone: Collection[Resource], put: Collection[Resource]) -> None:
     """Derive what is cached of ``base`` for the set made of it by taking out ``gone`` and putting in ``put``."""
     known, derived = base.__dict__, made.__dict__
-    if "digest" in known and len(gone) + len(put) < len(made):  # else it is sooner computed anew
-        minus = (-pair_hash(resource.name, resource.version) for resource in gone)
-        plus = (pair_hash(resource.name, resource.version) for resource in put)
-        derived["digest"] = _sum((int.from_bytes(base.digest, "big"), *minus, *plus))
+    if "digest" not in derived and "digest" in known and len(gone) + len(put) < len(made):  # else: sooner computed anew
+        derived["digest"] = _moved_digest(base.digest, gone, put)
     if "by_alias" in known and not any(resource.aliases for resource in (*gone, *put)):
         derived["by_alias"] = base.by_alias
     if "shortest_ttl_s" in known and all(resource.ttl_s is None for resource in (*gone, *put)):
@@ -238,13 +311,16 @@ def mix(base: ResourceSet, earlier: ResourceSet, keep: Collection[str]) -> Resou
     removed = [name for name in keep if name in after and name not in before]
     if not put and not removed:
         return base
-    made = base.amended(base.version_info, put, removed)
-    made.mixture = Mixture(base, frozenset((*put, *removed)))
-    made.version_info = made_label(base.version_info, base.digest, made.digest)
-    if not removed and after.keys().isdisjoint(put):
-        made.origin_id = base.origin_id
-    made.omitted = base.omitted
-    return made
+    is_more = not removed and after.keys().isdisjoint(put)
+    digest = base.amended_digest(put, removed)
+    derivation = Derivation(
+        origin_id=base.origin_id if is_more else 0,
+        omitted=base.omitted,
+        overlaid=base.overlaid,
+        mixture=Mixture(base, frozenset((*put, *removed))),
+    )
+    label = derived_version_info(base.version_info, base.digest, digest)
+    return base.amended(label, put, removed, derivation=derivation, digest=digest)
 
 
 def _is_same(one: Resource, other: Resource | None) -> bool:
@@ -273,19 +349,14 @@ class Snapshot:
             yield from resource_set.resources.values()
 
 
-_EMPTY_SETS: dict[str, ResourceSet] = {}
-_EMPTY_SETS_LIMIT = 1024
+_EMPTY_SETS_REMEMBERED = 1024  # clients choose type URLs: the memo is bounded
 NO_VERSION = "0"
 
 
+@lru_cache(_EMPTY_SETS_REMEMBERED)
 def empty_set(type_url: str) -> ResourceSet:
     """The shared empty set of a type that a snapshot never held; its version_info is ``0``."""
-    found = _EMPTY_SETS.get(type_url)
-    if found is None:
-        found = ResourceSet(resource_type(type_url), NO_VERSION, {})
-        if len(_EMPTY_SETS) < _EMPTY_SETS_LIMIT:  # type URLs come from clients: bounded
-            _EMPTY_SETS[type_url] = found
-    return found
+    return ResourceSet(resource_type(type_url), NO_VERSION, {})
 
 
 def build_snapshot(
@@ -294,19 +365,21 @@ def build_snapshot(
     resources: Iterable[Resource],
     versions: Mapping[str, str],
     previous: Snapshot | None = None,
+    digests: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Snapshot:
     """Assemble a snapshot.
 
     ``versions`` maps type URL to version_info; a type in it without resources is kept as an empty set (its last
     resource was removed: that is content too). Sets equal to those of ``previous`` are shared with it, so that
-    "unchanged" is an identity.
+    "unchanged" is an identity. ``digests`` are those that are known already, by type URL.
     """
     by_type: dict[str, dict[str, Resource]] = {type_url: {} for type_url in versions}
     for resource in resources:
         by_type.setdefault(resource.type_url, {})[resource.name] = resource
     sets: dict[str, ResourceSet] = {}
     for type_url, members in by_type.items():
-        built = ResourceSet(resource_type(type_url), versions.get(type_url, str(revision)), members)
+        version_info = versions.get(type_url, str(revision))
+        built = ResourceSet(resource_type(type_url), version_info, members, digest=digests.get(type_url))
         before = previous.sets.get(type_url) if previous is not None else None
         same = before is not None and before.version_info == built.version_info and before.digest == built.digest
         sets[type_url] = before if same and before is not None else built
@@ -319,6 +392,7 @@ def amend_snapshot(
     put: Iterable[Resource],
     removed: Iterable[tuple[str, str]],
     versions: Mapping[str, str],
+    digests: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Snapshot:
     """A later revision that differs in few resources; ``removed`` are (type URL, name). Otherwise `build_snapshot`."""
     puts: dict[str, dict[str, Resource]] = {}
@@ -332,9 +406,13 @@ def amend_snapshot(
         base = sets.get(type_url) or ResourceSet(resource_type(type_url), NO_VERSION, {})
         version_info = versions.get(type_url, str(revision))
         coming, going = puts.get(type_url, {}), gone.get(type_url, ())
-        made = base.amended(version_info, coming, going)
-        if len(coming) + len(going) > _TOUCHED_LIMIT:
-            made.frames = {}  # too many are void: streams had to make them
+        made = base.amended(
+            version_info,
+            coming,
+            going,
+            digest=digests.get(type_url),
+            keeps_lineage=len(coming) + len(going) <= _TOUCHED_LIMIT,
+        )
         same = type_url in sets and base.version_info == version_info and base.digest == made.digest
         sets[type_url] = base if same else made
     return Snapshot(snapshot.group, revision, sets)

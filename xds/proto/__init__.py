@@ -1,4 +1,4 @@
-"""Our own wire schema (generated from ``wire.proto``) and the packed descriptor set of Envoy's API.
+"""The project's wire schema (generated from ``wire.proto``), and the packed descriptor set and options of Envoy's API.
 
-``python -m xds.proto.generate`` makes what is checked in here.
+``python -m tools.proto.generate`` generates what is checked in here.
 """

@@ -1,7 +1,7 @@
-"""The packed descriptor set: Envoy's API as this server knows it.
+"""The packed descriptor set: Envoy's API as this release knows it.
 
-The file is a line of plain text naming the releases it was made from, then a zlib-compressed ``FileDescriptorSet``
-whose files stand behind those they import; ``google/protobuf/*.proto`` are not in it.
+The file is a line of text that names the releases it was generated from, and then a zlib-compressed
+``FileDescriptorSet``. Each file follows those that it imports; ``google/protobuf/*.proto`` are not included.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What the options of Envoy's .proto files say beyond the shape of a message.
+"""The options of Envoy's .proto files: validation rules, required oneofs, sensitive fields, deprecations.
 
-Per message: the rules on its fields (protoc-gen-validate), the oneofs that must be set, what is sensitive, what is
-deprecated. Extracted from Envoy's own binary and, where that has no such message (the v2 API), from xds-protos; both
-are Apache-2.0. Advice on what is deprecated comes from the comments that envoy-data-plane keeps. The file names the
-releases; ``python -m xds.proto.generate options`` makes it anew.
+They are extracted from Envoy's own binary, and from xds-protos for messages that it lacks (the v2 API); both are
+Apache-2.0. Replacements of deprecated fields come from comments that envoy-data-plane keeps. The file names the
+releases; ``python -m tools.proto.generate options`` generates it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ Rules = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Deprecation:
-    """``is_disallowed``: Envoy refuses it unless a runtime flag says otherwise. ``since`` is an API version or empty.
+    """``is_disallowed``: Envoy refuses the field unless a runtime flag allows it. ``since`` is an API version or empty.
 
-    ``advice`` is what the .proto file recommends, or empty.
+    ``advice`` is the replacement that the .proto file recommends, or empty.
     """
 
     is_disallowed: bool
@@ -60,7 +59,7 @@ def deprecated_values(enum: str) -> Mapping[str, Deprecation]:
 
 
 def messages() -> frozenset[str]:
-    """Full names of all messages of which anything is said."""
+    """Full names of all messages with any option."""
     return frozenset(_load()["messages"])
 
 

@@ -1,4 +1,4 @@
-"""Where one type stands on one stream: nonces, the response in flight, the refused one.
+"""The response state of one type on one stream: nonces, the response in flight, the rejected one.
 
     state      first request   ACK               NACK              stale nonce   interest changed   view changed
     NEW        offer           -                 -                 first: offer  -                  wait
@@ -6,8 +6,8 @@
     IN_FLIGHT  -               known := offered  -> REJECTED       record names  dirty              dirty
     REJECTED   -               -                 record            record names  offer              offer what differs
 
-At most one response per type is in flight (rule 20: "the client's ACK always carries the newest names"); that is the
-backpressure, too. Transitions are the methods below, the only writers of ``state``.
+At most one response per type is in flight (rule 20: "the client's ACK always carries the newest names"), which is
+backpressure as well. Only the methods below write ``state``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from __future__ import annotations
 from enum import Enum
 
 from xds.model.errors import LocalProtocolError
-from xds.protocol.response import Response
+from xds.protocol.responses import Response
 
 
-class State(Enum):
-    """The states of DESIGN 3.1."""
+class ResponseState(Enum):
+    """As in docs/design.md#response-states."""
 
     NEW = "new"
     SETTLED = "settled"
@@ -27,8 +27,8 @@ class State(Enum):
     REJECTED = "rejected"
 
 
-class Answer(Enum):
-    """What a request is to the response machine."""
+class RequestKind(Enum):
+    """What a request means for the response state."""
 
     FIRST = "first"
     ACK = "ack"
@@ -39,67 +39,74 @@ class Answer(Enum):
 
 
 class AckState:
-    """The response machine of one type on one stream."""
+    """The response state of one type on one stream.
+
+    * ``nonce``: of the last response sent;
+    * ``number``: of the newest body sent on this stream; a body with a higher one was never sent here;
+    * ``offered``: the response in flight;
+    * ``rejected``: the digest of the content that the client rejected last;
+    * ``dirty_since``: since when there has been newer content than the response in flight.
+    """
 
     __slots__ = ("dirty_since", "nonce", "number", "offered", "rejected", "state")
 
     def __init__(self) -> None:
-        self.state = State.NEW
+        self.state = ResponseState.NEW
         self.nonce = ""
-        self.number = 0  # of the newest body sent on this stream: a higher one was never sent here
+        self.number = 0
         self.offered: Response | None = None
         self.rejected: bytes = b""
         self.dirty_since: float | None = None
 
-    def classify(self, nonce: str, refused: bool) -> Answer:
-        """What a request with this nonce is; nothing changes."""
-        if self.state is State.NEW:
+    def classify(self, nonce: str, is_error: bool) -> RequestKind:
+        """The kind of a request with this nonce, which changes nothing yet. ``is_error``: it has an error_detail."""
+        if self.state is ResponseState.NEW:
             # Rule 12: "the FIRST request of a type on a stream must be accepted whatever nonce it carries".
-            return Answer.FIRST
+            return RequestKind.FIRST
         if not nonce:
-            return Answer.PLAIN
+            return RequestKind.PLAIN
         if nonce != self.nonce:
-            return Answer.STALE
-        if self.state is State.IN_FLIGHT:
-            return Answer.NACK if refused else Answer.ACK
-        return Answer.STALE if refused else Answer.REPEAT
+            return RequestKind.STALE
+        if self.state is ResponseState.IN_FLIGHT:
+            return RequestKind.NACK if is_error else RequestKind.ACK
+        return RequestKind.STALE if is_error else RequestKind.REPEAT
 
     def become_in_flight(self, response: Response, nonce: str) -> None:
         """A response was handed to the wire."""
-        self.state = State.IN_FLIGHT
+        self.state = ResponseState.IN_FLIGHT
         self.offered, self.nonce = response, nonce
         self.number = max(self.number, response.number)
         self.dirty_since = None
 
     def become_accepted(self) -> Response:
-        """The response in flight was ACKed; returns it. What was refused before is history."""
-        offered = self._take()
-        self.state = State.SETTLED
+        """The response in flight was ACKed; returns it. Content that was rejected before may be sent again."""
+        offered = self._end_flight()
+        self.state = ResponseState.SETTLED
         self.rejected = b""
         return offered
 
     def become_settled(self) -> None:
-        """There is nothing to tell. A refused content stays refused, should it come back."""
-        self.state = State.SETTLED
+        """There is nothing to send. Rejected content stays rejected, should it be pushed again."""
+        self.state = ResponseState.SETTLED
 
     def become_held(self) -> None:
-        """There is something to tell, but it is what the client refused."""
-        self.state = State.REJECTED
+        """There is something to send, but the client rejected it."""
+        self.state = ResponseState.REJECTED
 
     def become_rejected(self) -> Response:
-        """The response in flight was refused; returns it."""
-        offered = self._take()
-        self.state = State.REJECTED
+        """The response in flight was NACKed; returns it."""
+        offered = self._end_flight()
+        self.state = ResponseState.REJECTED
         self.rejected = offered.digest
         return offered
 
     def supersede(self) -> Response:
-        """Give up waiting for the response in flight; its late answer will be stale."""
-        offered = self._take()
-        self.state = State.SETTLED
+        """Stop waiting for the answer to the response in flight, which will be stale; returns the response."""
+        offered = self._end_flight()
+        self.state = ResponseState.SETTLED
         return offered
 
-    def _take(self) -> Response:
+    def _end_flight(self) -> Response:
         if self.offered is None:
             raise LocalProtocolError("no response in flight")
         offered, self.offered = self.offered, None

@@ -8,20 +8,19 @@ While the newest snapshot is not all released and ACKed, there is a `Transition`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.ack import State
-from xds.protocol.arrival import come_back, is_early
+from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache, View
-from xds.protocol.events import Held
+from xds.protocol.events import HeldContent
 from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal, on_grid
-from xds.protocol.memory import Memory
+from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
-from xds.protocol.past import Past
 from xds.protocol.release import Releases, joined
 from xds.protocol.removals import sent_of, with_removed, with_sent_clusters, without_unsent
-from xds.protocol.returning import Shown
+from xds.protocol.returning import Shown, come_back, is_early
 from xds.protocol.transition import Transition
 from xds.protocol.watch import Watch
 from xds.protocol.watches import Watches
@@ -64,7 +63,9 @@ class ClientState:
         "watches",
     )
 
-    def __init__(self, cache: SnapshotCache, rules: OrderRules, view: View | None, memories: Sequence[Memory]) -> None:
+    def __init__(
+        self, cache: SnapshotCache, rules: OrderRules, view: View | None, memories: Sequence[ClientMemory]
+    ) -> None:
         self.cache = cache
         self.rules = rules
         self.order: GroupOrder = DEFAULT_ORDER
@@ -85,7 +86,7 @@ class ClientState:
         self.undecided: tuple[Watch, ...] = ()  # what it asks for on streams that came before all that would tell
         self.unknown_until_s: float | None = None
         self.told_lingering: Lingering = NOTHING_LINGERS  # what operators know of it
-        self.told_held: tuple[Held, ...] = ()
+        self.told_held: tuple[HeldContent, ...] = ()
         self.cut: tuple[Removal, ...] = ()  # what ``linger_max`` ended and nobody was told of yet
         self._has_moved = False
         self._now_s = 0.0
@@ -93,6 +94,18 @@ class ClientState:
         if view is not None:
             self.goal = self.released = view.snapshot
             self.order = view.order
+
+    def copy(self) -> tuple[ClientState, dict[Watch, Watch]]:
+        """An independent client in the same state, and the copy of each watch, which its streams continue with.
+
+        Snapshots, sets and what is computed of them are shared: nobody changes them.
+        """
+        made = copy(self)
+        made.watches, copies = self.watches.copy()
+        made.undecided = tuple(copies[watch] for watch in self.undecided if watch in copies)
+        made.past = copy(self.past)
+        made.transition = self.transition.copy() if self.transition is not None else None
+        return made, copies
 
     # -- what streams ask -------------------------------------------------------------------------------------------
 
@@ -121,7 +134,7 @@ class ClientState:
     def coming(self, type_url: str) -> ResourceSet | None:
         """What the type will become once it is released; None when nothing of it is held back."""
         transition = self.transition
-        if transition is None or transition.is_withheld_told or not transition.keeps(type_url):
+        if transition is None or transition.is_pending_release_told or not transition.keeps(type_url):
             return None
         return self.goal.get(type_url)
 
@@ -184,7 +197,7 @@ class ClientState:
         url = watch.type.type_url
         watch.refusals = self.watches.refusals_of(url)
         self.watches.add(watch, now_s)
-        self.has_clusters = self.has_clusters or watch.type.is_led_to
+        self.has_clusters = self.has_clusters or watch.type.is_route_target
         if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
             if self.has_returned:  # it is back, and never accepted anything of this type
                 watch.refusals = watch.refusals or self.past.refusals(url)
@@ -202,7 +215,7 @@ class ClientState:
         if self.transition is not None:
             self.transition.silent -= {watch.type.type_url for watch in undecided}
         self._has_moved = True
-        return tuple(watch for watch in undecided if watch.ack.state is State.NEW)
+        return tuple(watch for watch in undecided if watch.ack.state is ResponseState.NEW)
 
     def leave(self, watch: Watch) -> None:
         """The stream of this watch ended."""
@@ -277,14 +290,14 @@ class ClientState:
 
     # -- what operators are told ------------------------------------------------------------------------------------
 
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[HeldContent, ...]:
         """The trees that wait for clusters now."""
         transition = self.transition
         if transition is None or not transition.held:
             return ()
         cold = transition.readiness.cold
         return tuple(
-            Held(
+            HeldContent(
                 joined(tree.first, tree.then),
                 tuple(sorted(cold if tree.is_unreadable else cold.intersection(tree.leads_to))),
                 tree.is_unreadable,
@@ -357,7 +370,7 @@ class ClientState:
         for url in self.watches:
             if before.get(url) is not release.get(url):
                 self._has_moved = True
-                if resource_type(url).is_led_to:
+                if resource_type(url).is_route_target:
                     self._cool(url, release)
                 for watch in self.watches.of(url):
                     self.watches.mark_pending(watch, now_s)
@@ -385,7 +398,7 @@ class ClientState:
             self.transition.drains = self.has_returned and self.past.drains
             if self._awaits_clusters(now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
-        self.transition.is_fetch_over = self.transition.is_withheld_told = False
+        self.transition.is_fetch_over = self.transition.is_pending_release_told = False
         return self.transition
 
     def begin_return(self, now_s: float) -> Transition:
@@ -432,11 +445,11 @@ class ClientState:
         kept = self.releases.lingerings.kept(lingering, self.goal)
         self.release(self.releases.release(self.released, self.goal, joined(keep, kept)), now_s)
 
-    def look_at_withheld(self, now_s: float) -> None:
+    def look_at_pending_release(self, now_s: float) -> None:
         """ "An on-demand name of a held tree as missing after ``order_timeout_s``"."""
         for url in self.watches:
             for watch in self.watches.of(url):
-                if watch.withheld:
+                if watch.pending_release:
                     self.watches.mark_pending(watch, now_s)
                     self._has_moved = True
 
@@ -444,7 +457,7 @@ class ClientState:
         for url in self.watches:
             for watch in self.watches.of(url):
                 if watch.unknown:
-                    watch.known.doubt(watch.unknown)
+                    watch.known.mark_uncertain(watch.unknown)
                     watch.unknown = _NOTHING
                     self.watches.mark_pending(watch, now_s)
         self._has_moved = True

@@ -8,6 +8,7 @@ from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.memory import NO_REFUSALS, Memories
 from xds.protocol.order import OrderRules
+from xds.protocol.watch import Watch
 
 ClientKey = tuple[str, str]  # peer address, and node id
 
@@ -41,6 +42,13 @@ class ClientTable:
         state.streams += 1
         return state
 
+    def copy(self, key: ClientKey) -> tuple[ClientTable, dict[Watch, Watch]]:
+        """A table of one client's copy, and the copy of each of its watches: for `DiscoveryStream.copy`."""
+        made = ClientTable(self._cache, self._rules)
+        state, watches = self._states[key].copy()
+        made._states[key], made._by_node[key[1]] = state, (state,)
+        return made, watches
+
     def exit(self, key: ClientKey, now_s: float) -> None:
         """Rule 80: a client's state goes with its last stream."""
         state = self._states[key]
@@ -58,6 +66,10 @@ class ClientTable:
         if memory is not None:
             self.memories.keep(node_id, memory)
             self.refused.pop(node_id, None)  # from here on it is remembered with the rest
+
+    def state(self, key: ClientKey) -> ClientState | None:
+        """The state of a connected client."""
+        return self._states.get(key)
 
     def __len__(self) -> int:
         return len(self._states)

@@ -1,72 +1,24 @@
-"""What goes into the engine and what comes out, as frozen values.
+"""What the engine returns: events.
 
-Requests are decoded by ``wire``; events are returned by ``DiscoveryStream``. The engine has no logger: logs,
-metrics and the fleet view all read these events. What comes with every push and ACK is a tuple, or not frozen, since
-that is made in a third of the time; nobody changes it all the same.
+The engine writes no logs: logs, metrics and the fleet's state are all made of these events. The events that come with
+every push and ACK are named tuples, which take a third of the time of a frozen dataclass to create.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from xds.model.node import Node
 from xds.model.snapshot import ResourceSet
 from xds.protocol.linger import Lingering, Names, Removal
-from xds.protocol.response import Response
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorDetail:
-    """Why a client refused a response, in its own words. ``code`` is a gRPC status number."""
-
-    code: int
-    message: str
-
-
-NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
-NO_NAMES: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True)
-class SotwRequest:
-    """A DiscoveryRequest. ``node`` is still serialized: it is decoded once per stream (push_path 6.3).
-
-    ``names`` are canonical.
-    """
-
-    type_url: str
-    names: frozenset[str] = NO_NAMES
-    version_info: str = ""
-    nonce: str = ""
-    error: ErrorDetail | None = None
-    node: bytes | memoryview = b""
-
-
-@dataclass(slots=True)
-class DeltaRequest:
-    """A DeltaDiscoveryRequest. ``initial_versions``: name to resource version the client holds from before.
-
-    ``subscribe`` and ``unsubscribe`` are canonical names.
-    """
-
-    type_url: str
-    subscribe: frozenset[str] = NO_NAMES
-    unsubscribe: frozenset[str] = NO_NAMES
-    initial_versions: Mapping[str, str] = field(default_factory=lambda: NO_VERSIONS)
-    nonce: str = ""
-    error: ErrorDetail | None = None
-    node: bytes | memoryview = b""
-
-
-Request = SotwRequest | DeltaRequest
+from xds.protocol.requests import ErrorDetail
+from xds.protocol.responses import Response
 
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The stream's first request named its node. ``group`` is empty while no group matches."""
+    """The first request of the stream carried its node. ``group`` is empty while no group matches."""
 
     node: Node
     group: str
@@ -82,7 +34,7 @@ class Send(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """The client took the response in flight."""
+    """The client ACKed the response in flight."""
 
     type_url: str
     nonce: str
@@ -91,7 +43,7 @@ class Acked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Nacked:
-    """The client refused the response in flight. ``guilty`` are the resources now known to be what it refuses."""
+    """The client NACKed the response in flight. ``guilty`` are the names of the resources now known to be rejected."""
 
     type_url: str
     nonce: str
@@ -102,22 +54,22 @@ class Nacked:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A request named a nonce that is not the last one sent; its interest was recorded."""
+    """A request carried a nonce that is not that of the last response; its interest was recorded."""
 
     type_url: str
     nonce: str
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
-    """An ACK that changes nothing and needs no answer."""
+class AckRepeated:
+    """An ACK was repeated: it changes nothing and needs no answer."""
 
     type_url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """What the client asks for of a type has changed. ``missing`` names do not exist in what it is served."""
+    """The interest of the client in a type changed. ``missing`` names do not exist in what it is served."""
 
     type_url: str
     wildcard: bool
@@ -126,8 +78,8 @@ class Subscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class InStep:
-    """The client holds all it wants of ``resource_set`` without having been sent anything."""
+class Synced:
+    """The client holds all it wants of ``resource_set``, and nothing had to be sent for it."""
 
     type_url: str
     resource_set: ResourceSet
@@ -138,15 +90,15 @@ class InStep:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitEnded:
-    """Content goes out though nothing of ``type_url`` proves it ready: it waited ``order_timeout_s`` (DESIGN 3.2)."""
+class AckWaitTimedOut:
+    """Content is sent after ``order_timeout_s``, though no ACK of ``type_url`` proves that the client is ready."""
 
     type_url: str
 
 
 @dataclass(frozen=True, slots=True)
 class OfferTimedOut:
-    """A response stayed unanswered while newer content came: the newer content is sent now."""
+    """A response was not answered for ``offer_timeout_s`` while there was newer content, which is sent now."""
 
     type_url: str
     nonce: str
@@ -154,27 +106,27 @@ class OfferTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class NodeMismatch:
-    """A later request named another node; the first one is kept (rule 2)."""
+    """A later request carried another node; the first one counts (rule 2)."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """The client's transition moved on: its other streams have something to offer."""
+class TransitionAdvanced:
+    """The transition of the client advanced: its other streams have something to send."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewChanged:
-    """The stream follows another group now; empty when no group matches any more (``orphaned``)."""
+    """The stream follows another group; empty when no group matches any more (``orphaned``)."""
 
     group: str
 
 
 class LingerChanged(NamedTuple):
-    """What lingers for the client is not what it was: removed content that it keeps for a while (DESIGN 3.2).
+    """The removed content that the client keeps for a while has changed (docs/design.md#order-of-updates).
 
-    Its streams share it; the stream that tells may be any of them.
+    All streams of the client share it; any of them may report it.
     """
 
     lingering: Lingering
@@ -182,19 +134,19 @@ class LingerChanged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LingerCut:
-    """More pushes removed content than may linger (``linger_max``): what the oldest removed goes before its time.
+    """More pushes removed content than may linger (``linger_max``): the oldest removals end early.
 
-    Clients that hold the same are cut at the same push.
+    Clients that hold the same content are affected by the same push.
     """
 
     removals: tuple[Removal, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Content that waits: ``names`` by type URL, and the clusters that it waits for.
+class HeldContent:
+    """Content that is held back: ``names`` by type URL, and the clusters that must be warm first.
 
-    ``is_unreadable``: it may lead to any cluster, and waits for all of these for that.
+    ``is_unreadable``: what it refers to cannot be read, so that it may lead to any of these clusters.
     """
 
     names: Names
@@ -204,9 +156,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class HoldChanged:
-    """What is held back from the client is not what it was; nothing where ``held`` is empty."""
+    """The content that is held back from the client has changed; ``held`` is empty when nothing is held back."""
 
-    held: tuple[Held, ...]
+    held: tuple[HeldContent, ...]
 
 
 Event = (
@@ -215,13 +167,13 @@ Event = (
     | Acked
     | Nacked
     | Stale
-    | Repeated
+    | AckRepeated
     | Subscribed
-    | InStep
-    | WaitEnded
+    | Synced
+    | AckWaitTimedOut
     | OfferTimedOut
     | NodeMismatch
-    | Moved
+    | TransitionAdvanced
     | ViewChanged
     | LingerChanged
     | LingerCut

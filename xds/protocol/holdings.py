@@ -11,7 +11,7 @@ from xds.model.snapshot import Change, ResourceSet
 
 def leads_within(resource: Resource, clusters: ResourceSet | None) -> bool:
     """Does all that a resource leads to exist among clusters?"""
-    led_to = (each.name for each in resource.references if resource_type(each.type_url).is_led_to)
+    led_to = (each.name for each in resource.references if resource_type(each.type_url).is_route_target)
     return clusters is not None and all(name in clusters.resources for name in led_to)
 
 

@@ -1,4 +1,6 @@
-"""What lingers: resources that a push removed and that a client's old connections may still use (DESIGN 3.2, Removals).
+"""What lingers: resources that a push removed and that a client's old connections may still use.
+
+The rules are in docs/design.md#removals.
 
 Values only: who lingers is decided by ``client``, what is served of it by ``release``. A client that has nothing
 lingering shares ``NOTHING_LINGERS``, and clients that hold the same share one value, made once by `Lingerings`.
@@ -180,7 +182,7 @@ def removed_names(
 
 def internal_listeners(clusters: ResourceSet, names: Iterable[str] | None = None) -> frozenset[str]:
     """The listeners of the same proxy that endpoints in these clusters stand for; ``names``: of some of them."""
-    if not clusters.type.is_led_to:
+    if not clusters.type.is_route_target:
         return frozenset()
     resources = clusters.resources
     some = resources.values() if names is None else [resources[name] for name in names if name in resources]

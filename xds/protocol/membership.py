@@ -1,8 +1,8 @@
-"""Which group a node belongs to (DESIGN 4.1).
+"""Which group a node belongs to.
 
 In this order: the group of the first rule whose selector matches (highest priority first, then by name), the group
-named like ``node.id``, the one named like ``node.cluster``, ``default``. Only a group with a snapshot is ever chosen:
-one that has only a selector so far would take everything from the nodes it matches.
+with the name ``node.id``, the one with the name ``node.cluster``, ``default``. Only a group with a snapshot is chosen:
+a group that has a selector and nothing else would take all configuration away from the nodes that it matches.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from xds.filter.data import Record
-from xds.filter.errors import EvaluationError
+from xds.filter.expression import EvaluationError
 from xds.filter.filter import Filter
-from xds.filter.node import node_record
-from xds.model.group import GroupMatch, candidate_groups, match_group
-from xds.model.node import Node
+from xds.filter.values import FixedRecord, node_record
+from xds.model.node import GroupMatch, Node, candidate_groups, match_group
 
 SELECTOR = "selector"
 
@@ -31,8 +29,8 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A group that was tried for a node, and why it was taken or not. ``rule`` as in `GroupMatch`."""
+class GroupCandidate:
+    """A group that a node may belong to, and why it does or does not. ``match`` is as in `GroupMatch`."""
 
     match: GroupMatch
     matched: bool
@@ -42,10 +40,10 @@ class Candidate:
 
 
 class Membership:
-    """The rules in force. ``exists`` tells of a group whether it has a snapshot.
+    """The rules in force. ``exists`` says whether a group has a snapshot.
 
-    A selector that cannot be answered for a node does not match it; ``failures`` counts that by group, and
-    ``on_failure`` hears of the first one of each rule.
+    A selector that fails on a node does not match it. ``failures`` counts failures by group; ``on_failure`` is called
+    with the first failure of each rule.
     """
 
     def __init__(self, exists: Callable[[str], bool]) -> None:
@@ -55,7 +53,7 @@ class Membership:
         self._rules: tuple[Rule, ...] = ()
 
     def assign(self, rules: Iterable[Rule]) -> None:
-        """From now on these are the rules."""
+        """Replace the rules."""
         before = {rule.group: rule.selector.text for rule in self._rules}
         self._rules = tuple(sorted(rules, key=lambda rule: (-rule.priority, rule.group)))
         kept = {rule.group for rule in self._rules if before.get(rule.group) == rule.selector.text}
@@ -71,7 +69,7 @@ class Membership:
         return match_group(node, self._exists)
 
     def match_without(self, node: Node, group: str) -> GroupMatch | None:
-        """The group of a node if that one were gone. Counts no failures, and may be called from another thread."""
+        """The group of a node if ``group`` did not exist. Counts no failures, and may run in another thread."""
         exists = self._exists
         if self._rules:
             record = node_record(node)
@@ -80,17 +78,17 @@ class Membership:
                     return GroupMatch(rule.group, SELECTOR)
         return match_group(node, lambda name: name != group and exists(name))
 
-    def candidates(self, node: Node) -> Iterator[Candidate]:
-        """All groups that the node could belong to by rule or name, best first; the first that matched is its group."""
+    def candidates(self, node: Node) -> Iterator[GroupCandidate]:
+        """All groups that the node may belong to by rule or name, in order; the first that matched is its group."""
         record = node_record(node)
         for rule in self._rules:
             matched, detail = self._reason(rule, record)
-            yield Candidate(GroupMatch(rule.group, SELECTOR), matched, detail, rule.selector.text, rule.priority)
+            yield GroupCandidate(GroupMatch(rule.group, SELECTOR), matched, detail, rule.selector.text, rule.priority)
         for match in candidate_groups(node):
             exists = self._exists(match.group)
-            yield Candidate(match, exists, "there is such a group" if exists else "there is no such group")
+            yield GroupCandidate(match, exists, "there is such a group" if exists else "there is no such group")
 
-    def _selects(self, rule: Rule, record: Record) -> bool:
+    def _selects(self, rule: Rule, record: FixedRecord) -> bool:
         try:
             return rule.selector.matches(record)
         except EvaluationError as error:
@@ -99,7 +97,7 @@ class Membership:
                 self.on_failure(rule.group, error)
             return False
 
-    def _reason(self, rule: Rule, record: Record) -> tuple[bool, str]:
+    def _reason(self, rule: Rule, record: FixedRecord) -> tuple[bool, str]:
         try:
             matched = rule.selector.matches(record)
         except EvaluationError as error:

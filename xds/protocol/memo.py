@@ -1,4 +1,4 @@
-"""A bounded memo: least recently used entries go first."""
+"""A bounded memo, which drops the least recently used entries first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ V = TypeVar("V")
 class Memo(Generic[K, V]):
     """Values computed once per key, bounded by entries and by total cost.
 
-    ``cost`` gives the weight of a key and its value (bytes, say); what is heavier than the whole budget is not kept.
+    ``cost`` returns the cost of a key and its value (bytes, for instance). A value that costs more than the whole
+    budget is not kept.
     """
 
     def __init__(self, entries: int, budget: int = 0, cost: Callable[[K, V], int] | None = None) -> None:
@@ -23,10 +24,10 @@ class Memo(Generic[K, V]):
         self._total = 0
         self._age = 0
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()  # with the age it was last used in
-        self._latest: tuple[V, int] | None = None  # the entry that was used last: it need not be moved
+        self._latest: tuple[V, int] | None = None  # the entry that was used last, which need not be moved
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of ``key``, made now if it is not at hand."""
+        """The value of ``key``; ``make`` is called if it is not kept."""
         entry = self._values.get(key)
         if entry is None:
             value = make()
@@ -45,7 +46,7 @@ class Memo(Generic[K, V]):
             self._keep(key, value)
 
     def begin_age(self) -> None:
-        """Drop what was not used since the age before began: it may hold on to much that nobody else needs."""
+        """Drop what was not used since the age before began: it may refer to much that nothing else refers to."""
         while self._values and next(iter(self._values.values()))[1] < self._age:
             self._drop_oldest()
         self._age += 1
@@ -56,7 +57,7 @@ class Memo(Generic[K, V]):
 
     @property
     def total(self) -> int:
-        """Cost of all values kept."""
+        """The cost of all values that are kept."""
         return self._total
 
     def _keep(self, key: K, value: V) -> None:

@@ -1,34 +1,42 @@
 """What one stream offers: responses, the rest of what is refused, heartbeats.
 
-``DiscoveryStream`` says when; here is what goes out and why nothing does. What a response contains is in ``draft``.
+``DiscoveryStream`` says when; here is what goes out and why nothing does. What a response contains is in ``content``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol import warming
-from xds.protocol.ack import State
+from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.client import ClientState
-from xds.protocol.draft import NOTHING, Demand, Variant
-from xds.protocol.events import Event, InStep, OfferTimedOut, Send
-from xds.protocol.heartbeat import Heartbeats, beating, next_beat_s
-from xds.protocol.response import Response
+from xds.protocol.content import NOTHING, ResponseKey
+from xds.protocol.delta import next_heartbeat_s, renewable
+from xds.protocol.dialect import AnyDialect
+from xds.protocol.events import Event, OfferTimedOut, Send, Synced
+from xds.protocol.responses import Response
 from xds.protocol.watch import Watch
 
 
 class Offers:
     """The offers of one stream; ``watches`` are its types in the order of their ranks."""
 
-    __slots__ = ("_cache", "_offer_timeout_s", "_variant", "watches")
+    __slots__ = ("_cache", "_dialect", "_offer_timeout_s", "watches")
 
-    def __init__(self, cache: SnapshotCache, variant: Variant, offer_timeout_s: float) -> None:
+    def __init__(self, cache: SnapshotCache, dialect: AnyDialect, offer_timeout_s: float) -> None:
         self._cache = cache
-        self._variant = variant
+        self._dialect = dialect
         self._offer_timeout_s = offer_timeout_s
         self.watches: tuple[Watch, ...] = ()
+
+    def copy(self, watches: Mapping[Watch, Watch]) -> Offers:
+        """The offers of a copied stream; ``watches`` are the copies of its watches."""
+        made = Offers(self._cache, self._dialect, self._offer_timeout_s)
+        made.watches = tuple(map(watches.__getitem__, self.watches))
+        return made
 
     def offer_all(self, client: ClientState, events: list[Event], now: float, enough: int) -> bool:
         """Offer type by type; True when some are left, because so many bytes are encoded: they are due at once.
@@ -49,13 +57,13 @@ class Offers:
             return
         released = client.release_of(watch.type.type_url)
         ack = watch.ack
-        if watch.withheld:
-            self._collect_withheld(watch, client, released)
+        if watch.pending_release:
+            self._collect_pending_release(watch, client, released)
         if watch.type.narrowed_by:
             self._narrow(watch, client)
             if watch.in_step_with(released):
                 return
-        if ack.state is State.IN_FLIGHT and not self._may_supersede(watch, released, events, now):
+        if ack.state is ResponseState.IN_FLIGHT and not self._may_supersede(watch, released, events, now):
             return
         if watch.refusals is None:
             self._offer(watch, client, released, events, now)
@@ -64,11 +72,11 @@ class Offers:
         if not watch.lags:
             client.update(watch, now)
 
-    def _collect_withheld(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
-        if client.coming(watch.type.type_url) is None and watch.withheld_from is released:
-            watch.known.owe(watch.withheld)  # it waits no longer: what is held for so long is told as missing
-            watch.withheld = NOTHING
-        watch.collect_withheld(released)
+    def _collect_pending_release(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
+        if client.coming(watch.type.type_url) is None and watch.pending_release_from is released:
+            watch.known.mark_unanswered(watch.pending_release)  # held too long: told as missing now
+            watch.pending_release = NOTHING
+        watch.collect_pending_release(released)
 
     def _offer_rest(
         self, watch: Watch, client: ClientState, released: ResourceSet, events: list[Event], now: float
@@ -76,7 +84,7 @@ class Offers:
         """The client refuses some of it: "news without the suspects, alternating with halves of the suspects"."""
         refusals = watch.refusals
         assert refusals is not None
-        is_full = watch.type.full_state and self._variant is Variant.SOTW
+        is_full = self._dialect.sends_whole_set(watch.type)
         if is_full and refusals.refused_set is released:
             watch.ack.become_held()  # "a full-state set: nothing is sent until content changes"
             return
@@ -118,34 +126,34 @@ class Offers:
     ) -> bool:
         """Send what leads the client to this set; False when there is nothing to send. Of what is left out it may hold
         any version: nothing is said of it."""
-        demand = self._demand(watch, client, released)
-        doubted = watch.known.doubted
-        if doubted and left_out:
-            doubted = {name: version for name, version in doubted.items() if name not in left_out}
-        built = self._cache.responses.build(demand, doubted)
+        key = self._response_key(watch, client, released)
+        uncertain = watch.known.uncertain
+        if uncertain and left_out:
+            uncertain = {name: version for name, version in uncertain.items() if name not in left_out}
+        built = self._cache.responses.build(key, uncertain)
         if built is None or built.response is None:
-            self._settle(watch, released, built.draft.withheld if built is not None else NOTHING, events)
-            self._plan_heartbeat(watch, now)
+            self._settle(watch, released, built.content.pending_release if built is not None else NOTHING, events)
+            self._dialect.plan_heartbeat(watch, now, None)
             client.update(watch, now)
             return False
         if built.response.digest == watch.ack.rejected:
             watch.ack.become_held()  # rule 16: "After a NACK do NOT resend the same content"
             return False
         nonce, body = self._sign(watch, built.response)
-        if watch.type.is_led_to:
+        if watch.type.is_route_target:
             for child in self.watches:
                 self.warm(watch, child, released, client, now)
         goal = client.release_of(watch.type.type_url)
-        watch.offer(built.response, nonce, built.draft, goal, client.next_position())
+        watch.offer(built.response, nonce, built.content, goal, client.next_position())
         events.append(Send(watch.type.type_url, nonce, body, built.response))
-        self._plan_heartbeat(watch, now, built.response)
+        self._dialect.plan_heartbeat(watch, now, built.response)
         return True
 
     def _may_supersede(self, watch: Watch, released: ResourceSet, events: list[Event], now: float) -> bool:
         """Rule 20: one response in flight, later changes coalesce; after ``offer_timeout`` the newest goes out.
 
-        DESIGN 3.2: "A CDS response counts as read as soon as anything sent behind it is answered on the stream; a newer
-        CDS goes out then, at once": Envoy withholds its answer while a cluster warms.
+        A CDS response counts as read as soon as the client answers anything that was sent later; newer clusters are
+        sent at once then (docs/design.md#additions). Envoy withholds its answer while a cluster warms.
         """
         ack = watch.ack
         if not watch.has_news(released):
@@ -153,7 +161,7 @@ class Offers:
             return False
         if ack.dirty_since is None:
             ack.dirty_since = now
-        if not (watch.type.is_led_to and watch.is_read):
+        if not (watch.type.is_route_target and watch.is_read):
             if now - ack.dirty_since < self._offer_timeout_s:
                 return False
             events.append(OfferTimedOut(watch.type.type_url, ack.nonce))
@@ -162,39 +170,41 @@ class Offers:
 
     def lose_removed(self, watch: Watch, response: Response) -> None:
         """What a response takes away that was not accepted may be gone (rule 18): it counts as such."""
-        if watch.type.is_led_to and watch.acked_set is not None:
+        if watch.type.is_route_target and watch.acked_set is not None:
             watch.acked_set = self._cache.releases.common(watch.acked_set, response.resource_set)
 
-    def _demand(self, watch: Watch, client: ClientState, released: ResourceSet) -> Demand:
+    def _response_key(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
         known = watch.known
         coming = client.coming(watch.type.type_url)
         if watch.refusals is not None:
             coming = client.goal.get(watch.type.type_url)
-        return Demand(
-            self._variant,
+        return ResponseKey(
+            self._dialect,
             known.base,
             released,
             watch.subscription.interest,
             coming,
-            known.owed,
-            watch.forced,
-            watch.ack.state is State.NEW,
+            known.unanswered,
+            watch.resend,
+            watch.ack.state is ResponseState.NEW,
             watch.placeholders,
             watch.told_missing,
             watch.reads_errors,
         )
 
-    def _settle(self, watch: Watch, released: ResourceSet, withheld: frozenset[str], events: list[Event]) -> None:
-        changed = watch.acked_set is not released or watch.ack.state is State.NEW
-        watch.settle(released, withheld)
+    def _settle(
+        self, watch: Watch, released: ResourceSet, pending_release: frozenset[str], events: list[Event]
+    ) -> None:
+        changed = watch.acked_set is not released or watch.ack.state is ResponseState.NEW
+        watch.settle(released, pending_release)
         if changed:
-            events.append(InStep(watch.type.type_url, released))
+            events.append(Synced(watch.type.type_url, released))
 
     def _sign(self, watch: Watch, response: Response) -> tuple[str, bytes]:
         """The nonce must be unique on the stream: a body that may have been sent here before gets a fresh one."""
         if response.number > watch.ack.number:
             return response.nonce, response.body
-        body, nonce = self._cache.responses.respliced(response)
+        body, nonce = self._cache.responses.with_fresh_nonce(response)
         return nonce, body
 
     def warm(self, parent: Watch, child: Watch, released: ResourceSet, client: ClientState, now: float) -> None:
@@ -210,33 +220,15 @@ class Offers:
         """
         routes = client.names_wanted(watch.type.narrowed_by)
         before = watch.subscription.interest
-        if not routes or not watch.subscription.narrow(routes):
+        if not routes or not watch.subscription.narrow(routes, self._cache.interests):
             return
         resources = client.release_of(watch.type.type_url).resources
-        # Hosts of a route that is named only now are owed though a wildcard brought them before: the listener with
-        # that route waits for them (an inline route configuration with VHDS beside one over RDS).
+        # Hosts of a route that is named only now need an answer, though a wildcard brought them before: the listener
+        # with that route waits for them (an inline route configuration with VHDS beside one over RDS).
         named = routes - (before.routes or NOTHING)
-        watch.known.owe(name for name in resources if name.rpartition("/")[0] in named)
+        watch.known.mark_unanswered(name for name in resources if name.rpartition("/")[0] in named)
         empty = named - {name.rpartition("/")[0] for name in resources}
-        watch.known.owe(f"{route}/*" for route in empty)
-
-    def _plan_heartbeat(self, watch: Watch, now: float, sent: Response | None = None) -> None:
-        """Rule 72: "skip when a real update went out recently", where that had all that beats."""
-        if self._variant is not Variant.DELTA:
-            return
-        held = sent.resource_set if sent is not None else watch.acked_set
-        ttl_s = held.shortest_ttl_s if held is not None else None
-        if ttl_s is None:
-            if sent is None:
-                watch.heartbeats = None
-            return
-        assert held is not None
-        due_s = next_beat_s(now, ttl_s)
-        if watch.heartbeats is None:
-            # In step after a reconnect nothing is sent: its clocks run since the last connection.
-            watch.heartbeats = Heartbeats(due_s if sent is not None else now)
-        elif sent is not None and beating(held, None, watch.subscription.interest, ()).keys() <= set(sent.names):
-            watch.heartbeats.due_s = due_s
+        watch.known.mark_unanswered(f"{route}/*" for route in empty)
 
     def beat(self, events: list[Event], now: float) -> None:
         """Send the heartbeats that are due."""
@@ -245,9 +237,9 @@ class Offers:
             if heartbeats is None or heartbeats.due_s > now:
                 continue
             held = held or empty_set(watch.type.type_url)
-            found = beating(held, watch.ack.offered, watch.subscription.interest, watch.known.doubted)
+            found = renewable(held, watch.ack.offered, watch.subscription.interest, watch.known.uncertain)
             ttls_s = [each.ttl_s for each in found.values() if each.ttl_s is not None]
-            heartbeats.due_s = next_beat_s(now, min(ttls_s, default=0.0)) if ttls_s else math.inf
+            heartbeats.due_s = next_heartbeat_s(now, min(ttls_s, default=0.0)) if ttls_s else math.inf
             if found:
                 response = self._cache.responses.heartbeat(held, found)
                 heartbeats.note_sent(response)

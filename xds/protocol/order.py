@@ -1,6 +1,6 @@
-"""Settings of make before break (DESIGN 3.2): how long what waits, and how long what was removed stays.
+"""Settings of make-before-break: how long content waits, and how long removed content stays.
 
-What they do is in ``transition`` (additions) and ``linger`` (removals); docs/configuration.md says what a user sees.
+``transition`` applies them to additions, ``linger`` to removals; docs/configuration.md explains them to users.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ class OrderRules:
     """How pushes are ordered for a client. Times are in seconds.
 
     * ``ordered=False`` releases and removes everything at once (to show what the order is worth);
-    * ``removal_delay_s``: what was removed stays so long after all is ACKed: retries and paused requests look clusters
-      up again (Envoy's route timeout is 15 s);
-    * ``listener_drain_s``: the same where a listener changed or went, besides: old connections stay on the old filter
-      chain so long (Envoy's ``--drain-time-s``);
-    * ``linger_max``: of how many pushes removed content is kept for a client;
-    * ``order_timeout_s``: how long content waits for clusters whose warmth cannot be proved;
-    * ``offer_timeout_s``: how long an ACK of clusters is waited for until clusters are looked at one by one;
-    * ``return_s``: how long a client that comes back has to ask for all its types.
+    * ``removal_delay_s``: how long removed content stays after everything else is ACKed: retries and paused requests
+      look clusters up again (Envoy's route timeout is 15 s);
+    * ``listener_drain_s``: how much longer it stays if a listener changed or was removed: old connections stay on the
+      old filter chain for that time (Envoy's ``--drain-time-s``);
+    * ``linger_max``: the number of pushes whose removed content is kept for a client;
+    * ``order_timeout_s``: how long content waits for clusters that cannot be proved to be warm;
+    * ``offer_timeout_s``: how long the engine waits for the ACK of a CDS response before it looks for a proof for each
+      cluster;
+    * ``return_s``: how long a returning client has to ask for all its types.
     """
 
     ordered: bool = True
@@ -34,9 +35,9 @@ class OrderRules:
 
 @dataclass(frozen=True, slots=True)
 class GroupOrder:
-    """What a group says itself; None where the server's setting holds.
+    """The settings of one group; None where that of the server applies.
 
-    ``proceed_on_nack``: content goes out though a cluster it leads to was refused.
+    ``proceed_on_nack``: content is sent although the client rejected a cluster that it leads to.
     """
 
     proceed_on_nack: bool | None = None

@@ -1,34 +1,39 @@
-"""Overlays: what the nodes of a locality are served in the place of some of a group's resources (DESIGN 1).
+"""Overlays: the nodes of a locality are served other resources in the place of some of a group's.
 
-An overlay is laid over whatever is pushed, in the same step, and alters nothing of it: the set that results shares all
+An overlay is applied to whatever is pushed, in the same step, and alters nothing of it: the overlaid set shares all
 other resources with the pushed one, and its version_info is that of the push with ``+<8 hex of the served set>``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from xds.model.label import made_label
 from xds.model.node import Locality
 from xds.model.resource import Resource
-from xds.model.snapshot import ResourceSet
+from xds.model.snapshot import Derivation, ResourceSet, diff_among
+from xds.model.versions import derived_version_info
+from xds.protocol.diffs import Diffs, set_ids
+
+_OVERRIDES_LIMIT = 64  # overlaid sets of a group that a client may return with
 
 
-class StandIn:
-    """What is served in the place of one resource; made once for each version of it that is pushed.
+class Override:
+    """What is served in the place of one resource; made once for each pushed version of it.
 
-    ``make`` must not fail, and gives the pushed resource back where it has nothing to say.
+    ``make`` must not fail, and returns the pushed resource where it changes nothing.
     """
 
     __slots__ = ("_made", "_make")
 
     def __init__(self, make: Callable[[Resource], Resource]) -> None:
         self._make = make
-        self._made: tuple[str, Resource] | None = None
+        self._made: tuple[str, Resource] | None = None  # pushed version, and what is served
 
     def of(self, pushed: Resource) -> Resource:
-        """The stand-in of a pushed resource."""
+        """What is served in the place of a pushed resource."""
         made = self._made
         if made is None or made[0] != pushed.version:
             made = self._made = (pushed.version, self._make(pushed))
@@ -37,36 +42,94 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlay:
-    """The stand-ins for resources of one type, by name."""
+    """The overrides for resources of one type, by name."""
 
     type_url: str
-    stand_ins: Mapping[str, StandIn]
+    stand_ins: Mapping[str, Override]
 
     def over(self, base: ResourceSet) -> dict[str, Resource]:
-        """What stands in for resources of a pushed set: only what differs from them."""
-        pushed = ((base.resources.get(name), stand_in) for name, stand_in in self.stand_ins.items())
-        made = ((one, stand_in.of(one)) for one, stand_in in pushed if one is not None)
+        """What is served in the place of resources of a pushed set, by name: only what differs from them."""
+        pushed = ((base.resources.get(name), override) for name, override in self.stand_ins.items())
+        made = ((one, override.of(one)) for one, override in pushed if one is not None)
         return {one.name: other for one, other in made if other.version != one.version}
 
 
-Overlays = Mapping[Locality, Overlay]  # by source locality: that of the nodes
+Overlays = Mapping[Locality, Overlay]  # by source: the locality of the nodes
+ViewKey = tuple[str, Locality | None]  # API version, source
 
 
 def source_of(sources: Container[Locality], locality: Locality) -> Locality | None:
-    """The source that a node counts to: its own locality, else its zone; None where neither is one."""
+    """The source that a node belongs to: its own locality, else its zone; None where neither is one."""
     if locality in sources:
         return locality
     zone = Locality(locality.region, locality.zone)
     return zone if zone in sources else None
 
 
-def lay(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceSet:
-    """A set with stand-ins in the place of some resources; the set itself where there are none."""
+def apply_overrides(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceSet:
+    """A set with some resources replaced; the very ``base`` where ``put`` is empty."""
     if not put:
         return base
-    made = base.amended(base.version_info, put)
-    made.version_info = made_label(base.version_info, base.digest, made.digest)
-    made.origin_id = base.origin_id
-    made.omitted = base.omitted
-    made.overlaid = {name: base.resources[name].version for name in put}
-    return made
+    digest = base.amended_digest(put)
+    derivation = Derivation(
+        origin_id=base.origin_id,
+        omitted=base.omitted,
+        overlaid={name: base.resources[name].version for name in put},
+    )
+    label = derived_version_info(base.version_info, base.digest, digest)
+    return base.amended(label, put, derivation=derivation, digest=digest)
+
+
+class _Overlaid(NamedTuple):
+    """``whole`` is ``base`` with an overlay; the very ``base`` where the overlay changed nothing."""
+
+    base: ResourceSet
+    whole: ResourceSet
+
+
+class OverlaidSets:
+    """The overlaid sets of one group: the latest of each view, and what a client may return with."""
+
+    __slots__ = ("_latest", "_overrides")
+
+    def __init__(self) -> None:
+        self._latest: dict[ViewKey, _Overlaid] = {}
+        # The resources that were put into sets, without the rest of the set; the latest last.
+        self._overrides: deque[ResourceSet] = deque(maxlen=_OVERRIDES_LIMIT)
+
+    def apply(self, key: ViewKey, base: ResourceSet, put: Mapping[str, Resource], diffs: Diffs) -> ResourceSet:
+        """The set of a view; what differs from the view's set before is noted in ``diffs``."""
+        whole = apply_overrides(base, put)
+        before, self._latest[key] = self._latest.get(key), _Overlaid(base, whole)
+        if before is not None and before.whole is not whole:
+            # Without this, all names of both sets would be compared; the sets without overlay were compared before.
+            names = (*diffs.change(before.base, base).names, *before.whole.overlaid, *whole.overlaid)
+            diffs.keep({set_ids(before.whole, whole): diff_among(before.whole, whole, names)}, {})
+        if whole is not base:
+            derivation = Derivation(origin_id=base.origin_id)
+            self._overrides.append(ResourceSet(base.type, whole.version_info, put, derivation=derivation))
+        return whole
+
+    def keep_sources(self, sources: Collection[Locality]) -> None:
+        """Forget the latest sets of all other sources."""
+        self._latest = {key: overlaid for key, overlaid in self._latest.items() if key[1] in sources}
+
+    def latest(self) -> list[ResourceSet]:
+        """The latest set of each view."""
+        return [overlaid.whole for overlaid in self._latest.values()]
+
+    def overrides(self) -> list[ResourceSet]:
+        """The resources that were put into sets, the latest first."""
+        return list(reversed(self._overrides))
+
+    def named(self, label: str, history: Sequence[ResourceSet]) -> ResourceSet | None:
+        """The overlaid set with this version_info that was made of a set of ``history``; None where there is none."""
+        ids = {base.id for base in history}
+        for base, whole in self._latest.values():
+            if whole.version_info == label and base.id in ids:
+                return whole
+        for made in self.overrides():
+            base_set = next((base for base in history if base.origin_id == made.origin_id), None)
+            if made.version_info == label and base_set is not None and base_set.type == made.type:
+                return apply_overrides(base_set, made.resources)
+        return None

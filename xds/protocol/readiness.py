@@ -14,6 +14,7 @@ end: "Held without end is only what a readable reference leads to a new cluster 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from typing import TYPE_CHECKING
 
 from xds.model.resource import Reference, Resource
@@ -56,6 +57,13 @@ class Readiness:
         self.acked_at: dict[str, tuple[str, int]] = {}
         self.acked_s: float | None = None  # since when CDS is ACKed; None while it is not
         self.warm_at_s: dict[str, float] = {}  # on streams of their own: the end of the first health check; 0 if over
+
+    def copy(self) -> Readiness:
+        """An independent object in the same state."""
+        made = copy(self)
+        made.cold_since_s, made.acked_at = dict(self.cold_since_s), dict(self.acked_at)
+        made.warm_at_s = dict(self.warm_at_s)
+        return made
 
     def look(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str]:
         """The clusters of the newest snapshot that are cold now. ``is_awaited``: CDS has yet to be asked for."""
@@ -304,7 +312,7 @@ class Readiness:
         return frozenset().union(*(watch.arrived() for watch in client.watches.of(client.url_of("endpoints"))))
 
     def _unfit(self, client: ClientState) -> frozenset[str]:
-        """Clusters whose assignments are refused, and of which the client never accepted one (DESIGN 3.2, trap 5)."""
+        """Clusters whose assignments are refused, and of which the client never accepted one."""
         refused = client.refused(client.url_of("endpoints"))
         if not refused:
             return _NOTHING

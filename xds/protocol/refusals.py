@@ -1,8 +1,8 @@
-"""What a client refuses of one type: the refused resources are found, and the rest goes on without them.
+"""What a client rejects of one type: the bad resources are found, and all others are sent without them.
 
-A NACK refuses a whole response, which rarely says what is wrong with it. DESIGN 3.2, Refused: "news without the
-suspects, alternating with halves of the suspects". What was refused alone, or by name, is left out until its content
-changes; a client's last accepted version stands in for it.
+A NACK rejects a whole response and rarely says which resource is bad. So new content is sent without the suspects,
+alternating with halves of the suspects (docs/design.md#refusals). A resource that was rejected alone, or by name, is
+left out until its content changes; the client's last accepted version takes its place.
 
     event                       what becomes of the names in the response
     NACK that names some        those are refused; the others are offered again
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 
 from xds.model.snapshot import ResourceSet
 
@@ -49,7 +50,13 @@ class Refusals:
         return bool(self.refused or self.suspects)
 
     def copy(self) -> Refusals:
-        """The same for another stream, which begins with what nobody suspects."""
+        """An independent object in the same state."""
+        made = copy(self)
+        made.refused, made.suspects, made.whole = dict(self.refused), dict(self.suspects), dict(self.whole)
+        return made
+
+    def for_new_stream(self) -> Refusals:
+        """What the client's next stream begins with: first it is sent what nobody suspects."""
         made = Refusals(self.refused)
         made.suspects, made.groups, made.whole = dict(self.suspects), self.groups, dict(self.whole)
         return made

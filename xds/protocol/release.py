@@ -6,11 +6,12 @@ because their tree is held. Everything here is keyed by the identity of snapshot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
+from xds.protocol.diffs import ChangeOf
 from xds.protocol.holdings import leads_within
 from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, keep_of, removed_names
 from xds.protocol.memo import Memo
@@ -19,7 +20,6 @@ from xds.protocol.trees import Part, Tree, changed_trees, newly_named, used_by
 _MEMO_ENTRIES = 1024
 _NOTHING: frozenset[str] = frozenset()
 
-ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]
 TypeChanges = Mapping[str, Change]
 
 
@@ -130,7 +130,7 @@ class Releases:
         for url, change in changes.items():
             type = resource_type(url)
             drains = drains or (type.alias == "listeners" and bool(change.changed or change.removed))
-            if type.is_led_to:
+            if type.is_route_target:
                 is_simple = is_simple and not change.added and not self.aggregates(released.get(url), goal.get(url))
             has_first = has_first or (type.in_tree and not type.after_listeners)
             has_then = has_then or type.after_listeners
@@ -178,7 +178,7 @@ class Releases:
         found = {}
         for name in self._change_of(old, new).changed:
             members = frozenset(
-                each.name for each in new.resources[name].references if resource_type(each.type_url).is_led_to
+                each.name for each in new.resources[name].references if resource_type(each.type_url).is_route_target
             )
             if members:
                 found[name] = members
@@ -229,7 +229,7 @@ def _orphans(held: ResourceSet, released: ResourceSet) -> frozenset[str]:
         name
         for name, cluster in held.resources.items()
         if any(
-            resource_type(each.type_url).is_led_to and each.name not in released.resources
+            resource_type(each.type_url).is_route_target and each.name not in released.resources
             for each in cluster.references
         )
     )
@@ -253,7 +253,7 @@ def _resumed(
 ) -> Snapshot:
     type, present = resource_type(type_url), released.get(type_url)
     keep = held.resources.keys() - present.resources.keys()
-    if type.is_led_to or type.in_tree:
+    if type.is_route_target or type.in_tree:
         keep = {*held.resources}
         if is_first:
             others = [(n, each) for n, each in present.resources.items() if n not in held.resources]

@@ -1,4 +1,4 @@
-"""What of a push's removals lingers for one client (DESIGN 3.2, Removals). How long it does is in ``linger``."""
+"""Which removals of a push linger for one client (docs/design.md#removals); ``linger`` says for how long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
     for url, gone in removed:
         type = resource_type(url)
         names = gone
-        if (type.is_led_to or type.in_tree) and client.watches.of(url):
+        if (type.is_route_target or type.in_tree) and client.watches.of(url):
             names = _had(client, url, gone) | frozenset(name for name in gone if (url, name) in asked)
         if names:
             left.append((url, names))
@@ -38,7 +38,7 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
 
 def without_unsent(client: ClientState, removed: Names) -> Names:
     """ "Secrets and endpoints of a group that a node was moved out of are not updated or sent again"."""
-    guarded = ((url, resource_type(url).is_guarded, names) for url, names in removed)
+    guarded = ((url, resource_type(url).kept_on_move, names) for url, names in removed)
     return keep_of(
         {url: names & _sent_names(client, url) if is_guarded else names for url, is_guarded, names in guarded}
     )
@@ -48,7 +48,7 @@ def sent_of(client: ClientState, snapshot: Snapshot) -> Snapshot:
     """A snapshot without what is guarded and was not sent; the very snapshot where that is nothing."""
     sets = dict(snapshot.sets)
     for url, held in snapshot.sets.items():
-        names = _sent_names(client, url).intersection(held.resources) if held.type.is_guarded else held.resources
+        names = _sent_names(client, url).intersection(held.resources) if held.type.kept_on_move else held.resources
         if len(names) < len(held):
             sets[url] = client.releases.mixed(empty_set(url), held, frozenset(names))
     return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
@@ -81,7 +81,7 @@ def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
     needed = (
         each.name
         for watch in watches
-        if watch.type.is_led_to or watch.type.alias == "listeners"
+        if watch.type.is_route_target or watch.type.alias == "listeners"
         for sent in watch.sent_sets()
         for resource in sent.resources.values()
         for each in resource.references
@@ -94,7 +94,7 @@ def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:
     """Those of some names that the client uses, as far as is known."""
     held, type = client.watches.acked(url), resource_type(url)
     names = gone.intersection(held.resources) if held is not None else _NOTHING
-    if type.is_led_to:
+    if type.is_route_target:
         names |= gone.intersection(_members_kept(client, url))
         if held is not None and client.transition is not None:
             names |= client.transition.readiness.let_through(gone)

@@ -1,7 +1,7 @@
-"""What one client wants of one type: wildcard, names, aliases, globs. Shared by both variants.
+"""What one client wants of one type: wildcard, names, aliases, globs.
 
-``Interest`` is the frozen value, fit to key caches; ``Subscription`` is its history on a stream, which decides what an
-empty list of names means (rules 27, 28, 61, 62).
+`Interest` is a frozen value, which keys caches. `Subscription` is the history of the interest on one stream, which
+decides what an empty list of names means (rules 27, 28, 61, 62).
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from xds.model.name import WILDCARD, XDSTP, is_glob, matches_glob
+from xds.model.names import (
+    WILDCARD,
+    XDSTP,
+    is_glob,
+    matches_glob,
+)
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
 
@@ -21,8 +26,8 @@ NO_NAMES: frozenset[str] = frozenset()
 class Interest:
     """Everything (``wildcard``), or ``names``, or both.
 
-    ``routes`` narrows a wildcard to names under these route names: only VHDS has that (rule 29). ``globs`` are the
-    names among ``names`` that are xdstp collections. It keys caches, so its hash is found once.
+    ``routes`` narrows a wildcard to names under these route names; only VHDS has that (rule 29). ``globs`` are the
+    names among ``names`` that are xdstp collections. The hash is computed once, since interests key caches.
     """
 
     wildcard: bool = False
@@ -30,6 +35,12 @@ class Interest:
     globs: tuple[str, ...] = ()
     routes: frozenset[str] | None = None
     _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, wildcard: bool, names: frozenset[str], routes: frozenset[str] | None = None) -> Interest:
+        """The interest with these fields, and the globs among its names."""
+        globs = tuple(sorted(filter(is_glob, names))) if XDSTP in "\n".join(names) else ()
+        return cls(wildcard, names, globs, routes)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.wildcard, self.names, self.routes)))
@@ -39,11 +50,11 @@ class Interest:
 
     @property
     def everything(self) -> bool:
-        """True when no name is left out."""
+        """Whether the client wants every resource of the type."""
         return self.wildcard and self.routes is None
 
     def wants(self, resource: Resource) -> bool:
-        """True when the client is to be told of this resource, by name, alias, glob or wildcard."""
+        """Whether the client wants this resource, by name, alias, glob or wildcard."""
         if resource.name in self.names or (self.wildcard and self._in_routes(resource.name)):
             return True
         if resource.aliases and not self.names.isdisjoint(resource.aliases):
@@ -51,7 +62,7 @@ class Interest:
         return any(matches_glob(glob, resource.name) for glob in self.globs)
 
     def wants_name(self, name: str) -> bool:
-        """As ``wants`` for a name whose resource is not at hand (aliases are not seen)."""
+        """As ``wants``, for a name without its resource: aliases do not count."""
         if name in self.names or (self.wildcard and self._in_routes(name)):
             return True
         return any(matches_glob(glob, name) for glob in self.globs)
@@ -65,7 +76,7 @@ class Interest:
         return sorted(found)
 
     def missing(self, resource_set: ResourceSet, among: Iterable[str] | None = None) -> list[str]:
-        """Names asked for that nothing in the set answers, sorted."""
+        """Subscribed names (those ``among`` them, if given) that no resource of the set has, sorted."""
         asked = self.names if among is None else frozenset(among)
         left = asked.difference(resource_set.resources).difference(resource_set.by_alias)
         return sorted(name for name in left if name != WILDCARD and not _is_answered_glob(name, resource_set))
@@ -74,13 +85,41 @@ class Interest:
         return self.routes is None or name.rpartition("/")[0] in self.routes
 
 
-@dataclass(slots=True)
-class Shift:
-    """What a request did to an interest.
+class InterestTable:
+    """The interests of all streams: equal ones are one object.
 
-    ``added`` names are owed an answer even if the client was sent them before (rules 25, 53). ``everything`` says
-    that the wildcard was (re)asked for. ``dropped`` names are forgotten; ``returned`` ones stay wanted through the
-    wildcard and are owed an answer, too (rule 59).
+    So a fleet that asks for the same thousands of names holds them once, and what was computed for one stream is found
+    for the others by identity.
+    """
+
+    __slots__ = ("_interests",)
+
+    def __init__(self) -> None:
+        self._interests: WeakValueDictionary[tuple[bool, frozenset[str], frozenset[str] | None], Interest] = (
+            WeakValueDictionary()
+        )
+
+    def __len__(self) -> int:
+        """The number of different interests of all streams."""
+        return len(self._interests)
+
+    def get(self, wildcard: bool, names: frozenset[str], routes: frozenset[str] | None) -> Interest:
+        """The interest with these fields."""
+        key = wildcard, names, routes
+        interest = self._interests.get(key)
+        if interest is None:
+            interest = self._interests[key] = Interest.of(wildcard, names, routes)
+        return interest
+
+
+@dataclass(slots=True)
+class InterestChange:
+    """What a request changed.
+
+    * ``added``: names that need an answer, even if the client was sent them before (rules 25, 53);
+    * ``dropped``: names that the client does not want any more;
+    * ``returned``: unsubscribed names that the wildcard still covers: they need an answer, too (rule 59);
+    * ``everything``: the client asked for the wildcard, maybe again.
     """
 
     added: frozenset[str] = NO_NAMES
@@ -92,15 +131,15 @@ class Shift:
         return bool(self.added or self.dropped or self.returned or self.everything)
 
     @property
-    def owed(self) -> frozenset[str]:
+    def unanswered(self) -> frozenset[str]:
         return self.added | self.returned if self.returned else self.added
 
 
-NO_SHIFT = Shift()
+UNCHANGED = InterestChange()
 
 
 class Subscription:
-    """The interest of one type on one stream, and how it came about."""
+    """The interest of one type on one stream, and whether a legacy wildcard is possible."""
 
     __slots__ = ("_explicit", "_legacy_allowed", "_started", "interest")
 
@@ -110,7 +149,7 @@ class Subscription:
         self._explicit = False  # a name, or "*", was given on this stream
         self._started = False
 
-    def replace(self, names: frozenset[str]) -> Shift:
+    def replace(self, names: frozenset[str], interests: InterestTable) -> InterestChange:
         """SotW: the request states the whole interest.
 
         Rule 27: "Legacy wildcard: every request so far on this stream for this type had empty resource_names";
@@ -121,24 +160,26 @@ class Subscription:
         wildcard = WILDCARD in names or (self._legacy_allowed and not self._explicit)
         names = names - {WILDCARD} if WILDCARD in names else names
         if self._started and wildcard == before.wildcard and (names is before.names or names == before.names):
-            return NO_SHIFT
+            return UNCHANGED
         self._started = True
-        self.interest = _interest(wildcard, names, before.routes)
+        self.interest = interests.get(wildcard, names, before.routes)
         names = self.interest.names
-        return Shift(
+        return InterestChange(
             added=names - before.names if before.names else names,
             dropped=before.names - names,
             everything=wildcard and not before.wildcard,
         )
 
-    def change(self, subscribe: frozenset[str], unsubscribe: frozenset[str]) -> Shift:
+    def change(
+        self, subscribe: frozenset[str], unsubscribe: frozenset[str], interests: InterestTable
+    ) -> InterestChange:
         """Delta: the request states changes; subscribe is honoured before unsubscribe (rule 63).
 
         Rule 61: a legacy wildcard stays until ``*`` is unsubscribed; rule 62: unsubscribing the last name leaves
         nothing, not a wildcard.
         """
         if self._started and not subscribe and not unsubscribe:
-            return NO_SHIFT  # a mere ACK must not cost a look at all names
+            return UNCHANGED  # an ACK alone must not cost a comparison of all names
         added, gone, before = subscribe, unsubscribe, self.interest
         legacy = not self._started and not added and self._legacy_allowed
         self._started = True
@@ -147,38 +188,24 @@ class Subscription:
         if gone or WILDCARD in names:
             names = names - gone - {WILDCARD}
         if names != before.names or wildcard != before.wildcard:
-            self.interest = _interest(wildcard, names, before.routes)
+            self.interest = interests.get(wildcard, names, before.routes)
         names = self.interest.names
         left = before.names & gone - {WILDCARD} if gone else NO_NAMES
         returned = frozenset(name for name in left if self.interest.wants_name(name))
-        return Shift(
+        return InterestChange(
             added=added & names if before.names or gone else names,
             dropped=left - returned,
             returned=returned,
             everything=wildcard and (not before.wildcard or WILDCARD in added),
         )
 
-    def narrow(self, routes: frozenset[str]) -> bool:
-        """Limit the wildcard to these route names; True when that changed what is wanted."""
+    def narrow(self, routes: frozenset[str], interests: InterestTable) -> bool:
+        """Limit the wildcard to these route names; True when that changed what the client wants."""
         if self.interest.routes == routes:
             return False
-        self.interest = _interest(self.interest.wildcard, self.interest.names, routes)
+        self.interest = interests.get(self.interest.wildcard, self.interest.names, routes)
         return self.interest.wildcard
-
-
-def _interest(wildcard: bool, names: frozenset[str], routes: frozenset[str] | None) -> Interest:
-    key = wildcard, names, routes
-    found = _interests.get(key)
-    if found is None:
-        globs = tuple(sorted(filter(is_glob, names))) if XDSTP in "\n".join(names) else ()
-        found = _interests[key] = Interest(wildcard, names, globs, routes)
-    return found
 
 
 def _is_answered_glob(name: str, resource_set: ResourceSet) -> bool:
     return is_glob(name) and any(matches_glob(name, member) for member in resource_set.resources)
-
-
-# Equal interests are one object: a fleet that asks for the same thousands of names holds them once, and finds what was
-# computed for one stream for all others by identity.
-_interests: WeakValueDictionary[tuple[bool, frozenset[str], frozenset[str] | None], Interest] = WeakValueDictionary()

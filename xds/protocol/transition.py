@@ -1,4 +1,4 @@
-"""One client on its way from what it was shown to the newest snapshot (DESIGN 3.2, Additions).
+"""One client on its way from what it was shown to the newest snapshot (docs/design.md#additions).
 
 It exists only while one is under way. Nothing is pinned to a snapshot: what goes out is always what differs between
 what was released to this client and the newest snapshot, tree by tree (`trees`).
@@ -23,6 +23,7 @@ extension configuration of a listener that is new takes the listener back to its
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
@@ -56,7 +57,7 @@ class Transition:
         "fetch_since_s",
         "held",
         "is_fetch_over",
-        "is_withheld_told",
+        "is_pending_release_told",
         "kept",
         "met",
         "origin",
@@ -78,9 +79,15 @@ class Transition:
         self.silent: frozenset[str] = _NOTHING
         self.fetch_since_s: float | None = None
         self.is_fetch_over = False
-        self.is_withheld_told = False
+        self.is_pending_release_told = False
         self.returning_until_s: float | None = None
         self.broken_until_s: float | None = None  # a stream ended amid it
+
+    def copy(self) -> Transition:
+        """An independent transition in the same state."""
+        made = copy(self)
+        made.readiness = self.readiness.copy()
+        return made
 
     def keeps(self, type_url: str) -> bool:
         """Is some of this type kept as it was released?"""
@@ -255,7 +262,9 @@ class Transition:
 
     def is_over(self, client: ClientState) -> bool:
         """True when nothing is left to wait for."""
-        return not self.readiness.cold and not any(resource_type(url).is_led_to for url in client.watches.lagging_types)
+        return not self.readiness.cold and not any(
+            resource_type(url).is_route_target for url in client.watches.lagging_types
+        )
 
     def expire(self, client: ClientState, now_s: float) -> bool:
         """Give up what waited too long; True when content goes out that nothing proves ready."""
@@ -272,9 +281,9 @@ class Transition:
             self.silent = _NOTHING
         if self.fetch_since_s is not None and now_s >= self.fetch_since_s + rules.order_timeout_s:
             self.fetch_since_s, self.is_fetch_over, ended = None, True, True
-        if not self.is_withheld_told and now_s >= self.began_s + rules.order_timeout_s:
-            self.is_withheld_told = True
-            client.look_at_withheld(now_s)
+        if not self.is_pending_release_told and now_s >= self.began_s + rules.order_timeout_s:
+            self.is_pending_release_told = True
+            client.look_at_pending_release(now_s)
         return ended
 
     def deadline_s(self, client: ClientState) -> float | None:
@@ -289,7 +298,7 @@ class Transition:
             due.append(self.broken_until_s)
         if self.fetch_since_s is not None:
             due.append(self.fetch_since_s + rules.order_timeout_s)
-        if self.silent or (self.kept and not self.is_withheld_told):
+        if self.silent or (self.kept and not self.is_pending_release_told):
             due.append(self.began_s + rules.order_timeout_s)
         return min(due, default=None)
 

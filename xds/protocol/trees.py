@@ -1,4 +1,6 @@
-"""Listener trees: what differs between two snapshots, in the units in which it is released (DESIGN 3.2, Additions).
+"""Listener trees: what differs between two snapshots, in the units in which it is released.
+
+The rules are in docs/design.md#additions.
 
 A tree is a listener and the scopes, routes, virtual hosts and extension configurations that it leads to, as far as they
 differ; trees that share a part are one. What no listener of the snapshot leads to is a tree of its own. A tree says
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from xds.model.name import WILDCARD
+from xds.model.names import WILDCARD
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot
@@ -184,13 +186,13 @@ def _all_behind(listener: str, goal: Snapshot) -> set[str]:
 
 
 def _mentioned(resource: Resource) -> set[str]:
-    return {each.name for each in resource.references if resource_type(each.type_url).is_led_to}
+    return {each.name for each in resource.references if resource_type(each.type_url).is_route_target}
 
 
 def with_members(names: Iterable[str], goal: Snapshot) -> frozenset[str]:
     """Clusters, and those that they name: an aggregate is active before its members are."""
     found, left = set[str](), list(names)
-    sets = [goal.sets[url].resources for url in goal.sets if resource_type(url).is_led_to]
+    sets = [goal.sets[url].resources for url in goal.sets if resource_type(url).is_route_target]
     while left:
         name = left.pop()
         if name not in found:

@@ -1,44 +1,137 @@
-"""One type on one stream: its subscription, its ack state, and what the client holds."""
+"""One type on one stream: its subscription, its ack state, and what the client holds.
+
+What a client holds of a type that is in step is one reference to a shared set, so that a watch does not grow with the
+number of resources. What deviates from the set is kept beside it (`KnownContent`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
-from xds.protocol.ack import AckState, State
-from xds.protocol.draft import NOTHING, Draft
-from xds.protocol.heartbeat import Heartbeats
-from xds.protocol.known import Known
+from xds.protocol.ack import AckState, ResponseState
+from xds.protocol.content import NOTHING, ResponseContent
 from xds.protocol.refusals import Refusals, named_in
-from xds.protocol.response import Response
+from xds.protocol.responses import Response
 from xds.protocol.subscription import Subscription
 
+if TYPE_CHECKING:
+    from xds.protocol.client import ClientState
+    from xds.protocol.delta import Heartbeats
+
+
+UNKNOWN_VERSION = ""
+NONE_UNCERTAIN: Mapping[str, str] = MappingProxyType({})
+# Names. Above it nothing is known of the client any more: all is sent anew, and what it holds besides is left alone.
+UNCERTAIN_LIMIT = 10_000
 _SUPERSEDED_LIMIT = 8
+
+
+class KnownContent:
+    """What the client holds of one type, as far as ACKs prove it.
+
+    * ``base``: a set all of whose resources that the client wants it holds; None for nothing;
+    * ``unanswered``: names that the client asked for and that were not answered since, even if ``base`` has them
+      (rules 25, 53);
+    * ``uncertain``: names that the client may hold in another version than that of ``base``: it showed them in
+      ``initial_resource_versions``, or was offered them and rejected the response. After a NACK "the client's state is
+      a mixture" (rule 18), so the version is ``""`` where it is not known.
+
+    The mappings are shared: they are replaced, never changed.
+    """
+
+    __slots__ = ("base", "unanswered", "uncertain")
+
+    def __init__(self) -> None:
+        self.base: ResourceSet | None = None
+        self.unanswered = NOTHING
+        self.uncertain = NONE_UNCERTAIN
+
+    def become(self, base: ResourceSet) -> None:
+        """The client holds what it wants of ``base``. Names that it asked for since then stay unanswered."""
+        self.base = base
+        self.uncertain = NONE_UNCERTAIN
+
+    def mark_unanswered(self, names: Iterable[str]) -> None:
+        """These names need an answer, whatever the client may hold."""
+        # Where nothing else is unanswered, the given set is kept, which all streams in the same situation share.
+        self.unanswered = self.unanswered.union(names) if self.unanswered else frozenset(names)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """The client unsubscribed from these names: they need no answer, and nothing is known of them."""
+        gone = frozenset(names)
+        if self.unanswered:
+            self.unanswered = self.unanswered - gone
+        if self.uncertain:
+            self.uncertain = {name: version for name, version in self.uncertain.items() if name not in gone}
+
+    def forget_all(self) -> None:
+        """The client asked for the wildcard again: everything is to be sent (rule 53)."""
+        self.uncertain = dict.fromkeys(self.held_versions(), UNKNOWN_VERSION)
+        self.base = None
+
+    def mark_uncertain(self, names: Iterable[str]) -> None:
+        """A response with these names was not ACKed: the client may hold them in any version, or not at all."""
+        uncertain = dict.fromkeys(names, UNKNOWN_VERSION)
+        if not uncertain:
+            return
+        self.uncertain = {**self.uncertain, **uncertain}
+        if len(self.uncertain) > UNCERTAIN_LIMIT:
+            self.base, self.uncertain = None, NONE_UNCERTAIN
+
+    def trust(self, names: Iterable[str]) -> None:
+        """The client holds these names as it did before the last response."""
+        if self.uncertain and names:
+            gone = frozenset(names)
+            self.uncertain = {
+                name: version for name, version in self.uncertain.items() if name not in gone
+            } or NONE_UNCERTAIN
+
+    def held_versions(self) -> dict[str, str]:
+        """Name to version of all resources that the client may hold."""
+        versions = self.base.versions() if self.base is not None else {}
+        versions.update(self.uncertain)
+        return versions
 
 
 class Watch:
     """Everything the engine keeps for one type of one stream.
 
-    * ``acked_set``: what the client took last, as far as it is proved; at its return what it showed;
+    What the client asked for and holds:
+
+    * ``subscription``; ``known``;
+    * ``acked_set``: the set that it accepted last, as far as that is proved; when it returns, the set that it showed;
     * ``acked_label``: the version_info of the last response that it ACKed;
-    * ``forced``: names to be sent if wanted, though unchanged (a cluster that warms needs its assignment again);
-    * ``warmed``: those of them that the response in flight has;
-    * ``withheld``: names asked for that the client's transition has yet to release; ``withheld_from`` lacked them;
-    * ``placeholders``: the client shows no earlier version, so a missing assignment may be told by an empty one;
-    * ``told_missing``: names that were told not to exist since they were asked for (TP3);
-    * ``reads_errors``: as in `Demand`;
-    * ``opened``, ``sent``: positions, among all that the client does, of its first request and of the last send;
-      ``is_read``: something sent behind the
-      response in flight was answered, so that the client has read it;
-    * ``asked``: names that the response in flight answers since they were asked for, whatever ``acked_set`` has;
-    * ``goal``: what was released when the response in flight was made, which lacks what the client refuses;
-    * ``refusals``: what the client refuses, once it refused something;
-    * ``heartbeats``: of what has a TTL, while something has (Delta);
-    * ``superseded``: what was offered since the last ACK and given up for something newer: any of it may be in use;
-    * ``unknown``: names that a Delta client showed at its return and that nobody knows: told as removed later;
-    * ``outlived``: the interest changed so much that the response in flight will prove nothing;
-    * ``lags``: it is not in step with what was released, as of the last that its client's state was told of it.
+    * ``told_missing``: names that it was told not to exist, since it asked for them (TP3);
+    * ``unknown``: names that a returning Delta client showed and that no retained set has: told as removed later;
+    * ``refusals``: what it rejects, once it rejected something;
+    * ``placeholders``: it shows no earlier version, so an empty assignment may stand for a missing one;
+    * ``reads_errors``: as in `ResponseKey`.
+
+    What is to be sent:
+
+    * ``resend``: names to be sent if wanted, though unchanged (a cluster that warms needs its assignment again);
+    * ``pending_release``: names that it asked for and that its transition will release; ``pending_release_from`` is
+      the set that lacked them;
+    * ``heartbeats``: when they are due, while a resource has a TTL (Delta);
+    * ``lags``: the client is not in step with what is released to it, when its `ClientState` looked last.
+
+    The response in flight (``ack.offered``):
+
+    * ``goal``: the set that was released when it was made, whatever the client rejects of that;
+    * ``asked``: the names that it answers because they were asked for, whatever ``acked_set`` has;
+    * ``resent``: the names that it contains because they were ``resend``;
+    * ``is_read``: the client answered something that was sent later, so it has read this response;
+    * ``interest_replaced``: the interest changed so much since that its ACK will prove nothing;
+    * ``superseded``: the sets of responses since the last ACK that newer ones replaced: any may be in use.
+
+    ``opened`` and ``sent`` are positions in the order of all that the client does: of the first request of the type,
+    and of the last response; ``sent_set`` is the set of that.
     """
 
     __slots__ = (
@@ -46,17 +139,20 @@ class Watch:
         "acked_label",
         "acked_set",
         "asked",
-        "forced",
         "goal",
         "heartbeats",
+        "interest_replaced",
         "is_read",
         "known",
         "lags",
         "opened",
-        "outlived",
+        "pending_release",
+        "pending_release_from",
         "placeholders",
         "reads_errors",
         "refusals",
+        "resend",
+        "resent",
         "sent",
         "sent_set",
         "subscription",
@@ -64,24 +160,21 @@ class Watch:
         "told_missing",
         "type",
         "unknown",
-        "warmed",
-        "withheld",
-        "withheld_from",
     )
 
     def __init__(self, type: ResourceType, opened: int = 0) -> None:
         self.type = type
         self.subscription = Subscription(legacy_wildcard=type.legacy_wildcard)
         self.ack = AckState()
-        self.known = Known()
-        self.forced: frozenset[str] = NOTHING
-        self.warmed: frozenset[str] = NOTHING
-        self.withheld: frozenset[str] = NOTHING
-        self.withheld_from: ResourceSet | None = None
+        self.known = KnownContent()
+        self.resend: frozenset[str] = NOTHING
+        self.resent: frozenset[str] = NOTHING
+        self.pending_release: frozenset[str] = NOTHING
+        self.pending_release_from: ResourceSet | None = None
         self.placeholders = False
         self.reads_errors = False
         self.told_missing: frozenset[str] = NOTHING
-        self.outlived = False
+        self.interest_replaced = False
         self.asked: frozenset[str] = NOTHING
         self.goal: ResourceSet | None = None
         self.is_read = False
@@ -96,71 +189,82 @@ class Watch:
         self.heartbeats: Heartbeats | None = None
         self.unknown: frozenset[str] = NOTHING
 
+    def copy(self) -> Watch:
+        """An independent watch in the same state. Sets, responses and interests are shared: nobody changes them."""
+        made = copy(self)
+        made.subscription, made.ack, made.known = copy(self.subscription), copy(self.ack), copy(self.known)
+        made.refusals = self.refusals.copy() if self.refusals is not None else None
+        made.heartbeats = self.heartbeats.copy() if self.heartbeats is not None else None
+        return made
+
     @property
     def is_rejected(self) -> bool:
-        """The client refuses something of what it was sent last."""
-        return self.ack.state is State.REJECTED or bool(self.refusals)
+        """Whether the client rejects something of what it was sent last."""
+        return self.ack.state is ResponseState.REJECTED or bool(self.refusals)
 
     def in_step_with(self, released: ResourceSet) -> bool:
-        """True when the client is proved to hold all it wants of ``released``."""
+        """Whether ACKs prove that the client holds all it wants of ``released``."""
         known = self.known
         return (
-            self.ack.state is State.SETTLED
+            self.ack.state is ResponseState.SETTLED
             and known.base is released
-            and not known.owed
-            and not known.doubted
-            and not self.forced
+            and not known.unanswered
+            and not known.uncertain
+            and not self.resend
         )
 
     def has_news(self, released: ResourceSet) -> bool:
-        """While a response is in flight: is there anything it does not say?"""
+        """Whether there is anything to send that the response in flight does not contain."""
         offered = self.ack.offered
         stale = offered is not None and self.goal is not released
-        return stale or bool(self.known.owed or self.forced) or self.outlived
+        return stale or bool(self.known.unanswered or self.resend) or self.interest_replaced
 
-    def collect_withheld(self, released: ResourceSet) -> None:
-        """A transition released new content: what was withheld is owed again."""
-        if self.withheld and self.withheld_from is not released:
-            self.known.owe(self.withheld)
-            self.withheld = NOTHING
+    def collect_pending_release(self, released: ResourceSet) -> None:
+        """A transition released new content: names that waited for it need an answer."""
+        if self.pending_release and self.pending_release_from is not released:
+            self.known.mark_unanswered(self.pending_release)
+            self.pending_release = NOTHING
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
-        """The names of what was released that are not offered now, since the client refuses them."""
+        """The names of what was released that are not sent now, since the client rejects them."""
         if not self.refusals:
             return NOTHING
         wants = self.subscription.interest.wants_name
         return frozenset(name for name in self.refusals.left_out(released) if wants(name))
 
-    def settle(self, released: ResourceSet, withheld: frozenset[str]) -> None:
-        """There is nothing to say: the client is in step with ``released``, but for names still to come."""
+    def settle(self, released: ResourceSet, pending_release: frozenset[str]) -> None:
+        """There is nothing to send: the client is in step with ``released``, but for names that wait for a release."""
         self._hold(released)
-        self._answered(withheld, released)
+        self._answered(pending_release, released)
         self.ack.become_settled()
         self.acked_set = released
 
-    def offer(self, response: Response, nonce: str, draft: Draft, goal: ResourceSet, position: int) -> None:
-        """A response was made for the wire, on the way to ``goal``: what was owed is answered by it."""
+    def offer(self, response: Response, nonce: str, draft: ResponseContent, goal: ResourceSet, position: int) -> None:
+        """A response was handed to the wire, on the way to ``goal``; it answers what was unanswered.
+
+        ``position`` is that of ``sent``.
+        """
         self.goal = goal
-        self.asked, self.warmed = self.known.owed, self.forced
+        self.asked, self.resent = self.known.unanswered, self.resend
         if draft.errors or self.told_missing:
             self.told_missing = self.told_missing.union(draft.errors).difference(response.resource_set.resources)
-        self._answered(draft.withheld, response.resource_set)
+        self._answered(draft.pending_release, response.resource_set)
         self.ack.become_in_flight(response, nonce)
         self.sent = position
         self.sent_set = response.resource_set
-        self.outlived = self.is_read = False
+        self.interest_replaced = self.is_read = False
 
     def accept(self) -> Response:
-        """The client ACKed: what was offered is known."""
+        """The client ACKed the response in flight; returns it."""
         response = self.ack.become_accepted()
         self.superseded = ()
-        self.asked = self.warmed = NOTHING  # large sets are not kept for nothing
+        self.asked = self.resent = NOTHING  # large sets are not kept for nothing
         if self.refusals is not None:
             self.refusals.note_ack(response.versions())
             if not self.refusals:
                 self.refusals = None
-        if self.outlived:
-            self.known.doubt((*response.names, *response.removed))
+        if self.interest_replaced:
+            self.known.mark_uncertain((*response.names, *response.removed))
         else:
             self._hold(response.resource_set, response)
         self.acked_set = response.resource_set
@@ -168,14 +272,14 @@ class Watch:
         return response
 
     def refuse(self, message: str, *, is_whole: bool = False) -> tuple[Response, tuple[str, ...]]:
-        """The client NACKed with this text: it may hold any part of what was offered (rule 18).
+        """The client NACKed the response in flight with this message: it may hold any part of it (rule 18).
 
-        ``is_whole``: what was offered is all that it is to have.
-        Returns the response and the names that are now known to be refused.
+        ``is_whole``: the response contains all that the client is to have. Returns the response, and the names of the
+        resources that are now known to be rejected.
         """
         response = self._doubt(self.ack.become_rejected())
-        # A cluster that warms has no assignment yet: it gets the last accepted one.
-        self.forced, self.warmed = self.forced | self.warmed, NOTHING
+        # A cluster that warms has no assignment yet: it is sent the last accepted one.
+        self.resend, self.resent = self.resend | self.resent, NOTHING
         offered = self._news_of(response)
         if not offered:
             return response, ()
@@ -183,64 +287,65 @@ class Watch:
             self.refusals = Refusals()
             self.refusals.refused_set = self.goal
         guilty = self.refusals.note_nack(offered, named_in(message, offered), is_whole=is_whole)
-        # What it has unsubscribed from meanwhile may have been what was wrong, but is not offered again.
+        # A name that it unsubscribed from meanwhile may be the bad one, and is not sent again.
         wants, resources = self.subscription.interest.wants, response.resource_set.resources
         self.refusals.forgive([name for name in offered if not wants(resources[name])])
-        self.known.trust(guilty)  # the client kept what it had of what it refused
+        self.known.trust(guilty)  # the client kept its version of what it rejected
         return response, guilty
 
     def is_of_earlier(self, message: str, version_info: str) -> bool:
-        """Is an error text left over from a response that was given up?
+        """Whether an error message is about an earlier response, which a newer one superseded.
 
-        While CDS is paused, Envoy answers the newest response in SotW, with the error of an earlier one. It names what
-        only that one had; or the request has the newest ``version_info``, which tells what was accepted last.
+        While CDS is paused, Envoy answers the newest SotW response with the error of an earlier one. The message names
+        resources that only the earlier one had; or the request carries the ``version_info`` of the newest response,
+        which says that the client accepted that.
         """
         offered = self.ack.offered
-        if offered is None or not self.known.doubted:
+        if offered is None or not self.known.uncertain:
             return False
         if version_info == offered.version_info != self.acked_label:
             return True
-        return bool(named_in(message, self.known.doubted)) and not named_in(message, offered.names)
+        return bool(named_in(message, self.known.uncertain)) and not named_in(message, offered.names)
 
     def arrived(self) -> frozenset[str]:
-        """The names asked for that the client has an answer to, which it accepted."""
+        """The subscribed names whose resources the client has accepted, or that it knows to be missing."""
         names = self.subscription.interest.names
         if self.acked_set is None:
             return NOTHING
         if not self.lags:
             return names
         known, offered = self.known, self.ack.offered
-        names = (names - known.owed - self.forced).intersection(self.acked_set.resources)
-        if known.doubted:
-            names = names.difference(known.doubted)
+        names = (names - known.unanswered - self.resend).intersection(self.acked_set.resources)
+        if known.uncertain:
+            names = names.difference(known.uncertain)
         return names.difference(offered.names, offered.removed) if offered is not None else names
 
     def sent_sets(self) -> Iterable[ResourceSet]:
-        """The sets that the client may use something of."""
+        """The sets of which the client may use some resource."""
         offered = (self.ack.offered.resource_set,) if self.ack.offered is not None else ()
         acked = (self.acked_set,) if self.acked_set is not None else ()
         return (*acked, *offered, *self.superseded)
 
     def sent_names(self) -> frozenset[str]:
-        """The names that it asks for and was sent, as far as that is known."""
+        """The names that it wants and was sent, as far as that is known."""
         interest, offered = self.subscription.interest, self.ack.offered
         names = self.arrived()
         if (interest.everything or interest.globs) and self.acked_set is not None:
-            names = names.union(interest.select(self.acked_set)) - self.known.owed
+            names = names.union(interest.select(self.acked_set)) - self.known.unanswered
         return names.union(offered.names) if offered is not None else names
 
     def has(self, name: str) -> bool:
-        """Did the client accept this resource, which it asks for?"""
+        """Whether the client asked for this resource and accepted it."""
         return self.acked_set is not None and name in self.acked_set.resources and name in self.arrived()
 
     def supersede(self) -> Response:
-        """The response in flight is given up for a newer one."""
+        """A newer response replaces the one in flight, which is not answered yet; returns the older one."""
         response = self._doubt(self.ack.supersede())
         self.superseded = (*self.superseded, response.resource_set)[-_SUPERSEDED_LIMIT:]
         return response
 
     def _news_of(self, response: Response) -> dict[str, str]:
-        """The names of a response that may be wrong, with their versions: not what the client had accepted."""
+        """The names in a response that the NACK may be about, with their versions: not what the client had accepted."""
         accepted = self.acked_set.resources if self.acked_set is not None else {}
         versions = response.versions()
         news = {
@@ -251,20 +356,55 @@ class Watch:
         return news or versions
 
     def _doubt(self, response: Response) -> Response:
-        self.known.doubt((*response.names, *response.removed))
+        self.known.mark_uncertain((*response.names, *response.removed))
         return response
 
     def _hold(self, released: ResourceSet, told: Response | None = None) -> None:
-        """The client has this; of suspects it was not ``told`` of since, any may have been applied."""
+        """The client holds this set. A suspect that ``told`` does not contain may be held in any version."""
         if self.refusals is None or not self.refusals.suspects:
             self.known.become(released)
             return
         known = frozenset((*told.names, *told.removed)) if told is not None else NOTHING
-        doubted = [name for name in self.refusals.suspects if name in self.known.doubted and name not in known]
+        uncertain = [name for name in self.refusals.suspects if name in self.known.uncertain and name not in known]
         self.known.become(released)
-        self.known.doubt(doubted)
+        self.known.mark_uncertain(uncertain)
 
-    def _answered(self, withheld: frozenset[str], released: ResourceSet) -> None:
-        self.known.owed = NOTHING
-        self.forced = NOTHING
-        self.withheld, self.withheld_from = withheld, released if withheld else None
+    def _answered(self, pending_release: frozenset[str], released: ResourceSet) -> None:
+        self.known.unanswered = NOTHING
+        self.resend = NOTHING
+        self.pending_release, self.pending_release_from = pending_release, released if pending_release else None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeStatus:
+    """The state of one type on one stream, as operators see it.
+
+    ``held_back``: a transition has newer content that it did not release yet.
+    """
+
+    type_url: str
+    state: str  # synced | pending | nacked
+    wildcard: bool
+    names: frozenset[str]
+    missing: tuple[str, ...]
+    version_sent: str
+    version_acked: str
+    held_back: bool
+
+
+def status_of(watch: Watch, client: ClientState) -> TypeStatus:
+    """The status of one of a client's watches."""
+    released = client.release_of(watch.type.type_url)
+    held_back = client.is_held_back(watch.type.type_url)
+    interest = watch.subscription.interest
+    synced = watch.in_step_with(released) and not held_back
+    return TypeStatus(
+        type_url=watch.type.type_url,
+        state="nacked" if watch.is_rejected else "synced" if synced else "pending",
+        wildcard=interest.wildcard,
+        names=interest.names,
+        missing=tuple(interest.missing(released)),
+        version_sent=watch.sent_set.version_info if watch.sent_set is not None else "",
+        version_acked=watch.acked_set.version_info if watch.acked_set is not None else "",
+        held_back=held_back,
+    )

@@ -1,4 +1,4 @@
-"""The watches of one client, by type, and which of them lag behind what was released to it."""
+"""The watches of one client, by type, and which of them are not in step with what was released to it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ from xds.protocol.watch import Watch
 
 
 class Watches:
-    """Who is subscribed to what, over all streams of a client. Nothing is decided here.
+    """The watches of all streams of a client. Nothing is decided here.
 
-    Most clients have one stream, so one watch of each type: tuples are the smallest to keep.
+    Most clients have one stream, so one watch of each type: a tuple takes the least memory.
     """
 
     __slots__ = ("_lagging_since_s", "_watches")
 
     def __init__(self) -> None:
         self._watches: dict[str, tuple[Watch, ...]] = {}
-        self._lagging_since_s: dict[str, float] = {}  # only types of which some watch lags
+        self._lagging_since_s: dict[str, float] = {}  # types of which some watch lags, with the time
+
+    def copy(self) -> tuple[Watches, dict[Watch, Watch]]:
+        """Independent watches in the same state, and each watch's copy."""
+        made = Watches()
+        copies = {watch: watch.copy() for watches in self._watches.values() for watch in watches}
+        made._watches = {url: tuple(map(copies.__getitem__, watches)) for url, watches in self._watches.items()}
+        made._lagging_since_s = dict(self._lagging_since_s)
+        return made, copies
 
     def __iter__(self) -> Iterator[str]:
         """The type URLs that are watched."""
@@ -31,7 +39,7 @@ class Watches:
         return type_url in self._watches
 
     def add(self, watch: Watch, now_s: float) -> None:
-        """A stream asked for a type; until it is answered, it lags."""
+        """A stream asked for a type; it lags until it is answered."""
         type_url = watch.type.type_url
         self._watches[type_url] = (*self._watches.get(type_url, ()), watch)
         self.mark_pending(watch, now_s)
@@ -51,11 +59,11 @@ class Watches:
         return self._watches.get(type_url, ())
 
     def names(self, type_url: str) -> frozenset[str]:
-        """All names subscribed to for a type."""
+        """All subscribed names of a type."""
         return names_of(self.of(type_url))
 
     def acked(self, type_url: str) -> ResourceSet | None:
-        """The set that all watches of a type ACKed; that of one that lags where they differ, None for no ACK."""
+        """The set that all watches of a type ACKed; that of a lagging watch where they differ; None without an ACK."""
         watches = self.of(type_url)
         found = None
         for watch in watches:
@@ -65,12 +73,12 @@ class Watches:
         return found
 
     def mark_pending(self, watch: Watch, now_s: float) -> None:
-        """The watch does not hold what was released."""
+        """The client does not hold what was released of the type."""
         watch.lags = True
         self._lagging_since_s.setdefault(watch.type.type_url, now_s)
 
     def mark_synced(self, watch: Watch) -> None:
-        """The watch holds what was released, or is gone."""
+        """The client holds what was released of the type, or the stream ended."""
         watch.lags = False
         type_url = watch.type.type_url
         if type_url not in self._lagging_since_s:
@@ -80,16 +88,16 @@ class Watches:
                 return
         del self._lagging_since_s[type_url]
         if not self._lagging_since_s:
-            self._lagging_since_s.clear()  # an empty one that once held something keeps room for more
+            self._lagging_since_s.clear()  # gives back the memory of an emptied dict
 
     def lagging(self, type_url: str) -> Collection[Watch]:
-        """The watches of a type that do not hold what was released."""
+        """The watches of a type that are not in step."""
         if type_url not in self._lagging_since_s:
             return ()
         return [watch for watch in self._watches.get(type_url, ()) if watch.lags]
 
     def lagging_since_s(self, type_url: str) -> float | None:
-        """Since when some watch of the type lags; None when none does."""
+        """Since when some watch of the type lags; None if none does."""
         return self._lagging_since_s.get(type_url)
 
     @property
@@ -99,11 +107,11 @@ class Watches:
 
     @property
     def refuses_anything(self) -> bool:
-        """True while the client refuses some resource."""
+        """Whether the client rejects some resource."""
         return any(watch.refusals for url in self.lagging_types for watch in self.lagging(url))
 
     def refusals_of(self, type_url: str) -> Refusals | None:
-        """What the client refuses of a type on streams that are there, for one more; None for nothing.
+        """What the client rejects of a type on its streams, for a new stream; None for nothing.
 
         Envoy asks for the assignment of a changed cluster on another stream than before.
         """
@@ -114,7 +122,7 @@ class Watches:
         return Refusals(refused) if refused else None
 
     def accepted(self, type_url: str, names: Collection[str]) -> ResourceSet | None:
-        """The set from which one of the streams has accepted any of these names; None where none has."""
+        """The set from which one of the streams accepted any of these names; None if none did."""
         for watch in self.of(type_url):
             held = watch.acked_set
             if held is not None and not watch.subscription.interest.names.isdisjoint(names):
@@ -122,7 +130,7 @@ class Watches:
         return None
 
     def refused(self, type_url: str, goal_set: ResourceSet) -> Mapping[str, str]:
-        """What the client refuses of a set and never accepted in another version: name to version."""
+        """The resources of a set that the client rejects and never accepted in another version: name to version."""
         found: dict[str, str] = {}
         goal = goal_set.resources
         for watch in self.lagging(type_url):
@@ -137,14 +145,14 @@ class Watches:
         return found
 
     def all_refused(self) -> Names:
-        """All that the client refuses, in whatever version."""
+        """All names that the client rejects, in whatever version."""
         if not self.refuses_anything:
             return NO_NAMES
         watches = (watch for url in self.lagging_types for watch in self.lagging(url))
         return joined(*(((w.type.type_url, frozenset(w.refusals.refused)),) for w in watches if w.refusals))
 
     def not_fetched(self, names: Names) -> Names:
-        """Those of some names that the client has yet to ask for and to ACK."""
+        """The names among these that the client did not ask for or did not ACK yet."""
         left = []
         for url, wanted in names:
             missing = set(wanted)

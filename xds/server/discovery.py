@@ -20,10 +20,16 @@ from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
-from xds.protocol.draft import Variant
-from xds.protocol.events import Event, Identified, Moved, Request, Send, ViewChanged
+from xds.protocol.decode import RequestDecoder
+from xds.protocol.dialect import AnyDialect
+from xds.protocol.events import (
+    Event,
+    Identified,
+    Send,
+    TransitionAdvanced,
+    ViewChanged,
+)
 from xds.protocol.stream import DiscoveryStream
-from xds.protocol.wire import decode_delta, decode_sotw
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.flow.work_queue import SingleWaiterEvent
 from xds.server.observer import StreamObserver
@@ -32,8 +38,6 @@ from xds.server.services import DiscoveryService
 from xds.server.stream import CALL_ERRORS, GONE, CallContext, StreamDependencies, StreamHandler, check_size
 
 TIMER_RESOLUTION_S = 0.001
-
-_DECODE: Mapping[Variant, Callable[[bytes], Request]] = {Variant.SOTW: decode_sotw, Variant.DELTA: decode_delta}
 
 
 @dataclass(slots=True)
@@ -44,6 +48,7 @@ class DiscoveryDependencies(StreamDependencies):
     fleet: Fleet
     registry: StreamRegistry
     clients: ClientTable
+    decoder: RequestDecoder
 
 
 class DiscoveryHandler(StreamHandler):
@@ -58,7 +63,7 @@ class DiscoveryHandler(StreamHandler):
         self,
         deps: DiscoveryDependencies,
         service: DiscoveryService,
-        variant: Variant,
+        dialect: AnyDialect,
         context: CallContext,
         slot: AdmissionSlot,
         identity: Identity,
@@ -67,11 +72,11 @@ class DiscoveryHandler(StreamHandler):
         self._flow = deps.options.flow
         self._registry = deps.registry
         self._service = service
-        self._decode = _DECODE[variant]
+        self._decode = dialect.decoder(deps.decoder)
         self._engine = DiscoveryStream(
             cache=deps.cache,
             clients=deps.clients,
-            variant=variant,
+            dialect=dialect,
             peer=self._peer,
             type_url=service.type_url,
             limits=deps.options.limits,
@@ -83,7 +88,7 @@ class DiscoveryHandler(StreamHandler):
             self.id,
             self._peer,
             service.label,
-            variant,
+            dialect.variant,
             engine=self._engine,
             fleet=deps.fleet,
             metrics=deps.metrics,
@@ -284,7 +289,7 @@ class DiscoveryHandler(StreamHandler):
     def _view_changed(self, event: ViewChanged) -> None:
         self._registry.regroup(self)
 
-    def _client_moved(self, event: Moved) -> None:
+    def _client_moved(self, event: TransitionAdvanced) -> None:
         if self.client_key is not None:
             self._registry.wake_client(self.client_key, besides=self)
 
@@ -309,5 +314,5 @@ _ACTIONS: Mapping[type, Callable[[DiscoveryHandler, Any], None]] = {
     Send: DiscoveryHandler._send,
     Identified: DiscoveryHandler._identified,
     ViewChanged: DiscoveryHandler._view_changed,
-    Moved: DiscoveryHandler._client_moved,
+    TransitionAdvanced: DiscoveryHandler._client_moved,
 }

@@ -9,22 +9,22 @@ from typing import Any
 
 from xds.fleet.fleet import Fleet
 from xds.model.resource_type import alias_of
-from xds.protocol.draft import Variant
+from xds.protocol.dialect import Variant
 from xds.protocol.events import (
     Acked,
+    AckRepeated,
+    AckWaitTimedOut,
     Event,
     Identified,
     LingerCut,
     Nacked,
     NodeMismatch,
     OfferTimedOut,
-    Repeated,
-    Request,
     Send,
     Stale,
     ViewChanged,
-    WaitEnded,
 )
+from xds.protocol.requests import Request
 from xds.protocol.stream import DiscoveryStream
 from xds.server.logs import address_fields, get_logger, identity_fields, shorten
 from xds.server.metrics.counters import Metrics
@@ -154,7 +154,7 @@ class StreamObserver:
         self._metrics.type(event.type_url).timeouts += 1
         _log.info("offer.timed_out", **self._exchange(event))
 
-    def _wait_ended(self, event: WaitEnded, now: float) -> None:
+    def _wait_ended(self, event: AckWaitTimedOut, now: float) -> None:
         self._metrics.type(event.type_url).waits_ended += 1
         _log.warning("order.wait_ended", type=alias_of(event.type_url), **self._identity())
 
@@ -181,7 +181,7 @@ _OBSERVERS: Mapping[type, Callable[[StreamObserver, Any, float], None]] = {
     ViewChanged: StreamObserver._view_changed,
     NodeMismatch: StreamObserver._node_mismatch,
     OfferTimedOut: StreamObserver._offer_timed_out,
-    WaitEnded: StreamObserver._wait_ended,
+    AckWaitTimedOut: StreamObserver._wait_ended,
     LingerCut: StreamObserver._linger_cut,
 }
 
@@ -197,6 +197,6 @@ def _kind(request: Request, events: list[Event]) -> str:
             return "ack"
         if isinstance(event, Stale):
             return "stale"
-        if isinstance(event, Repeated):
+        if isinstance(event, AckRepeated):
             return "repeat"
     return "subscribe"

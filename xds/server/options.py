@@ -8,8 +8,8 @@ from pathlib import Path
 from xds.control.access import Access
 from xds.control.tokens import Tokens
 from xds.lrs.report_stream import DEFAULT_SETTINGS, LoadSettings
-from xds.protocol.limits import Limits
 from xds.protocol.order import OrderRules
+from xds.protocol.requests import StreamLimits
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 
 MIB = 1024 * 1024
@@ -49,7 +49,7 @@ class ServerOptions:
     tokens: Tokens = field(default_factory=Tokens)
     access: Access | None = None
     expiry_spread_s: float = 60.0
-    limits: Limits = field(default_factory=Limits)
+    limits: StreamLimits = field(default_factory=StreamLimits)
     order: OrderRules = field(default_factory=OrderRules)
     max_receive_bytes: int = 8 * MIB
     requests_per_s: float = 100.0

@@ -19,22 +19,27 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from xds.codec.node import as_object, decode_node, field_of, text_of
+from xds.codec.node_json import (
+    as_object,
+    decode_node,
+    field_of,
+    text_of,
+)
 from xds.codec.render import render_resource
 from xds.control.access import NOBODY
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
-from xds.model.name import canonical_name
+from xds.model.names import canonical_name
 from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.events import SotwRequest
 from xds.protocol.fetch import Fetched, fetch
-from xds.protocol.limits import (
-    Limits,
-    check_names,
+from xds.protocol.requests import (
+    SotwRequest,
+    StreamLimits,
     check_node_id,
     check_type,
 )
+from xds.protocol.sotw import SOTW
 from xds.server.metrics.counters import Metrics
 from xds.server.node_auth import Authorize, NodeAuthorizer
 from xds.server.options import MIB
@@ -57,7 +62,7 @@ _STATUS = {
 
 
 def rest_routes(
-    cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: Limits = Limits()
+    cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: StreamLimits = StreamLimits()
 ) -> list[Route]:
     """One route per resource type."""
     polls = RestDiscovery(cache, metrics, node_auth, stream_limits)
@@ -71,7 +76,7 @@ class RestDiscovery:
     """Answers polls. The JSON of each resource is rendered once."""
 
     def __init__(
-        self, cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: Limits
+        self, cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: StreamLimits
     ) -> None:
         self._cache = cache
         self._node_auth = node_auth
@@ -212,7 +217,7 @@ def _problem(status: HTTPStatus, detail: str) -> Response:
 
 def fetch_for(
     cache: SnapshotCache,
-    limits: Limits,
+    limits: StreamLimits,
     node: Node,
     request: SotwRequest,
     type_url: str,
@@ -225,7 +230,7 @@ def fetch_for(
     node id or for another type, RESOURCE_EXHAUSTED for too many names.
     """
     check_type(request.type_url, type_url)
-    check_names(request, 0, limits)
+    SOTW.check_names(request, 0, limits)
     check_node_id(node.id)
     view = cache.resolve(node, api)
     authorize(node, view.group if view is not None else "")

@@ -20,8 +20,10 @@ from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import RemoteProtocolError
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
-from xds.protocol.draft import Variant
-from xds.protocol.wire import decode_sotw
+from xds.protocol.decode import RequestDecoder
+from xds.protocol.delta import DELTA
+from xds.protocol.dialect import AnyDialect
+from xds.protocol.sotw import SOTW
 from xds.server.auth import AuthInterceptor, expire
 from xds.server.discovery import DiscoveryDependencies, DiscoveryHandler
 from xds.server.flow.admission import Admission, AdmissionSlot
@@ -96,6 +98,7 @@ class XdsServer:
             fleet=fleet,
             registry=self.registry,
             clients=self.clients,
+            decoder=RequestDecoder(),
         )
         book = book if book is not None else LoadAggregates(options.load.interval_s)
         self.load = LoadStreams(cache, book, fleet.events, self._deps)
@@ -200,16 +203,16 @@ class XdsServer:
     # Handlers
 
     def _handlers(self, service: DiscoveryService) -> Any:
-        methods = {service.delta_method: self._discovery_handler(service, Variant.DELTA)}
+        methods = {service.delta_method: self._discovery_handler(service, DELTA)}
         if service.stream_method:
-            methods[service.stream_method] = self._discovery_handler(service, Variant.SOTW)
+            methods[service.stream_method] = self._discovery_handler(service, SOTW)
         if service.fetch_method:
             methods[service.fetch_method] = self._fetch_handler(service)
         return grpc.method_handlers_generic_handler(service.service, methods)
 
-    def _discovery_handler(self, service: DiscoveryService, variant: Variant) -> Any:
+    def _discovery_handler(self, service: DiscoveryService, dialect: AnyDialect) -> Any:
         deps = self._deps
-        return self._stream_handler(lambda *call: DiscoveryHandler(deps, service, variant, *call))
+        return self._stream_handler(lambda *call: DiscoveryHandler(deps, service, dialect, *call))
 
     def _load_handlers(self, service: LoadService) -> Any:
         handler = self._stream_handler(lambda *call: LoadReportHandler(self.load, service, *call))
@@ -251,7 +254,7 @@ class XdsServer:
 
     def _fetch(self, service: DiscoveryService, data: bytes, authorize: Authorize) -> bytes:
         check_size(data, self._options.max_receive_bytes)
-        request = decode_sotw(data)
+        request = self._deps.decoder.decode_sotw(data)
         self._metrics.type(service.type_url).kinds["poll"] += 1
         limits = self._options.limits
         node = decode_node(request.node, limits.node_bytes)

@@ -1,0 +1,1 @@
+"""What exists: config entries, read and checked. Pure."""

@@ -1,0 +1,175 @@
+"""Config entries of the five kinds: text or plain values to checked values, and back to JSON.
+
+``entry_json`` writes what ``read_entry`` reads to an equal entry; names are as Consul writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from xds.catalog.defaults_rules import check_proxy_defaults, check_service_defaults
+from xds.catalog.proxy_defaults import ProxyDefaults
+from xds.catalog.resolver import ServiceResolver
+from xds.catalog.resolver_rules import check_resolver
+from xds.catalog.router import ServiceRouter
+from xds.catalog.router_rules import check_router
+from xds.catalog.service_defaults import ServiceDefaults
+from xds.catalog.shape import KEY_LIMIT, read_message, write_message
+from xds.catalog.splitter import ServiceSplitter
+from xds.catalog.splitter_rules import check_splitter
+from xds.codec.document import TextDocuments, TextFormat, malformed, read_values
+from xds.codec.findings import Findings, normalized_name, short_repr
+from xds.codec.positions import DocumentPart, TextLayout, locate
+from xds.codec.scalar import json_kind
+from xds.model.errors import ValidationError, Violation
+
+ConfigEntry = ServiceRouter | ServiceSplitter | ServiceResolver | ServiceDefaults | ProxyDefaults
+Key = tuple[str, str]  # (kind, name)
+
+_CHECKS: Mapping[type[Any], Callable[[Any, Findings], None]] = {
+    ServiceRouter: check_router,
+    ServiceSplitter: check_splitter,
+    ServiceResolver: check_resolver,
+    ServiceDefaults: check_service_defaults,
+    ProxyDefaults: check_proxy_defaults,
+}
+KINDS: Mapping[str, type[Any]] = {kind.kind: kind for kind in _CHECKS}
+# Consul's other kinds: known by name, so that they are refused as such.
+OTHER_KINDS = (
+    "api-gateway",
+    "bound-api-gateway",
+    "control-plane-request-limit",
+    "exported-services",
+    "file-system-certificate",
+    "http-route",
+    "ingress-gateway",
+    "inline-certificate",
+    "jwt-provider",
+    "mesh",
+    "sameness-group",
+    "service-intentions",
+    "tcp-route",
+    "terminating-gateway",
+)
+_KIND_KEYS = ("Kind", "kind")
+# What an answer of Consul's API has besides; it says nothing about the content.
+_IGNORED = frozenset(("kind", "createindex", "modifyindex", "hash"))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntries:
+    """``entries`` in the order of the text; ``warnings`` are findings that stop nothing."""
+
+    entries: tuple[ConfigEntry, ...]
+    warnings: tuple[Violation, ...] = ()
+
+
+def key_of(entry: ConfigEntry) -> Key:
+    """What an entry is kept under: its kind and name."""
+    return entry.kind, entry.name
+
+
+def entry_json(entry: ConfigEntry) -> dict[str, object]:
+    """The JSON object of an entry, in Consul's names."""
+    return {"Kind": entry.kind, **write_message(entry)}
+
+
+def read_entries(text: bytes | str, format: TextFormat = "auto", source: str = "") -> ReadEntries:
+    """The entries of a text: one, a list, or several documents of either. ``source`` names the file in findings.
+
+    Raises ``MalformedError`` for what cannot be read, ``ValidationError`` with every finding of all entries otherwise.
+    """
+    values = read_values(text, format, source)
+    if not values.documents:
+        raise malformed("empty document", source=source)
+    layout, given = _laid_out(values)
+    findings = Findings()
+    read: dict[Key, ConfigEntry] = {}
+    for index, value in enumerate(given):
+        findings.select_resource(index)
+        entry = _read(value, findings)
+        if entry is not None and read.setdefault(key_of(entry), entry) is not entry:
+            findings.add("duplicate_entry", f"a second {entry.kind} of the name {short_repr(entry.name)}")
+    if findings:
+        raise ValidationError(locate(layout, findings.violations))
+    return ReadEntries(tuple(read.values()), tuple(locate(layout, findings.warnings)) if findings.warnings else ())
+
+
+def _laid_out(values: TextDocuments) -> tuple[TextLayout, list[object]]:
+    """The values of single entries, and where they stand in the text."""
+    parts, given = [], list[object]()
+    for number, value in values.documents.items():
+        listed = value if isinstance(value, list) else [value]
+        parts.append(DocumentPart(number, (), len(listed), is_list=isinstance(value, list)))
+        given += listed
+    layout = values.layout
+    return TextLayout(layout.text, layout.is_json, layout.source, tuple(parts)), given
+
+
+def read_entry(value: object, *, kind: str = "", name: str = "") -> ReadEntries:
+    """One entry from plain values. ``kind`` and ``name`` are what the caller knows already (the path of a request):
+    the value may leave them out, and must not say otherwise.
+
+    Raises ``ValidationError`` with every finding, without places.
+    """
+    findings = Findings()
+    entry = _read(value, findings, kind, name)
+    if findings or entry is None:
+        raise ValidationError(findings.violations)
+    return ReadEntries((entry,), tuple(findings.warnings))
+
+
+def entry_from_json(value: Mapping[str, object]) -> ConfigEntry:
+    """An entry that was checked when it was written. Raises ``ValidationError`` where it cannot be read any more."""
+    findings = Findings()
+    kind = KINDS.get(str(value.get("Kind")))
+    entry: ConfigEntry | None = None if kind is None else read_message(kind, value, findings, (), _IGNORED)
+    if findings or entry is None:
+        raise ValidationError(findings.violations or [Violation("unknown_kind", "no config entry of ours")])
+    return entry
+
+
+def _read(value: object, findings: Findings, kind: str = "", name: str = "") -> ConfigEntry | None:
+    if not isinstance(value, dict):
+        findings.add("wrong_type", f"a config entry is an object, not {json_kind(value)}")
+        return None
+    found = _kind(value, kind, findings)
+    if found is None:
+        return None
+    given = value if not name or "name" in map(normalized_name, value) else {"Name": name, **value}
+    findings.name_resource(found.kind, str(given.get("Name", given.get("name", "")))[:KEY_LIMIT])
+    entry: ConfigEntry = read_message(found, given, findings, (), _IGNORED)
+    if not findings.is_full:
+        _CHECKS[found](entry, findings)
+    if name and entry.name != name:
+        findings.add("name_mismatch", f"expected the name {short_repr(name)}, not {short_repr(entry.name)}", ("Name",))
+    return entry
+
+
+def _kind(value: Mapping[str, object], expected: str, findings: Findings) -> type[Any] | None:
+    given = next((value[key] for key in _KIND_KEYS if value.get(key) is not None), expected)
+    if not given:
+        hint = f"one of {', '.join(KINDS)}"
+        findings.add("missing_kind", "a config entry says what kind it is of", ("Kind",), hint=hint)
+        return None
+    if not isinstance(given, str) or given not in KINDS:
+        findings.add(*_refusal(given), ("Kind",), hint=_kind_hint(given))
+        return None
+    if expected and given != expected:
+        findings.add("kind_mismatch", f"expected the kind {expected}, not {given}", ("Kind",))
+        return None
+    return KINDS[given]
+
+
+def _refusal(given: object) -> tuple[str, str]:
+    if given in OTHER_KINDS:
+        return "unsupported_kind", f"config entries of the kind {given} are not supported"
+    return "unknown_kind", f"invalid config entry kind: {short_repr(given)}"
+
+
+def _kind_hint(given: object) -> str:
+    close = get_close_matches(str(given)[:80], list(KINDS), n=1) if given not in OTHER_KINDS else []
+    return f'did you mean "{close[0]}"?' if close else f"one of {', '.join(KINDS)}"

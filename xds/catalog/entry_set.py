@@ -1,0 +1,83 @@
+"""A set of config entries, as the compiler asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from xds.catalog.entry import KINDS, ConfigEntry, Key, key_of
+from xds.catalog.proxy_defaults import GLOBAL, ProxyDefaults
+from xds.catalog.resolver import ServiceResolver
+from xds.catalog.router import ServiceRouter
+from xds.catalog.service_defaults import ServiceDefaults
+from xds.catalog.splitter import ServiceSplitter
+
+# What a change makes of an entry: its new content, or None where it goes away.
+Changes = Mapping[Key, ConfigEntry | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntries:
+    """Entries by kind and name. Never changed: ``with_changes`` makes a new set, which shares the kinds that stay."""
+
+    by_kind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entries: Iterable[ConfigEntry]) -> ConfigEntries:
+        """A set of these; of two with one key, the later."""
+        return cls().with_changes({key_of(entry): entry for entry in entries})
+
+    def with_changes(self, changes: Changes) -> ConfigEntries:
+        """The set after the changes; what goes away need not have been there."""
+        changed = {kind: dict(self.by_kind.get(kind, {})) for kind in {kind for kind, _ in changes}}
+        for (kind, name), entry in changes.items():
+            if entry is None:
+                changed[kind].pop(name, None)
+            else:
+                changed[kind][name] = entry
+        return ConfigEntries({**self.by_kind, **changed})
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_kind.values()))
+
+    def __iter__(self) -> Iterator[ConfigEntry]:
+        """By kind and name."""
+        for kind in KINDS:
+            held = self.by_kind.get(kind, {})
+            yield from (held[name] for name in sorted(held))
+
+    def get(self, key: Key) -> ConfigEntry | None:
+        """The entry of a kind and name."""
+        kind, name = key
+        found: ConfigEntry | None = self.by_kind.get(kind, {}).get(name)
+        return found
+
+    def names(self, kind: str) -> Iterable[str]:
+        """The names of a kind's entries."""
+        return self.by_kind.get(kind, {}).keys()
+
+    def router(self, service: str) -> ServiceRouter | None:
+        """The router of a service."""
+        found: ServiceRouter | None = self.by_kind.get(ServiceRouter.kind, {}).get(service)
+        return found
+
+    def splitter(self, service: str) -> ServiceSplitter | None:
+        """The splitter of a service."""
+        found: ServiceSplitter | None = self.by_kind.get(ServiceSplitter.kind, {}).get(service)
+        return found
+
+    def resolver(self, service: str) -> ServiceResolver | None:
+        """The resolver of a service."""
+        found: ServiceResolver | None = self.by_kind.get(ServiceResolver.kind, {}).get(service)
+        return found
+
+    def defaults(self, service: str) -> ServiceDefaults | None:
+        """The defaults of a service."""
+        found: ServiceDefaults | None = self.by_kind.get(ServiceDefaults.kind, {}).get(service)
+        return found
+
+    def proxy_defaults(self) -> ProxyDefaults | None:
+        """The one entry of its kind."""
+        found: ProxyDefaults | None = self.by_kind.get(ProxyDefaults.kind, {}).get(GLOBAL)
+        return found

@@ -1,0 +1,329 @@
+"""What fields of config entries hold, and how each is read and written.
+
+Consul's decoder is lax (words for booleans, numbers in quotes, a list of one for an object): what it takes is taken
+here as well, with a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+from xds.catalog.duration import LIMIT_NS, duration_text, parse_duration
+from xds.catalog.weight import basis_points, percent
+from xds.codec import scalar
+from xds.codec.findings import Findings, duration_hint, normalized_name, short_repr
+
+Path = tuple[str | int, ...]
+UINT32 = range(2**32)
+UINT64 = range(2**64)
+INT64 = range(-(2**63), 2**63)
+# No real entry has more; what is compiled from one stays bounded with it.
+ITEMS_LIMIT = 10_000
+KEY_LIMIT = 1_024  # characters of a key, and of a name
+SHAPE = "shape"
+_NAMES_REMEMBERED = 4_096
+
+
+class Shape:
+    """How the values of a field are read and written."""
+
+    def empty(self) -> Any:
+        """What a field that is not given holds."""
+        return None
+
+    def read(self, value: object, findings: Findings, path: Path) -> Any:
+        """The field's value, or an empty one and a finding."""
+        raise NotImplementedError
+
+    def write(self, value: Any) -> object:
+        """The JSON value."""
+        return value
+
+
+def read_scalar(convert: Callable[[object], object], value: object, findings: Findings, path: Path, empty: Any) -> Any:
+    """One scalar: what it cannot be is an error, what it should not be a warning."""
+    try:
+        found = convert(value)
+    except scalar.ScalarError as error:
+        findings.add(error.code, error.detail, path, hint=error.hint)
+        return empty
+    if isinstance(found, scalar.LaxValue):
+        findings.warn("lax", found.detail, path, hint=found.hint)
+        return found.value
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class TextShape(Shape):
+    """A string; ``normal`` is what becomes of it (lower case)."""
+
+    normal: Callable[[str], str] = str
+
+    def empty(self) -> Any:
+        return ""
+
+    def read(self, value: object, findings: Findings, path: Path) -> str:
+        if type(value) is str and value.isascii():
+            return self.normal(value)
+        return self.normal(read_scalar(scalar.text, value, findings, path, ""))
+
+
+class Flag(Shape):
+    """True or false."""
+
+    def empty(self) -> Any:
+        return False
+
+    def read(self, value: object, findings: Findings, path: Path) -> bool:
+        if value is True or value is False:
+            return value
+        return bool(read_scalar(scalar.boolean, value, findings, path, False))
+
+
+@dataclass(frozen=True, slots=True)
+class Integer(Shape):
+    """A whole number of a range. An ``optional`` one tells 0 from what is not given. ``normal`` as for texts."""
+
+    valid: range = INT64
+    optional: bool = False
+    normal: Callable[[int], int] = int
+
+    def empty(self) -> Any:
+        return None if self.optional else 0
+
+    def read(self, value: object, findings: Findings, path: Path) -> int | None:
+        found = read_scalar(lambda given: scalar.integer(given, self.valid), value, findings, path, self.empty())
+        return None if found is None else self.normal(found)
+
+
+class Weight(Shape):
+    """A percentage, held in basis points."""
+
+    def empty(self) -> Any:
+        return 0
+
+    def read(self, value: object, findings: Findings, path: Path) -> int:
+        found = read_scalar(scalar.number, value, findings, path, 0.0)
+        if not 0 <= found <= 100:
+            findings.add("out_of_range", f"a weight of {short_repr(value)} is not between 0 and 100", path)
+            return 0
+        return basis_points(found)
+
+    def write(self, value: int) -> object:
+        return percent(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Span(Shape):
+    """A duration in nanoseconds: a Go duration, or an integer. ``as_number`` ones are written as integers."""
+
+    as_number: bool = False
+    optional: bool = False
+
+    def empty(self) -> Any:
+        return None if self.optional else 0
+
+    def read(self, value: object, findings: Findings, path: Path) -> int | None:
+        if not isinstance(value, str):
+            number = read_scalar(lambda given: scalar.integer(given, INT64), value, findings, path, self.empty())
+            return None if number is None else max(-LIMIT_NS, int(number))
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            told = f"expected a duration such as 5s or 1m30s, not {short_repr(value)}: {error}"
+            findings.add("bad_duration", told, path, hint=_unit_hint(value))
+        empty: int | None = self.empty()
+        return empty
+
+    def write(self, value: int) -> object:
+        return value if self.as_number else duration_text(value)
+
+
+def _unit_hint(value: str) -> str:
+    return f'write "{value.strip()}s" for seconds' if duration_hint(value) and value.strip().isdigit() else ""
+
+
+def _listed(value: object, findings: Findings, path: Path) -> list[Any]:
+    """The items of a list; a value that stands alone is a list of one."""
+    if not isinstance(value, list):
+        findings.warn("lax", "read as a list of one", path, hint="write a list")
+        return [value]
+    if len(value) > ITEMS_LIMIT:
+        findings.add("too_large", f"{len(value)} items; {ITEMS_LIMIT} are allowed", path)
+        return value[:ITEMS_LIMIT]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf(Shape):
+    """A list of scalars or of messages, held as a tuple."""
+
+    item: Shape
+
+    def empty(self) -> Any:
+        return ()
+
+    def read(self, value: object, findings: Findings, path: Path) -> tuple[Any, ...]:
+        listed = _listed(value, findings, path)
+        return tuple(self.item.read(one, findings, (*path, index)) for index, one in enumerate(listed))
+
+    def write(self, value: tuple[Any, ...]) -> object:
+        return [self.item.write(one) for one in value]
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf(Shape):
+    """An object whose keys are names that people choose."""
+
+    item: Shape
+
+    def empty(self) -> Any:
+        return {}
+
+    def read(self, value: object, findings: Findings, path: Path) -> Mapping[str, Any]:
+        given = _object(value, findings, path)
+        if given is None:
+            return {}
+        if len(given) > ITEMS_LIMIT:
+            findings.add("too_large", f"{len(given)} keys; {ITEMS_LIMIT} are allowed", path)
+            return {}
+        for key in [key for key in given if len(key) > KEY_LIMIT]:
+            findings.add("too_large", f"key {short_repr(key)} has {len(key)} characters; {KEY_LIMIT} are allowed", path)
+        return {key: self.item.read(one, findings, (*path, key)) for key, one in given.items() if len(key) <= KEY_LIMIT}
+
+    def write(self, value: Mapping[str, Any]) -> object:
+        return {key: self.item.write(one) for key, one in sorted(value.items())}
+
+
+class Opaque(Shape):
+    """An object that is kept as it was given."""
+
+    def empty(self) -> Any:
+        return {}
+
+    def read(self, value: object, findings: Findings, path: Path) -> Mapping[str, object]:
+        return _object(value, findings, path) or {}
+
+
+def _object(value: object, findings: Findings, path: Path) -> dict[str, object] | None:
+    """An object; a list of one is that one, as HCL's blocks are."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        findings.warn("lax", "a list of one is read as the object in it", path, hint="write the object")
+        return value[0]
+    if not isinstance(value, dict):
+        findings.add("wrong_type", f"expected an object, not {scalar.json_kind(value)}", path)
+        return None
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Message(Shape):
+    """An object with fields of its own, a dataclass. An ``optional`` one tells an empty object from none."""
+
+    kind: type[Any]
+    optional: bool = True
+
+    def empty(self) -> Any:
+        return None if self.optional else self.kind()
+
+    def read(self, value: object, findings: Findings, path: Path) -> Any:
+        given = _object(value, findings, path)
+        return self.empty() if given is None else read_message(self.kind, given, findings, path)
+
+    def write(self, value: Any) -> object:
+        return write_message(value)
+
+
+TEXT, FLAG, WEIGHT, OPAQUE = TextShape(), Flag(), Weight(), Opaque()
+LOWER, SPAN, INTEGER, COUNT = TextShape(str.lower), Span(), Integer(), Integer(UINT32)
+TEXTS, TEXT_MAP, COUNTS = ListOf(TEXT), MapOf(TEXT), ListOf(COUNT)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One field: its Python attribute, its name in JSON, and whether it is written when empty."""
+
+    attribute: str
+    name: str
+    shape: Shape
+    always: bool
+    empty: object
+
+
+def member(name: str, shape: Shape, *, always: bool = False, default: object = None) -> Any:
+    """A dataclass field that is called ``name`` in JSON; ``always``: written even when empty."""
+    metadata = {SHAPE: (name, shape, always)}
+    empty = shape.empty() if default is None else default
+    if isinstance(empty, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=empty, metadata=metadata)
+
+
+def message(name: str, kind: type[Any]) -> Any:
+    """A dataclass field that always holds an object, and is written even when that is empty."""
+    return field(default_factory=kind, metadata={SHAPE: (name, Message(kind, optional=False), True)})
+
+
+_MEMBERS: dict[type[Any], dict[str, Member]] = {}
+
+
+def members(kind: type[Any]) -> dict[str, Member]:
+    """The fields of a dataclass by their names without notation (``connecttimeout``), in the order of writing."""
+    found = _MEMBERS.get(kind)
+    if found is None:
+        shapes = {one.name: one.metadata[SHAPE] for one in fields(kind)}
+        found = _MEMBERS[kind] = {
+            normalized_name(name): Member(attribute, name, shape, always, shape.empty())
+            for attribute, (name, shape, always) in shapes.items()
+        }
+    return found
+
+
+def read_message(
+    kind: type[Any], given: Mapping[str, object], findings: Findings, path: Path, ignored: frozenset[str] = frozenset()
+) -> Any:
+    """An object to a dataclass: names in CamelCase or snake_case, null for what is not given.
+
+    Keys whose bare form is in ``ignored`` are passed over.
+    """
+    known, values, spelt = members(kind), {}, dict[str, str]()
+    for key, value in given.items():
+        one = known.get(_plain(key))
+        if one is None:
+            if _plain(key) not in ignored:
+                place = (*path, key) if len(key) <= KEY_LIMIT else path
+                findings.add("unknown_field", f"unknown field {short_repr(key)}", place, hint=_field_hint(key, known))
+            continue
+        if one.attribute in spelt:
+            told = f"{short_repr(key)} and {short_repr(spelt[one.attribute])} are the same field"
+            findings.add("duplicate_field", told, (*path, key))
+            continue
+        spelt[one.attribute] = key
+        if value is not None:
+            values[one.attribute] = one.shape.read(value, findings, (*path, one.name))
+    return kind(**values)
+
+
+@lru_cache(maxsize=_NAMES_REMEMBERED)
+def _plain(key: str) -> str:
+    """A name without what CamelCase and snake_case differ in. Names repeat: they are worked out once."""
+    return key.replace("_", "").lower()
+
+
+def _field_hint(key: str, known: Mapping[str, Member]) -> str:
+    close = get_close_matches(normalized_name(key)[:120], list(known), n=1)
+    return f'did you mean "{known[close[0]].name}"?' if close else ""
+
+
+def write_message(value: Any) -> dict[str, object]:
+    """The JSON object of a dataclass, without the fields that are empty (but for those that are always written)."""
+    written: dict[str, object] = {}
+    for one in members(type(value)).values():
+        held = getattr(value, one.attribute)
+        if one.always or (held != one.empty and held is not None):
+            written[one.name] = None if held is None else one.shape.write(held)
+    return written

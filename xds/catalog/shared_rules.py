@@ -1,0 +1,89 @@
+"""Rules that entries of several kinds share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from xds.catalog.proxy import EnvoyExtension, MeshGateway
+from xds.catalog.shape import KEY_LIMIT, Path
+from xds.codec.findings import Findings, short_repr
+
+META_PAIRS_LIMIT = 64
+META_KEY_LIMIT = 128  # characters, as bytes of UTF-8
+META_VALUE_LIMIT = 512
+DEFAULT = "default"
+
+_GATEWAY_MODES = ("", "none", "local", "remote")
+_PROXY_MODES = ("", "transparent", "direct")
+_MUTUAL_TLS_MODES = ("", "strict", "permissive")
+_ENTERPRISE = "there is one namespace and one partition here, both called default: leave it out"
+
+
+def check_common(name: str, meta: Mapping[str, str], namespace: str, partition: str, findings: Findings) -> None:
+    """What holds for every entry: a name, bounded meta, no namespace and no partition but the default ones."""
+    if not name:
+        findings.add("missing_name", "Name is required", ("Name",))
+    if len(name) > KEY_LIMIT:
+        findings.add("bad_name", f"a name of {len(name)} characters; {KEY_LIMIT} are allowed", ("Name",))
+    check_meta(meta, findings)
+    check_place(namespace, partition, findings, ())
+
+
+def check_meta(meta: Mapping[str, str], findings: Findings) -> None:
+    """The limits of Meta."""
+    if len(meta) > META_PAIRS_LIMIT:
+        findings.add("bad_meta", f"Meta has {len(meta)} pairs; {META_PAIRS_LIMIT} are allowed", ("Meta",))
+    for key, value in meta.items():
+        if len(key.encode()) > META_KEY_LIMIT:
+            findings.add("bad_meta", f"Meta key {short_repr(key)} is longer than {META_KEY_LIMIT}", ("Meta", key))
+        if len(value.encode()) > META_VALUE_LIMIT:
+            told = f"the Meta value of {short_repr(key)} is longer than {META_VALUE_LIMIT}"
+            findings.add("bad_meta", told, ("Meta", key))
+
+
+def check_place(namespace: str, partition: str, findings: Findings, path: Path) -> None:
+    """Namespaces and partitions are Consul Enterprise's: only the default ones are taken."""
+    for field, value in (("Namespace", namespace), ("Partition", partition)):
+        if value not in ("", DEFAULT):
+            told = f"{field} {short_repr(value)} requires Consul Enterprise"
+            findings.add("enterprise", told, (*path, field), hint=_ENTERPRISE)
+
+
+def check_enterprise(field: str, is_set: bool, findings: Findings, path: Path) -> None:
+    """A field that only Consul Enterprise has."""
+    if is_set:
+        findings.add("enterprise", f"{field} requires Consul Enterprise", path)
+
+
+def check_choice(value: str, choices: tuple[str, ...], field: str, findings: Findings, path: Path) -> bool:
+    """One of few words; what people are told leaves out the empty one."""
+    if value in choices:
+        return True
+    named = [choice for choice in choices if choice]
+    close = get_close_matches(value[:80].lower(), named, n=1)
+    hint = f'did you mean "{close[0]}"?' if close else f"one of {', '.join(named)}"
+    findings.add("bad_choice", f"{short_repr(value)} is no {field}", path, hint=hint)
+    return False
+
+
+def check_proxy(
+    mode: str,
+    mutual_tls_mode: str,
+    gateway: MeshGateway,
+    extensions: tuple[EnvoyExtension, ...],
+    findings: Findings,
+) -> None:
+    """What service-defaults and proxy-defaults share."""
+    check_choice(mode, _PROXY_MODES, "proxy mode", findings, ("Mode",))
+    check_choice(mutual_tls_mode, _MUTUAL_TLS_MODES, "mode of mutual TLS", findings, ("MutualTLSMode",))
+    check_gateway(gateway, findings, ())
+    for index, extension in enumerate(extensions):
+        if not extension.name:
+            path = ("EnvoyExtensions", index, "Name")
+            findings.add("missing_name", f"EnvoyExtensions[{index}] has no Name", path)
+
+
+def check_gateway(gateway: MeshGateway, findings: Findings, path: Path) -> None:
+    """The mode of mesh gateways."""
+    check_choice(gateway.mode, _GATEWAY_MODES, "mesh gateway mode", findings, (*path, "MeshGateway", "Mode"))

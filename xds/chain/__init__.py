@@ -1,0 +1,1 @@
+"""Config entries to compiled discovery chains. Pure."""

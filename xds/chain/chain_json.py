@@ -1,0 +1,149 @@
+"""The JSON of a compiled chain: Consul's names and omissions.
+
+Two quirks are Consul's own: RequestTimeout of a resolver and TTL of a cookie are integers of nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xds.catalog.duration import duration_text
+from xds.catalog.shape import write_message
+from xds.catalog.weight import percent
+from xds.chain.chain import ChainSplit, ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode
+from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER
+
+Json = dict[str, Any]
+
+
+def response_json(chain: DiscoveryChain) -> Json:
+    """What the API answers: ``{"Chain": {...}}``."""
+    return {"Chain": chain_json(chain)}
+
+
+def chain_json(chain: DiscoveryChain) -> Json:
+    """The ``CompiledDiscoveryChain``. Without partitions, in the shape of Consul before 1.11."""
+    if not chain.has_partitions:
+        return _unpartitioned(chain)
+    return {
+        "ServiceName": chain.service,
+        "Namespace": chain.namespace,
+        "Partition": chain.partition,
+        "Datacenter": chain.datacenter,
+        **_given(
+            CustomizationHash=chain.customization_hash,
+            Default=chain.is_default,
+            Protocol=chain.protocol,
+            ServiceMeta=dict(sorted(chain.service_meta.items())),
+            EnvoyExtensions=[write_message(one) for one in chain.envoy_extensions],
+            StartNode=chain.start_node,
+            Nodes={key: _node(node) for key, node in chain.nodes.items()},
+            Targets={one: _target(target) for one, target in chain.targets.items()},
+        ),
+        "AutoVirtualIPs": list(chain.auto_virtual_ips) or None,
+        "ManualVirtualIPs": list(chain.manual_virtual_ips) or None,
+    }
+
+
+def _unpartitioned(chain: DiscoveryChain) -> Json:
+    return {
+        "ServiceName": chain.service,
+        "Namespace": chain.namespace,
+        "Datacenter": chain.datacenter,
+        **_given(
+            CustomizationHash=chain.customization_hash,
+            Protocol=chain.protocol,
+            StartNode=chain.start_node,
+            Nodes={key: _node(node, has_definitions=False) for key, node in chain.nodes.items()},
+            Targets={one: _old_target(target) for one, target in chain.targets.items()},
+        ),
+    }
+
+
+def _given(**fields: object) -> Json:
+    """The fields that are not empty."""
+    return {name: value for name, value in fields.items() if value}
+
+
+# Nodes
+
+
+def _node(node: Node, *, has_definitions: bool = True) -> Json:
+    if isinstance(node, RouterNode):
+        routes = [{"Definition": write_message(one.definition), "NextNode": one.next_node} for one in node.routes]
+        return {"Type": ROUTER, "Name": node.name, "Routes": routes}
+    if isinstance(node, ResolverNode):
+        return {"Type": RESOLVER, "Name": node.name, "Resolver": _resolver(node), **_balanced(node.load_balancer)}
+    splits = [_split(one, has_definitions) for one in node.splits]
+    return {"Type": SPLITTER, "Name": node.name, "Splits": splits, **_balanced(node.load_balancer)}
+
+
+def _split(split: ChainSplit, has_definition: bool) -> Json:
+    definition = {"Definition": write_message(split.definition)} if has_definition else {}
+    return {**definition, **_given(Weight=percent(split.weight)), "NextNode": split.next_node}
+
+
+def _balanced(balancer: object) -> Json:
+    return {} if balancer is None else {"LoadBalancer": write_message(balancer)}
+
+
+def _resolver(node: ResolverNode) -> Json:
+    return _given(
+        Default=node.is_default,
+        ConnectTimeout=duration_text(node.connect_timeout_ns),
+        RequestTimeout=node.request_timeout_ns,
+        Target=node.target,
+        Failover={"Targets": list(node.failover)} if node.failover else None,
+    )
+
+
+# Targets
+
+
+def _target(target: ChainTarget) -> Json:
+    place = target.place
+    return {
+        **_given(
+            ID=target.id,
+            Service=place.service,
+            ServiceSubset=place.subset,
+            Namespace=place.namespace,
+            Partition=place.partition,
+            Datacenter=place.datacenter,
+            Peer=place.peer,
+            Locality=_locality(target),
+        ),
+        "MeshGateway": _given(Mode=target.mesh_gateway_mode),
+        "Subset": write_message(target.subset),
+        "TransparentProxy": _given(
+            OutboundListenerPort=target.outbound_listener_port, DialedDirectly=target.is_dialed_directly
+        ),
+        **_given(
+            ConnectTimeout=duration_text(target.connect_timeout_ns),
+            External=target.is_external,
+            SNI=target.sni,
+            Name=target.name,
+        ),
+    }
+
+
+def _locality(target: ChainTarget) -> Mapping[str, str]:
+    return {} if target.locality is None else _given(Region=target.locality.region, Zone=target.locality.zone)
+
+
+def _old_target(target: ChainTarget) -> Json:
+    place = target.place
+    return {
+        **_given(
+            ID=target.id,
+            Service=place.service,
+            ServiceSubset=place.subset,
+            Namespace=place.namespace,
+            Datacenter=place.datacenter,
+            Peer=place.peer,
+        ),
+        "MeshGateway": _given(Mode=target.mesh_gateway_mode),
+        "Subset": write_message(target.subset),
+        **_given(External=target.is_external, SNI=target.sni, Name=target.name),
+    }

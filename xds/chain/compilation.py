@@ -1,0 +1,189 @@
+"""What one compilation works on. Its passes are in modules of their own; nobody else changes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xds.catalog.entry_set import ConfigEntries
+from xds.catalog.proxy import EnvoyExtension
+from xds.catalog.resolver import LoadBalancer, Subset
+from xds.catalog.shared_rules import DEFAULT
+from xds.chain.chain import ChainRoute, ChainSplit
+from xds.chain.chain_errors import ChainError, Flaw, path_text
+from xds.chain.consulted import ConsultedEntries
+from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER, Naming, TargetKey, node_key
+from xds.chain.protocol import HTTP_LIKE, service_protocol
+from xds.chain.request import CompileRequest, PeerLocality
+
+# Redirects, splitters and the like behind each other. Real chains have a handful; every chain above a deep one pays.
+DEPTH_LIMIT = 100
+_NO_SUBSET = Subset()
+
+
+@dataclass(slots=True, eq=False)
+class TargetDraft:
+    """A target while its settings are looked up."""
+
+    id: str
+    place: TargetKey
+    name: str
+    sni: str
+    subset: Subset = _NO_SUBSET
+    connect_timeout_ns: int = 0
+    mesh_gateway_mode: str = ""
+    is_dialed_directly: bool = False
+    outbound_listener_port: int = 0
+    is_external: bool = False
+    locality: PeerLocality | None = None
+
+
+@dataclass(slots=True, eq=False)
+class RouterDraft:
+    """A router while its routes are followed."""
+
+    name: str
+    routes: list[ChainRoute] = field(default_factory=list)
+    kind = ROUTER
+
+    def next_nodes(self) -> list[str]:
+        """Where it leads, in order."""
+        return [route.next_node for route in self.routes]
+
+
+@dataclass(slots=True, eq=False)
+class SplitterDraft:
+    """A splitter while its legs are followed."""
+
+    name: str
+    splits: list[ChainSplit] = field(default_factory=list)
+    load_balancer: LoadBalancer | None = None
+    kind = SPLITTER
+
+    def next_nodes(self) -> list[str]:
+        """Where it leads, in order."""
+        return [split.next_node for split in self.splits]
+
+
+@dataclass(slots=True, eq=False)
+class ResolverDraft:
+    """A resolver while its failover is looked up."""
+
+    name: str
+    target: TargetDraft
+    is_default: bool
+    connect_timeout_ns: int
+    request_timeout_ns: int
+    load_balancer: LoadBalancer | None
+    failover: list[str] = field(default_factory=list)
+    kind = RESOLVER
+
+    def next_nodes(self) -> list[str]:
+        """Nothing follows."""
+        return []
+
+
+NodeDraft = RouterDraft | SplitterDraft | ResolverDraft
+
+
+@dataclass(slots=True)
+class Customized:
+    """Which overrides changed something."""
+
+    protocol: bool = False
+    connect_timeout: bool = False
+    mesh_gateway: bool = False
+
+
+class Compilation:
+    """Nodes, targets and the protocol, as far as they are known."""
+
+    def __init__(self, request: CompileRequest, entries: ConfigEntries) -> None:
+        self.request = request
+        self.entries = ConsultedEntries(entries)
+        self.naming = Naming(request.trust_domain, request.has_partitions)
+        self.nodes: dict[str, NodeDraft] = {}
+        self.resolvers: dict[str, ResolverDraft] = {}  # by target ID
+        self.targets: dict[str, TargetDraft] = {}
+        self.retained: set[str] = set()
+        self.path: list[str] = []  # the nodes that are being followed, from the start
+        self.protocol = ""
+        self.start_node = ""
+        self.uses_http = False
+        self.customized = Customized()
+        self.service_meta: dict[str, str] = {}
+        self.envoy_extensions: tuple[EnvoyExtension, ...] = ()
+        self.override_protocol = request.overrides.protocol.lower()
+        self.ignores_http = self.override_protocol not in ("", *HTTP_LIKE)
+
+    def error(self, flaw: Flaw, detail: str) -> ChainError:
+        """The error at the end of what is being followed."""
+        return ChainError(flaw, detail, self.request.service, tuple(self.path))
+
+    def enter(self, key: str) -> None:
+        """Follow a node: what is wrong from here on is wrong behind it. Raises ``ChainError`` too deep down."""
+        self.path.append(key)
+        if len(self.path) > DEPTH_LIMIT:
+            told = f"more than {DEPTH_LIMIT} redirects and splits behind each other: [{path_text(tuple(self.path))}]"
+            raise self.error(Flaw.TOO_LARGE, told)
+
+    def leave(self, depth: int) -> None:
+        """Follow no more than the first ``depth`` nodes."""
+        del self.path[depth:]
+
+    def record(self, node: NodeDraft) -> None:
+        """Keep a node; a resolver is found by its target, too."""
+        self.nodes[node_key(node.kind, node.name)] = node
+        if isinstance(node, ResolverDraft):
+            self.resolvers[node.target.id] = node
+
+    def record_protocol(self, service: str) -> None:
+        """The first service says what the chain speaks; raises ``ChainError`` where another speaks otherwise."""
+        spoken = service_protocol(self.entries.defaults(service), self.entries.proxy_defaults())
+        if not self.protocol:
+            self.protocol = spoken
+        elif self.protocol != spoken:
+            told = (
+                f'discovery chain "{self.request.service}" uses inconsistent protocols; '
+                f'service "{service}" has "{spoken}" which is not "{self.protocol}"'
+            )
+            raise self.error(Flaw.PROTOCOL_MISMATCH, told)
+
+    # Targets
+
+    def target(self, service: str, subset: str = "") -> TargetDraft:
+        """The target of a service here."""
+        request = self.request
+        return self.target_at(TargetKey(service, subset, request.namespace, request.partition, request.datacenter, ""))
+
+    def target_at(self, place: TargetKey) -> TargetDraft:
+        """The target of a place, one object for each ID."""
+        found_id = self.naming.target(place)
+        found = self.targets.get(found_id)
+        if found is None:
+            sni = self.naming.sni(place)
+            found = self.targets[found_id] = TargetDraft(found_id, place, sni, sni)
+            found.locality = self.request.peers.get(place.peer) if place.peer else None
+        return found
+
+    def rewritten(
+        self,
+        target: TargetDraft,
+        service: str = "",
+        subset: str = "",
+        namespace: str = "",
+        datacenter: str = "",
+        peer: str = "",
+    ) -> TargetDraft:
+        """The target with what is given in place of its own. Another service begins without a subset; a rewrite
+        without a peer leads back here.
+        """
+        request, place = self.request, target.place
+        if not service or service == place.service:
+            service, subset = place.service, subset or place.subset
+        if peer:
+            # A peer's has no datacenter, and is seen from our partition.
+            return self.target_at(TargetKey(service, subset, namespace or DEFAULT, request.partition, "", peer))
+        datacenter = datacenter or place.datacenter or request.datacenter
+        return self.target_at(
+            TargetKey(service, subset, namespace or place.namespace, place.partition, datacenter, peer)
+        )

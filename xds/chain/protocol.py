@@ -1,0 +1,19 @@
+"""The protocol of a service, and the one of a whole chain."""
+
+from __future__ import annotations
+
+from xds.catalog.proxy_defaults import ProxyDefaults
+from xds.catalog.service_defaults import ServiceDefaults
+
+TCP = "tcp"
+HTTP_LIKE = frozenset(("http", "http2", "grpc"))
+
+
+def service_protocol(defaults: ServiceDefaults | None, proxy_defaults: ProxyDefaults | None) -> str:
+    """What the service speaks.
+
+    service-defaults without a protocol mean tcp, and hide what proxy-defaults say: Consul's own rule.
+    """
+    if defaults is not None:
+        return defaults.protocol.lower() or TCP
+    return (proxy_defaults.protocol.lower() if proxy_defaults is not None else "") or TCP

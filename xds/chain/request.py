@@ -1,0 +1,70 @@
+"""What a chain is compiled from besides config entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xds.catalog.entry_set import ConfigEntries
+from xds.catalog.shared_rules import DEFAULT
+from xds.chain.chain_errors import CompileRequestError
+
+GATEWAY_MODES = ("", "none", "local", "remote")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLocality:
+    """Where a peer is."""
+
+    region: str = ""
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What one downstream wants otherwise. Empty ones, and such as change nothing, leave no trace in the chain."""
+
+    protocol: str = ""
+    connect_timeout_ns: int = 0
+    mesh_gateway_mode: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """``datacenter`` and ``trust_domain`` are those that the chain is seen from.
+
+    ``has_partitions``: names and JSON have partitions, as Consul 1.11 and later write them; without, as before.
+    """
+
+    service: str
+    entries: ConfigEntries | None
+    datacenter: str
+    trust_domain: str
+    namespace: str = DEFAULT
+    partition: str = DEFAULT
+    overrides: Overrides = field(default_factory=Overrides)
+    has_partitions: bool = True
+    peers: Mapping[str, PeerLocality] = field(default_factory=dict)
+    auto_virtual_ips: tuple[str, ...] = ()
+    manual_virtual_ips: tuple[str, ...] = ()
+
+
+def check_request(request: CompileRequest) -> ConfigEntries:
+    """The entries of a sound request. Raises ``CompileRequestError``, with Consul's words for what is missing."""
+    for name, value in (
+        ("serviceName", request.service),
+        ("evaluateInNamespace", request.namespace),
+        ("evaluateInPartition", request.partition),
+        ("evaluateInDatacenter", request.datacenter),
+        ("evaluateInTrustDomain", request.trust_domain),
+    ):
+        if not value:
+            raise CompileRequestError(f"{name} is required")
+    if request.entries is None:
+        raise CompileRequestError("entries is required")
+    for name, value in (("namespace", request.namespace), ("partition", request.partition)):
+        if value != DEFAULT:
+            raise CompileRequestError(f"{name} {value[:80]!r} requires Consul Enterprise: the one here is {DEFAULT!r}")
+    if request.overrides.mesh_gateway_mode not in GATEWAY_MODES:
+        raise CompileRequestError(f"invalid mesh gateway mode {request.overrides.mesh_gateway_mode[:80]!r}")
+    return request.entries

@@ -1,0 +1,183 @@
+"""Which way a request goes through a chain, and why: what ``xds chain --path`` tells.
+
+Matching is Envoy's: a prefix is one of text, regular expressions match as a whole, names of headers in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import parse_qsl
+
+from xds.catalog.router import HeaderMatch, HttpMatch, QueryParamMatch, Route
+from xds.catalog.weight import WHOLE
+from xds.chain.chain import ChainSplit, DiscoveryChain, ResolverNode, RouterNode, SplitterNode
+from xds.filter.values import Pattern
+
+_PATTERNS_REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """``path`` without the query; names of headers as they come."""
+
+    path: str = "/"
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    query: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, target: str, method: str = "GET", headers: Iterable[tuple[str, str]] = ()) -> HttpRequest:
+        """``target`` is a path with or without a query."""
+        path, _, query = target.partition("?")
+        return cls(path or "/", method.upper(), tuple(headers), tuple(parse_qsl(query, keep_blank_values=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class TriedRoute:
+    """A route that was looked at: ``mismatch`` is what did not match, empty where all did."""
+
+    index: int
+    route: Route
+    mismatch: str
+
+    @property
+    def matches(self) -> bool:
+        """True for the last one."""
+        return not self.mismatch
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One end that requests may come to: with ``weight`` basis points of them."""
+
+    weight: int
+    split: ChainSplit | None
+    resolver: ResolverNode
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """``tried`` are the routes in order up to the one that matches (none without a router).
+
+    ``path`` is the one that is sent on.
+    """
+
+    tried: tuple[TriedRoute, ...]
+    ways: tuple[Way, ...]
+    path: str
+
+
+def walk(chain: DiscoveryChain, request: HttpRequest) -> Walk:
+    """Follow a request from the start. Regular expressions that cannot be read match nothing."""
+    tried: list[TriedRoute] = []
+    node, path = chain.start, request.path
+    if isinstance(node, RouterNode):
+        for index, route in enumerate(node.routes):
+            tried.append(TriedRoute(index, route.definition, _mismatch(route.definition, request)))
+            if tried[-1].matches:
+                path = _rewritten(route.definition, path)
+                node = chain.nodes[route.next_node]
+                break
+    return Walk(tuple(tried), tuple(_ways(chain, node)), path)
+
+
+def _ways(chain: DiscoveryChain, node: object) -> Iterable[Way]:
+    if isinstance(node, ResolverNode):
+        yield Way(WHOLE, None, node)
+    elif isinstance(node, SplitterNode):
+        for split in node.splits:
+            below = chain.nodes[split.next_node]
+            assert isinstance(below, ResolverNode), "splitters are flattened"
+            yield Way(split.weight, split, below)
+
+
+def _rewritten(route: Route, path: str) -> str:
+    rewrite = route.destination.prefix_rewrite if route.destination is not None else ""
+    http = route.match.http if route.match is not None else None
+    if not rewrite or http is None:
+        return path
+    return rewrite if http.path_exact else rewrite + path[len(http.path_prefix) :]
+
+
+# Matching
+
+
+def _mismatch(route: Route, request: HttpRequest) -> str:
+    """What of the route does not match the request, the first of it; empty where all does."""
+    http = route.match.http if route.match is not None else None
+    if http is None:
+        return ""
+    found = _path_mismatch(http, request.path)
+    if found:
+        return found
+    for header in http.header:
+        if not _header_matches(header, request):
+            return f"header {header.name} {_wanted(header)}"
+    if http.methods and request.method not in http.methods:
+        return f"method {request.method} is none of {', '.join(http.methods)}"
+    for parameter in http.query_param:
+        if not _parameter_matches(parameter, request):
+            return f"query parameter {parameter.name} {_wanted(parameter)}"
+    return ""
+
+
+def _path_mismatch(http: HttpMatch, path: str) -> str:
+    fold = str.lower if http.case_insensitive else str
+    if http.path_exact and fold(path) != fold(http.path_exact):
+        return f"path is not {http.path_exact}"
+    if http.path_prefix and not fold(path).startswith(fold(http.path_prefix)):
+        return f"path does not begin with {http.path_prefix}"
+    if http.path_regex and not _is_match(http.path_regex, path):
+        return f"path does not match {http.path_regex}"
+    return ""
+
+
+def _header_matches(match: HeaderMatch, request: HttpRequest) -> bool:
+    values = [value for name, value in request.headers if name.lower() == match.name.lower()]
+    if match.present:
+        return bool(values) is not match.invert
+    if not values:
+        return False  # Envoy inverts only what is there
+    value = ",".join(values)
+    if match.exact:
+        holds = value == match.exact
+    elif match.prefix:
+        holds = value.startswith(match.prefix)
+    elif match.suffix:
+        holds = value.endswith(match.suffix)
+    else:
+        holds = _is_match(match.regex, value)
+    return holds is not match.invert
+
+
+def _parameter_matches(match: QueryParamMatch, request: HttpRequest) -> bool:
+    value = next((value for name, value in request.query if name == match.name), None)
+    if value is None:
+        return False
+    if match.present:
+        return True
+    return value == match.exact if match.exact else _is_match(match.regex, value)
+
+
+def _wanted(match: HeaderMatch | QueryParamMatch) -> str:
+    inverted = isinstance(match, HeaderMatch) and match.invert
+    for kind in ("exact", "prefix", "suffix", "regex"):
+        wanted = getattr(match, kind, "")
+        if wanted:
+            return f"is not {'other than ' if inverted else ''}{kind} {wanted}"
+    return "is there" if inverted else "is not there"
+
+
+def _is_match(regex: str, text: str) -> bool:
+    pattern = _pattern(regex)
+    return pattern is not None and pattern.search(text)
+
+
+@lru_cache(maxsize=_PATTERNS_REMEMBERED)
+def _pattern(regex: str) -> Pattern | None:
+    try:
+        return Pattern(rf"\A(?:{regex})\z")
+    except ValueError:
+        return None

@@ -1,0 +1,105 @@
+"""The values that filters are evaluated on: nodes as records, and regular expressions over their texts.
+
+A value is a mapping, list, string, number, boolean, or None where it is absent. A plain mapping may lack a key, and
+every operator has an answer for that. A `FixedRecord` has a fixed set of fields; a selector of another field is an
+error.
+
+Regular expressions are RE2, whose time is linear in the text. Python's ``re`` backtracks: ``(a+)+$`` takes centuries
+over forty letters, and both the pattern and the text come from outside. Envoy uses RE2 as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from xds.model.node import Node
+
+
+class FixedRecord(dict[str, Any]):
+    """A mapping with a fixed set of keys: another key is an error in the filter."""
+
+
+def type_name(value: object) -> str:
+    """The type of a value in messages."""
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, str):
+        return "a text"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, Mapping):
+        return "a map"
+    return "a list" if isinstance(value, list | tuple) else f"a {type(value).__name__}"
+
+
+def closest(name: str, known: Mapping[str, object]) -> str:
+    """A hint with the key that was probably meant."""
+    found = get_close_matches(name, known, n=1)
+    return f'did you mean "{found[0]}"?' if found else f"there are: {', '.join(sorted(known))}" if known else ""
+
+
+def node_record(node: Node) -> FixedRecord:
+    """``node.id``, ``node.cluster``, ``node.locality.*``, ``node.metadata.*`` and ``node.user_agent.*``, as selectors
+    name them.
+
+    Only ``metadata`` is a plain map, whose keys may be missing. The other fields may be empty.
+    """
+    locality = node.locality
+    return FixedRecord(
+        node=FixedRecord(
+            id=node.id,
+            cluster=node.cluster,
+            locality=FixedRecord(region=locality.region, zone=locality.zone, sub_zone=locality.sub_zone),
+            metadata=node.metadata,
+            user_agent=FixedRecord(name=node.user_agent_name, version=node.user_agent_version),
+        )
+    )
+
+
+NODE_SHAPE = node_record(Node(""))
+
+
+PATTERN_LIMIT = 512  # characters
+INSTRUCTIONS_LIMIT = 1_000  # of the compiled pattern; a search costs at most this times the length of the text
+CACHE_BYTES = 1 << 20  # RE2 is ten times slower when its automaton exceeds the cache
+SEARCHED_LIMIT = 1024  # characters of a value
+
+
+class Pattern:
+    """A compiled pattern. Raises ``ValueError`` for an invalid pattern and for one that is too large."""
+
+    __slots__ = ("_compiled", "text")
+
+    def __init__(self, text: str) -> None:
+        if len(text) > PATTERN_LIMIT:
+            raise ValueError(f"the pattern has {len(text)} characters, {PATTERN_LIMIT} are allowed")
+        self.text = text
+        self._compiled = _compile(text)
+
+    def search(self, text: str) -> bool:
+        """True when the pattern matches anywhere in the text."""
+        return self._compiled.search(text.encode("utf-8", "replace")) is not None
+
+
+def _compile(text: str) -> Any:
+    import re2  # imported here: it delays every command otherwise
+
+    options = re2.Options()
+    options.max_mem = CACHE_BYTES
+    options.log_errors = False
+    try:
+        compiled = re2.compile(text.encode(), options)
+    except re2.error as error:
+        raise ValueError(_told(error)) from None
+    except UnicodeEncodeError:
+        raise ValueError("the pattern is not valid Unicode") from None
+    if compiled.programsize > INSTRUCTIONS_LIMIT:
+        raise ValueError(f"the pattern is too large: it needs {compiled.programsize} steps of {INSTRUCTIONS_LIMIT}")
+    return compiled
+
+
+def _told(error: Exception) -> str:
+    reason = error.args[0] if error.args else ""
+    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)

@@ -1,0 +1,186 @@
+"""Serialized requests to values.
+
+Requests repeat each other. The streams of a group are sent the same nonces, so that their ACKs are equal bytes, and so
+are the first requests of clients that reconnect together: `RequestDecoder` looks up whole requests by their bytes. A
+long request is cut first, between its fields: a long node is left serialized, and the names that a SotW client sends
+with every ACK are looked up by their own bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from google.protobuf.message import DecodeError
+
+from xds.model.errors import RemoteProtocolError, StatusCode
+from xds.model.names import canonical_name, canonical_names
+from xds.proto import wire_pb2
+from xds.protocol.memo import Memo
+from xds.protocol.requests import NO_NAMES, NO_VERSIONS, DeltaRequest, ErrorDetail, SotwRequest
+from xds.wire.fields import WireFormatError, bytes_field, decode_varint
+
+CUT_FROM_BYTES = 4096  # a shorter request is decoded as quickly whole
+_MEMO_ENTRIES = 1024
+_MEMO_BYTES = 8 << 20  # of each memo
+_REQUEST_OVERHEAD = 512  # bytes
+
+SOTW_NODE_TAG = 0x12
+DELTA_NODE_TAG = 0x0A
+_LEADING_TAGS = (0x0A, 0x12)  # the fields before the names. SotW: version_info and node; Delta: node and type_url
+_NAMES_TAG = 0x1A
+_TYPE_URL_TAG = 0x22  # the field behind the names: every client writes its fields in the order of their numbers
+_TYPE_PREFIX = b"type.googleapis.com/"
+
+
+class RequestDecoder:
+    """Decodes the requests of all streams of a server, and remembers those that were sent last."""
+
+    __slots__ = ("_delta", "_names", "_sotw")
+
+    def __init__(self) -> None:
+        self._sotw: Memo[bytes, SotwRequest] = Memo(_MEMO_ENTRIES, _MEMO_BYTES, _request_cost)
+        self._delta: Memo[bytes, DeltaRequest] = Memo(_MEMO_ENTRIES, _MEMO_BYTES, _request_cost)
+        # By their bytes: all streams that ask for the same thousands of names share one set of them.
+        self._names: Memo[bytes, frozenset[str] | None] = Memo(
+            _MEMO_ENTRIES, _MEMO_BYTES, lambda region, names: 4 * len(region)
+        )
+
+    def decode_sotw(self, data: bytes) -> SotwRequest:
+        """A DiscoveryRequest. Raises ``RemoteProtocolError`` for bytes that are none."""
+        node: memoryview | None = None
+        if len(data) >= CUT_FROM_BYTES:
+            node, data = cut_node(data, SOTW_NODE_TAG) or (node, data)
+        request = self._sotw.get(data, lambda: self._read_sotw(data))
+        if node is None or request.node:
+            return request
+        return SotwRequest(request.type_url, request.names, request.version_info, request.nonce, request.error, node)
+
+    def decode_delta(self, data: bytes) -> DeltaRequest:
+        """A DeltaDiscoveryRequest. Raises ``RemoteProtocolError`` for bytes that are none."""
+        node: memoryview | None = None
+        if len(data) >= CUT_FROM_BYTES:
+            node, data = cut_node(data, DELTA_NODE_TAG) or (node, data)
+        request = self._delta.get(data, lambda: _read_delta(data))
+        if node is None or request.node:
+            return request
+        subscribe, unsubscribe, versions = request.subscribe, request.unsubscribe, request.initial_versions
+        return DeltaRequest(request.type_url, subscribe, unsubscribe, versions, request.nonce, request.error, node)
+
+    def _read_sotw(self, data: bytes) -> SotwRequest:
+        names: frozenset[str] | None = None
+        if len(data) >= CUT_FROM_BYTES:
+            names, data = self._restated_names(data) or (names, data)
+        message = wire_pb2.DiscoveryRequest()
+        _parse(message, data)
+        if message.resource_names:
+            # With names on both sides of the cut, the names of the message are all of them.
+            names = canonical_names(message.resource_names) | (names or NO_NAMES)
+        elif names is None:
+            names = _locator_names(message.resource_locators) if message.resource_locators else NO_NAMES
+        error = _error(message) if message.HasField("error_detail") else None
+        return SotwRequest(message.type_url, names, message.version_info, message.response_nonce, error, message.node)
+
+    def _restated_names(self, data: bytes) -> tuple[frozenset[str], bytes] | None:
+        """The names of a long request, and its bytes without them; None where the names must be read with the rest."""
+        parts = cut_names(data) if len(data) >= CUT_FROM_BYTES else None
+        if parts is None:
+            return None
+        region, rest = parts
+        names = self._names.get(region, lambda: _names_alone(region))
+        return (names, rest) if names is not None else None
+
+
+def _request_cost(data: bytes, request: SotwRequest | DeltaRequest) -> int:
+    return _REQUEST_OVERHEAD + 8 * len(data)
+
+
+def _read_delta(data: bytes) -> DeltaRequest:
+    message = wire_pb2.DeltaDiscoveryRequest()
+    _parse(message, data)
+    subscribe, unsubscribe, versions = NO_NAMES, NO_NAMES, NO_VERSIONS
+    if message.resource_names_subscribe or message.resource_locators_subscribe:
+        subscribe = canonical_names(message.resource_names_subscribe)
+        subscribe |= _locator_names(message.resource_locators_subscribe)
+    if message.resource_names_unsubscribe or message.resource_locators_unsubscribe:
+        unsubscribe = canonical_names(message.resource_names_unsubscribe)
+        unsubscribe |= _locator_names(message.resource_locators_unsubscribe)
+    if message.initial_resource_versions:
+        versions = MappingProxyType(dict(message.initial_resource_versions))
+    error = _error(message) if message.HasField("error_detail") else None
+    nonce, node = message.response_nonce, message.node
+    return DeltaRequest(message.type_url, subscribe, unsubscribe, versions, nonce, error, node)
+
+
+def _names_alone(region: bytes) -> frozenset[str] | None:
+    """The names in these bytes; None where they contain anything else."""
+    message = wire_pb2.DiscoveryRequest()
+    try:
+        message.ParseFromString(region)
+    except DecodeError:
+        return None
+    only_names = wire_pb2.DiscoveryRequest(resource_names=message.resource_names)
+    return canonical_names(message.resource_names) if only_names.SerializeToString() == region else None
+
+
+def _parse(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest, data: bytes) -> None:
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, f"cannot decode {message.DESCRIPTOR.name}") from error
+
+
+def _error(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest) -> ErrorDetail:
+    # Rule 15: a NACK is known by the presence of error_detail alone, whatever its code.
+    return ErrorDetail(message.error_detail.code, message.error_detail.message)
+
+
+def _locator_names(locators: Iterable[wire_pb2.ResourceLocator]) -> frozenset[str]:
+    # Rule 67: a locator without dynamic parameters is a name; no client sends others.
+    return frozenset(canonical_name(locator.name) for locator in locators)
+
+
+def node_prefix(node_id: str) -> bytes:
+    """The beginning of a serialized Node with this id: enough to see that a later node is the same one."""
+    return bytes_field(1, node_id.encode())
+
+
+def cut_names(data: bytes) -> tuple[bytes, bytes] | None:
+    """The bytes of all names of a DiscoveryRequest, and the rest of its bytes; None where the fields are elsewhere.
+
+    Both are whole fields if ``data`` is. The caller must check that the first contains names alone.
+    """
+    start = _behind_leading_fields(data)
+    if data[start : start + 1] != bytes((_NAMES_TAG,)):
+        return None
+    end = data.rfind(_TYPE_PREFIX, start) - 2
+    if end <= start or data[end] != _TYPE_URL_TAG:
+        return None
+    return data[start:end], data[:start] + data[end:]
+
+
+def cut_node(data: bytes, tag: int) -> tuple[memoryview, bytes] | None:
+    """The node within the request, and a copy of the other bytes; None where it is not among the first fields."""
+    position = 0
+    while position < len(data) and data[position] in _LEADING_TAGS:
+        begin, end = _value_range(data, position + 1)
+        if data[position] == tag:
+            return (memoryview(data)[begin:end], data[:position] + data[end:]) if end <= len(data) else None
+        position = end
+    return None
+
+
+def _behind_leading_fields(data: bytes) -> int:
+    position = 0
+    while position < len(data) and data[position] in _LEADING_TAGS:
+        _, position = _value_range(data, position + 1)
+    return position
+
+
+def _value_range(data: bytes, position: int) -> tuple[int, int]:
+    """Where the value of a length-delimited field begins and ends; behind the end of ``data`` if it is malformed."""
+    try:
+        size, begin = decode_varint(data, position)
+    except WireFormatError:
+        return len(data), len(data) + 1
+    return begin, begin + size

@@ -1,0 +1,187 @@
+"""Delta (incremental xDS): what the Delta variant does differently from SotW (`Dialect`), heartbeats included.
+
+A heartbeat starts the TTLs of what a client holds anew, and changes nothing else (rule 72). Heartbeats are sent in
+every state of the type, beside the response in flight; each has a nonce of its own, which tells its answer from others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from xds.model.resource import Resource
+from xds.model.resource_type import Missing, ResourceType
+from xds.protocol.dialect import Dialect, Variant
+from xds.protocol.encode import EncodedParts, encode_alias_only, encode_delta
+from xds.protocol.requests import DeltaRequest, StreamLimits
+from xds.protocol.returning import Origin, Shown, shown_by_versions, unanswered_at_first
+
+if TYPE_CHECKING:
+    from xds.model.snapshot import ResourceSet
+    from xds.protocol.cache import SnapshotCache
+    from xds.protocol.content import ResponseContent
+    from xds.protocol.decode import RequestDecoder
+    from xds.protocol.responses import Response
+    from xds.protocol.subscription import Interest, InterestChange, InterestTable, Subscription
+    from xds.protocol.warming import ReleaseOf, WatchesByType
+    from xds.protocol.watch import Watch
+
+_HEARTBEATS_PER_TTL = 3
+_UNANSWERED_LIMIT = 8  # heartbeats; the answer to an older one is stale
+
+
+class DeltaDialect:
+    """Requests state changes of the interest; responses contain what differs from what the client holds."""
+
+    variant = Variant.DELTA
+    states_whole_interest = False
+
+    def decoder(self, decoder: RequestDecoder) -> Callable[[bytes], DeltaRequest]:
+        return decoder.decode_delta
+
+    def check_names(self, request: DeltaRequest, subscribed: int, limits: StreamLimits) -> None:
+        if subscribed + len(request.subscribe) > limits.names_per_subscription:
+            raise limits.reject_subscription()
+        names = len(request.subscribe) + len(request.unsubscribe)
+        if names > limits.names_per_request:
+            raise limits.reject_request(names)
+
+    def count_names(self, request: DeltaRequest) -> int:
+        return len(request.subscribe) + len(request.unsubscribe) + len(request.initial_versions)
+
+    def names_asked(self, request: DeltaRequest) -> frozenset[str]:
+        return request.subscribe
+
+    def change_interest(
+        self, subscription: Subscription, request: DeltaRequest, interests: InterestTable
+    ) -> InterestChange:
+        return subscription.change(request.subscribe, request.unsubscribe, interests)
+
+    def accepted_version(self, request: DeltaRequest) -> str:
+        return ""
+
+    def answers_repeat(self, watch: Watch, watches: WatchesByType) -> bool:
+        return False
+
+    def note_names_added(
+        self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache
+    ) -> None:
+        """Nothing: what was asked for is answered, warming or not."""
+
+    def shown_by(self, watch: Watch, request: DeltaRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
+        return shown_by_versions(watch, request, cache, origin)
+
+    def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
+        """Rule 53: an explicit subscribe is answered, even if the client rejected the resource before."""
+        watch.ack.rejected = b""
+        if watch.refusals is not None and not is_first:
+            watch.refusals.forgive(names)
+
+    def unanswered_at_first(
+        self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
+    ) -> frozenset[str]:
+        return unanswered_at_first(watch, names, released, cache)
+
+    def sends_whole_set(self, type: ResourceType) -> bool:
+        return False
+
+    def tell_absent(
+        self, type: ResourceType, removed: Sequence[str], missing: Sequence[str], *, has_placeholders: bool
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """In removed_resources, but for a type that has another way to say so."""
+        if type.missing is Missing.SILENT:  # rule 49: never removed_resources for ECDS
+            return (), ()
+        if type.missing is Missing.ALIAS_ONLY:
+            return tuple(removed), tuple(missing)
+        return tuple(dict.fromkeys((*removed, *missing))), ()
+
+    def tell_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
+        """Rule 39: "A name must not be in both lists": Delta has removed_resources."""
+        return ()
+
+    def encode(
+        self,
+        goal: ResourceSet,
+        content: ResponseContent,
+        nonce: str,
+        control_plane: bytes,
+        parts: list[EncodedParts],
+    ) -> bytes:
+        absent = [encode_alias_only(name) for name in content.absent]
+        url, version_info = goal.type.type_url, goal.version_info
+        return encode_delta(url, version_info, nonce, parts, content.removed, control_plane, absent)
+
+    def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
+        """Rule 72: "skip when a real update went out recently", where that had all that heartbeats would renew."""
+        held = sent.resource_set if sent is not None else watch.acked_set
+        ttl_s = held.shortest_ttl_s if held is not None else None
+        if ttl_s is None:
+            if sent is None:
+                watch.heartbeats = None
+            return
+        assert held is not None
+        due_s = next_heartbeat_s(now_s, ttl_s)
+        if watch.heartbeats is None:
+            # A client that is in step after a reconnect is sent nothing: its TTLs run since the last connection.
+            watch.heartbeats = Heartbeats(due_s if sent is not None else now_s)
+        elif sent is not None and renewable(held, None, watch.subscription.interest, ()).keys() <= set(sent.names):
+            watch.heartbeats.due_s = due_s
+
+
+DELTA: Dialect[DeltaRequest] = DeltaDialect()
+
+
+class Heartbeats:
+    """When the next heartbeat of a watch is due, and which ones were not answered yet."""
+
+    __slots__ = ("due_s", "unanswered")
+
+    def __init__(self, due_s: float) -> None:
+        self.due_s = due_s
+        self.unanswered: dict[str, tuple[str, ...]] = {}  # nonce to names
+
+    def copy(self) -> Heartbeats:
+        """An independent object in the same state."""
+        made = Heartbeats(self.due_s)
+        made.unanswered = dict(self.unanswered)
+        return made
+
+    def note_sent(self, response: Response) -> None:
+        """A heartbeat was handed to the wire."""
+        self.unanswered[response.nonce] = response.names
+        if len(self.unanswered) > _UNANSWERED_LIMIT:
+            del self.unanswered[next(iter(self.unanswered))]
+
+    def pop_answered(self, nonce: str) -> tuple[str, ...] | None:
+        """The names of the heartbeat that a nonce answers; None where it answers none."""
+        return self.unanswered.pop(nonce, None)
+
+
+def next_heartbeat_s(now_s: float, ttl_s: float) -> float:
+    """Rule 72: "Send well below the TTL (e.g. TTL/3)"."""
+    return now_s + ttl_s / _HEARTBEATS_PER_TTL
+
+
+def renewable(
+    held: ResourceSet, offered: Response | None, interest: Interest, uncertain: Collection[str] | Mapping[str, str]
+) -> dict[str, Resource]:
+    """The resources, by name, whose TTLs a heartbeat renews now: those that the client holds in a known version.
+
+    The client reads the response in flight before the heartbeat, so its version of a resource counts. A resource that
+    the client may hold in any version (rule 18) gets no heartbeat: it is sent whole when it is sent next.
+    """
+    resources = {
+        name: each
+        for name, each in held.resources.items()
+        if each.ttl_s is not None and name not in uncertain and interest.wants(each)
+    }
+    if offered is not None:
+        for name in offered.removed:
+            resources.pop(name, None)
+        for name in offered.names:
+            each = offered.resource_set.resources[name]
+            if each.ttl_s is not None:
+                resources[name] = each
+            else:
+                resources.pop(name, None)
+    return resources

@@ -1,0 +1,108 @@
+"""What differs between two sets, computed once for all streams.
+
+The results are kept by the ids of the sets, in bounded memos, so that a push costs each further stream a few look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from xds.model.resource_type import alias_of
+from xds.model.snapshot import Change, ResourceSet, diff, diff_among
+from xds.protocol.holdings import lacking
+from xds.protocol.memo import Memo
+from xds.protocol.subscription import Interest
+
+MEMO_ENTRIES = 1024
+NAMES_BUDGET = 100_000  # names in each memo of names: some 100 bytes each
+
+SetIds = tuple[int, int]  # the ids of the older set (0 for none) and of the newer set
+
+
+ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]  # `Diffs.change`
+
+
+class Diffs:
+    """The differences between the sets that streams hold and the sets that they are to hold."""
+
+    __slots__ = ("_assignments", "_changes", "_lacking", "_missing")
+
+    def __init__(self) -> None:
+        self._changes: Memo[SetIds, Change] = Memo(MEMO_ENTRIES)
+        self._assignments: Memo[SetIds, frozenset[str]] = Memo(MEMO_ENTRIES)
+        self._missing: Memo[tuple[Interest, int], tuple[str, ...]] = Memo(MEMO_ENTRIES, NAMES_BUDGET, _missing_cost)
+        self._lacking: Memo[tuple[frozenset[str], int, int], frozenset[str]] = Memo(
+            MEMO_ENTRIES, NAMES_BUDGET, lambda key, lacking: len(key[0]) + len(lacking)
+        )
+
+    def begin_age(self) -> None:
+        """Forget what was not asked for since the age before began."""
+        for memo in (self._changes, self._assignments, self._missing, self._lacking):
+            memo.begin_age()
+
+    def keep(self, changes: Mapping[SetIds, Change], assignments: Mapping[SetIds, frozenset[str]]) -> None:
+        """Keep what was computed elsewhere: what ``change`` and ``assignments`` return, by `set_ids`."""
+        for key, change in changes.items():
+            self._changes.put(key, change)
+        for key, names in assignments.items():
+            self._assignments.put(key, names)
+
+    def change(self, old: ResourceSet | None, new: ResourceSet) -> Change:
+        """What a holder of ``old`` must be told to hold ``new``; None is the empty set."""
+        return self._changes.get(set_ids(old, new), lambda: self._diff(old, new))
+
+    def _diff(self, old: ResourceSet | None, new: ResourceSet) -> Change:
+        if old is None or (old.mixture is None and new.mixture is None):
+            return diff(old, new)
+        # Of mixed sets only the names mixed in are compared: the sets they were mixed from were compared before.
+        before, kept_before = (old.mixture.base, old.mixture.kept) if old.mixture else (old, ())
+        after, kept_after = (new.mixture.base, new.mixture.kept) if new.mixture else (new, ())
+        between = self.change(before, after).names if before is not after else ()
+        return diff_among(old, new, (*between, *sorted({*kept_before, *kept_after})))
+
+    def assignments(self, old: ResourceSet | None, new: ResourceSet, uncertain: Iterable[str] = ()) -> frozenset[str]:
+        """Names of the assignments of clusters that differ between two sets.
+
+        ``uncertain`` clusters count as well: the client may hold them in any version (rule 18), and warms them when
+        they change back.
+        """
+        change = self.change(old, new)
+        clusters = (*change.added, *change.changed)
+        names = frozenset[str]()
+        if clusters:
+            names = self._assignments.get(set_ids(old, new), lambda: assignments_of(clusters, new))
+        if uncertain:
+            names |= assignments_of((name for name in uncertain if name in new.resources), new)
+        return names
+
+    def missing(self, interest: Interest, released: ResourceSet) -> tuple[str, ...]:
+        """The subscribed names that no resource of the set has, sorted."""
+        if not interest.names:
+            return ()
+        return self._missing.get((interest, released.id), lambda: tuple(interest.missing(released)))
+
+    def lacking(self, names: frozenset[str], old: ResourceSet | None, new: ResourceSet) -> frozenset[str]:
+        """The names whose resources in ``new`` a holder of ``old`` lacks, and the names that neither set has."""
+        if old is None or not names:
+            return names
+        key = (names, old.id, new.id)
+        return self._lacking.get(key, lambda: lacking(names, old, new, self.change(old, new)))
+
+
+def set_ids(old: ResourceSet | None, new: ResourceSet) -> SetIds:
+    """The key of what differs between two sets."""
+    return (old.id if old is not None else 0, new.id)
+
+
+def assignments_of(clusters: Iterable[str], new: ResourceSet) -> frozenset[str]:
+    """Names of the assignments that clusters of a set refer to."""
+    return frozenset(
+        reference.name
+        for name in clusters
+        for reference in new.resources[name].references
+        if alias_of(reference.type_url) == "endpoints"
+    )
+
+
+def _missing_cost(key: tuple[Interest, int], names: tuple[str, ...]) -> int:
+    return len(key[0].names) + len(names)

@@ -1,0 +1,152 @@
+"""Decoded requests, and what one stream may ask for.
+
+Every check here runs before the request changes anything, so that a rejected request leaves the stream as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
+from xds.wire.node import NODE_BYTES
+
+if TYPE_CHECKING:
+    from xds.protocol.dialect import AnyDialect
+
+PARKED_REQUESTS_LIMIT = 1000  # of a type
+NODE_ID_LIMIT = 4096  # characters
+
+NO_NAMES: frozenset[str] = frozenset()
+NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDetail:
+    """``error_detail`` of a NACK: the client's own message. ``code`` is a gRPC status number."""
+
+    code: int
+    message: str
+
+
+# Requests are not frozen, since each ACK creates one and that takes a third of the time; nobody changes them.
+@dataclass(slots=True)
+class SotwRequest:
+    """A DiscoveryRequest.
+
+    ``names`` are canonical. ``node`` is still serialized: only the first node of a stream is decoded.
+    """
+
+    type_url: str
+    names: frozenset[str] = NO_NAMES
+    version_info: str = ""
+    nonce: str = ""
+    error: ErrorDetail | None = None
+    node: bytes | memoryview = b""
+
+
+@dataclass(slots=True)
+class DeltaRequest:
+    """A DeltaDiscoveryRequest.
+
+    ``subscribe`` and ``unsubscribe`` are canonical names. ``initial_versions`` maps the names that the client holds
+    from an earlier stream to their resource versions. ``node`` is still serialized.
+    """
+
+    type_url: str
+    subscribe: frozenset[str] = NO_NAMES
+    unsubscribe: frozenset[str] = NO_NAMES
+    initial_versions: Mapping[str, str] = field(default_factory=lambda: NO_VERSIONS)
+    nonce: str = ""
+    error: ErrorDetail | None = None
+    node: bytes | memoryview = b""
+
+
+Request = SotwRequest | DeltaRequest
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """Bounds of one stream.
+
+    ``offer_timeout_s``: how long newer content waits for the answer to an older response.
+    """
+
+    names_per_request: int = 20_000
+    names_per_subscription: int = 100_000
+    types_per_stream: int = 64
+    offer_timeout_s: float = 5.0
+    node_bytes: int = NODE_BYTES
+
+    def reject_request(self, names: int) -> LimitError:
+        """The error for more names in one request than ``names_per_request``."""
+        message = f"{names} names in one request; at most {self.names_per_request} are accepted"
+        return LimitError("names_per_request", message)
+
+    def reject_subscription(self) -> LimitError:
+        """The error for a subscription to more names than ``names_per_subscription``."""
+        message = f"more than {self.names_per_subscription} names in one subscription"
+        return LimitError("names_per_subscription", message)
+
+
+def check_node_id(node_id: str) -> None:
+    """Raise ``RemoteProtocolError`` for a node without an id (rule 3), or with an id that is too long."""
+    if not node_id:
+        raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, "the (first) request must carry a node with an id")
+    if len(node_id) > NODE_ID_LIMIT:
+        message = f"a node id of {len(node_id)} characters; at most {NODE_ID_LIMIT} are accepted"
+        raise LimitError("node_id", message)
+
+
+def check_type(requested: str, served: str) -> str:
+    """Return the type URL of a request on a stream of the service type ``served`` (empty on ADS).
+
+    Raises ``RemoteProtocolError``. Rule 4: "On a per-type stream an absent type_url means the service's type; on ADS
+    an absent one is an error".
+    """
+    if not requested and not served:
+        raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, "type_url is required on an aggregated stream")
+    if requested and served and requested != served:
+        message = f"this service serves {served}, not {requested[:200]}"
+        raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, message)
+    return requested or served
+
+
+class ParkedRequests:
+    """The requests of a stream while no group matches its node."""
+
+    __slots__ = ("_by_type", "_dialect", "_limits")
+
+    def __init__(self, dialect: AnyDialect, limits: StreamLimits) -> None:
+        self._dialect = dialect
+        self._limits = limits
+        self._by_type: dict[str, list[Request]] = {}
+
+    @property
+    def types(self) -> Collection[str]:
+        """The type URLs that were asked for."""
+        return self._by_type.keys()
+
+    def park(self, type_url: str, request: Request) -> None:
+        """Keep a request. Raises ``LimitError`` for too many of them, or too many names."""
+        parked = self._by_type.setdefault(type_url, [])
+        if self._dialect.states_whole_interest:
+            parked.clear()
+        names = sum(map(self._dialect.count_names, (*parked, request)))
+        if names > self._limits.names_per_subscription or len(parked) > PARKED_REQUESTS_LIMIT:
+            raise LimitError("parked_requests", "too many requests while no group matches")
+        parked.append(request)
+
+    def requests(self) -> Iterator[tuple[str, Request]]:
+        """All requests with their type URLs, type by type in the order of the first requests."""
+        for type_url, requests in self._by_type.items():
+            for request in requests:
+                yield type_url, request
+
+    def copy(self) -> ParkedRequests:
+        """An independent object with the same requests."""
+        made = ParkedRequests(self._dialect, self._limits)
+        made._by_type = {type_url: list(requests) for type_url, requests in self._by_type.items()}
+        return made

@@ -1,0 +1,183 @@
+"""Encoded responses, each built once and shared by all streams in the same situation.
+
+The nonce is a prefix of the process and the number of the build, so that every stream is sent the very same bytes
+object. What is encoded of large sets is kept beside the sets, which are values: `ResponseBuilder.keep_parts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from types import MappingProxyType
+from typing import NamedTuple
+
+from xds.model.resource import Resource
+from xds.model.snapshot import ResourceSet, Snapshot
+from xds.protocol.content import ResponseContent, ResponseKey, missing_content
+from xds.protocol.diffs import ChangeOf
+from xds.protocol.encode import (
+    EncodedParts,
+    append_nonce,
+    encode_control_plane,
+    encode_delta,
+    encode_heartbeat,
+    encode_parts,
+)
+from xds.protocol.memo import Memo
+
+PREPARED_FROM = 256  # resources of a set: fewer are encoded quickly when the first stream asks for them
+_MEMO_ENTRIES = 8192
+_ENTRY_OVERHEAD = 512
+_NAME_BYTES = 150  # of a name in the sets and tuples of a key and its content
+
+Parts = Mapping[str, EncodedParts]  # by name
+NO_PARTS: Parts = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Response:
+    """One encoded response.
+
+    ``body`` is the serialized message, ``nonce`` included. ``number`` grows with every build in the process, so that
+    a number above the last one sent on a stream was never sent there. ``digest`` is the hash of the content (names,
+    resource versions, removals), whatever its version_info: rejected content is recognised by it.
+    """
+
+    body: bytes
+    nonce: str
+    number: int
+    resource_set: ResourceSet
+    names: tuple[str, ...]
+    removed: tuple[str, ...]
+    digest: bytes
+    heartbeat: bool = False
+
+    def versions(self) -> dict[str, str]:
+        """Name to resource version of all resources in it."""
+        resources = self.resource_set.resources
+        return {name: resources[name].version for name in self.names}
+
+    @property
+    def version_info(self) -> str:
+        return self.resource_set.version_info
+
+
+class Built(NamedTuple):
+    """The content that was found, and its response; None while all of it waits for a transition."""
+
+    content: ResponseContent
+    response: Response | None
+
+
+class ResponseBuilder:
+    """Builds responses and keeps them, at most ``bytes_limit`` bytes."""
+
+    def __init__(self, identifier: str, nonce_prefix: str, change_of: ChangeOf, bytes_limit: int) -> None:
+        self._control_plane = encode_control_plane(identifier)
+        self._nonce_prefix = nonce_prefix
+        self._change_of = change_of
+        self._numbers = count(1)
+        self.encoded_bytes = 0  # of all responses so far
+        self._built: Memo[ResponseKey, Built | None] = Memo(_MEMO_ENTRIES, bytes_limit, _built_cost)
+        # By lineage: a set that was amended a little shares the parts of its predecessor. One entry for each large set
+        # that is served.
+        self._parts: dict[int, Parts] = {}
+
+    def build(self, key: ResponseKey, uncertain: Mapping[str, str]) -> Built | None:
+        """The response for a key; None when the client holds all it wants. ``uncertain``: see `missing_content`."""
+        if uncertain:  # a client's own mixture of versions: of no use to others
+            return self._build(key, uncertain)
+        return self._built.get(key, lambda: self._build(key, uncertain))
+
+    def begin_age(self) -> None:
+        """Forget the responses that were not asked for since the age before began.
+
+        They refer to the sets that they lead from and to: with many small pushes to a large group, to all of its past.
+        """
+        self._built.begin_age()
+
+    def heartbeat(self, resource_set: ResourceSet, resources: Mapping[str, Resource]) -> Response:
+        """Rule 72: the TTLs of these resources start anew, nothing else changes."""
+        bodiless = [encode_heartbeat(resource) for resource in resources.values()]
+        nonce, number = self._next_nonce()
+        url, version = resource_set.type.type_url, resource_set.version_info
+        body = encode_delta(url, version, nonce, (), (), self._control_plane, bodiless)
+        return Response(body, nonce, number, resource_set, tuple(resources), (), b"", heartbeat=True)
+
+    def with_fresh_nonce(self, response: Response) -> tuple[bytes, str]:
+        """The body under a fresh nonce, and the nonce: for a stream that was sent the response before (rule 12)."""
+        nonce, _ = self._next_nonce()
+        return append_nonce(response.body, nonce), nonce
+
+    def parts_of(self, resource_set: ResourceSet) -> Parts:
+        """What is kept of the resources of a set or its predecessors, by name. May run in another thread.
+
+        Parts of another resource than the set has under the name are void.
+        """
+        return self._parts.get(resource_set.lineage_id, NO_PARTS)
+
+    def keep_parts(self, parts: Mapping[int, Parts]) -> None:
+        """Keep what `prepare_parts` made of sets that are served from now on, by lineage."""
+        self._parts.update(parts)
+
+    def drop_parts(self, old: Snapshot, new: Snapshot | None) -> None:
+        """Drop what is kept of sets that are replaced: it serves few clients any more."""
+        for type_url, resource_set in old.sets.items():
+            successor = new.sets.get(type_url) if new is not None else None
+            if successor is None or successor.lineage_id != resource_set.lineage_id:
+                self._parts.pop(resource_set.lineage_id, None)
+
+    @property
+    def prepared_sets(self) -> int:
+        """The number of large sets of which parts are kept."""
+        return len(self._parts)
+
+    def _build(self, key: ResponseKey, uncertain: Mapping[str, str]) -> Built | None:
+        content = missing_content(key, uncertain, self._change_of)
+        if content is None:
+            return None
+        if content == ResponseContent(pending_release=content.pending_release) and content.pending_release:
+            return Built(content, None)
+        return Built(content, self._encode(key, content))
+
+    def _encode(self, key: ResponseKey, content: ResponseContent) -> Response:
+        goal = key.goal
+        nonce, number = self._next_nonce()
+        parts = encode_all(goal, content.names, self.parts_of(goal))
+        body = key.dialect.encode(goal, content, nonce, self._control_plane, parts)
+        self.encoded_bytes += len(body)
+        return Response(body, nonce, number, goal, content.names, content.removed, content.digest(goal))
+
+    def _next_nonce(self) -> tuple[str, int]:
+        number = next(self._numbers)
+        return f"{self._nonce_prefix}{number:x}", number
+
+
+def prepare_parts(resource_set: ResourceSet, before: Parts) -> Parts:
+    """Encode all resources of a large set; those that its predecessor shares with it are taken from ``before``.
+
+    Pure: it may run in another thread than the streams.
+    """
+    names = list(resource_set.resources)
+    return dict(zip(names, encode_all(resource_set, names, before), strict=True))
+
+
+def encode_all(goal: ResourceSet, names: Sequence[str], prepared: Parts) -> list[EncodedParts]:
+    """The parts of some of a set's resources; ``prepared`` ones are used as far as they are of the same resources."""
+    resources = goal.resources
+    if not prepared:
+        return [encode_parts(resources[name]) for name in names]
+    members, made = map(resources.__getitem__, names), map(prepared.get, names)
+    return [
+        parts if parts is not None and parts[0] is resource else encode_parts(resource)
+        for resource, parts in zip(members, made, strict=True)
+    ]
+
+
+def _built_cost(key: ResponseKey, built: Built | None) -> int:
+    names = len(key.interest.names) + len(key.unanswered) + len(key.resend)
+    if built is not None:
+        names += len(built.content.names) + len(built.content.removed) + len(built.content.absent)
+    body = built.response.body if built is not None and built.response is not None else b""
+    return _ENTRY_OVERHEAD + names * _NAME_BYTES + len(body)

@@ -1,0 +1,114 @@
+"""State of the World: what the SotW variant does differently from Delta (`Dialect`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from xds.model.errors import StatusCode
+from xds.model.resource import Resource
+from xds.model.resource_type import Missing, ResourceType
+from xds.protocol import warming
+from xds.protocol.dialect import Dialect, Variant
+from xds.protocol.encode import EncodedParts, encode_empty_assignment, encode_errors, encode_parts, encode_sotw
+from xds.protocol.requests import SotwRequest, StreamLimits
+from xds.protocol.returning import Origin, Shown, shown_by_version_info
+
+if TYPE_CHECKING:
+    from xds.model.snapshot import ResourceSet
+    from xds.protocol.cache import SnapshotCache
+    from xds.protocol.content import ResponseContent
+    from xds.protocol.decode import RequestDecoder
+    from xds.protocol.responses import Response
+    from xds.protocol.subscription import InterestChange, InterestTable, Subscription
+    from xds.protocol.warming import ReleaseOf, WatchesByType
+    from xds.protocol.watch import Watch
+
+NO_SUCH_RESOURCE = "no such resource"
+
+
+class SotwDialect:
+    """Requests state the whole interest; a full-state type is sent whole, and absence means deletion."""
+
+    variant = Variant.SOTW
+    states_whole_interest = True
+
+    def decoder(self, decoder: RequestDecoder) -> Callable[[bytes], SotwRequest]:
+        return decoder.decode_sotw
+
+    def check_names(self, request: SotwRequest, subscribed: int, limits: StreamLimits) -> None:
+        if len(request.names) > limits.names_per_request:
+            raise limits.reject_request(len(request.names))
+
+    def count_names(self, request: SotwRequest) -> int:
+        return len(request.names)
+
+    def names_asked(self, request: SotwRequest) -> frozenset[str]:
+        return request.names
+
+    def change_interest(
+        self, subscription: Subscription, request: SotwRequest, interests: InterestTable
+    ) -> InterestChange:
+        return subscription.replace(request.names, interests)
+
+    def accepted_version(self, request: SotwRequest) -> str:
+        return request.version_info
+
+    def answers_repeat(self, watch: Watch, watches: WatchesByType) -> bool:
+        """Rule 14: Envoy repeats an ACK to ask for the assignments of clusters that warm."""
+        return warming.repeat(watch, watches)
+
+    def note_names_added(
+        self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache
+    ) -> None:
+        """A request with other names may ask for the assignments of clusters that warm, too."""
+        warming.warm_doubted(watch, watches, release_of, cache)
+
+    def shown_by(self, watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
+        return shown_by_version_info(watch, request, cache, origin)
+
+    def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
+        """Nothing: a name that is asked for again is part of every request."""
+
+    def unanswered_at_first(
+        self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
+    ) -> frozenset[str]:
+        """Rule 13: the first request is answered in full, whatever version_info it carries."""
+        return names
+
+    def sends_whole_set(self, type: ResourceType) -> bool:
+        """Rule 34: "every resource the client is subscribed to, on every response; absence = deletion"."""
+        return type.full_state
+
+    def tell_absent(
+        self, type: ResourceType, removed: Sequence[str], missing: Sequence[str], *, has_placeholders: bool
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Rule 35: absence means nothing in a partial response; only an assignment has a form that says "none"."""
+        if type.missing is not Missing.EMPTY_ASSIGNMENT or not has_placeholders:
+            return (), ()
+        return (), tuple(name for name in missing if name)
+
+    def tell_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
+        """Rule 39: a name that needs an answer was asked for just now, so it is told once."""
+        return () if type.missing is Missing.SILENT else tuple(missing)
+
+    def encode(
+        self,
+        goal: ResourceSet,
+        content: ResponseContent,
+        nonce: str,
+        control_plane: bytes,
+        parts: list[EncodedParts],
+    ) -> bytes:
+        url = goal.type.type_url
+        errors = encode_errors(content.errors, StatusCode.NOT_FOUND, NO_SUCH_RESOURCE)
+        if content.absent:
+            placeholders = (Resource(url, name, encode_empty_assignment(name), "") for name in content.absent)
+            parts = [*parts, *map(encode_parts, placeholders)]
+        return encode_sotw(url, goal.version_info, nonce, parts, control_plane, errors)
+
+    def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
+        """Nothing: in SotW a heartbeat removes the cluster in Envoy (rule 73)."""
+
+
+SOTW: Dialect[SotwRequest] = SotwDialect()
