@@ -37,6 +37,7 @@ from bench.suite.process import quiet
 
 METHOD = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 STREAMS_PER_CONNECTION = 20  # grpc.aio's connections are dear, and the server does not mind
+FIXED_INTERVAL = {"XDS_LOAD__LONGEST_INTERVAL_S": "0"}  # under load, too
 _COUNTED = re.compile(r"^xds_server_lrs_reports_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
@@ -73,7 +74,7 @@ async def measure(fleet: Fleet, rounds: int) -> Measured:
         # All are made before the first is there, a minute or more; begun later, they would come late and in a burst.
         following = await asyncio.to_thread(next, reports)
         async with AsyncExitStack() as running:
-            peer = await running.enter_async_context(Peer.start("ours"))
+            peer = await running.enter_async_context(Peer.start("ours", environment=FIXED_INTERVAL))
             begun_kb = peer.rss_kb()
             streams = await open_streams(peer.target, fleet, running)
             begin = measured_from = monotonic() + 1.0

@@ -30,6 +30,18 @@ class ReportStream:
     principal: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """How often clients are asked to report. ``set_s`` is what the operator set; ``interval_s`` is longer under load.
+
+    ``share``: of a core, that reading the reports took when it was last measured.
+    """
+
+    interval_s: float
+    set_s: float
+    share: float = 0.0
+
+
 class LoadView(Protocol):
     """What is shown of load. All windows end as `ClusterFigures` says. May be called from any thread."""
 
@@ -49,6 +61,10 @@ class LoadView(Protocol):
         """The open load report streams of a node. On the loop only."""
         ...
 
+    def reporting(self) -> Reporting:
+        """How often clients are asked to report."""
+        ...
+
 
 class BookView:
     """The load of a book. ``streams`` knows those of a node."""
@@ -58,8 +74,10 @@ class BookView:
         book: LoadAggregates,
         streams: Callable[[str], Sequence[ReportStream]] = lambda node_id: (),
         clock: Callable[[], float] = time,
+        reporting: Callable[[], Reporting] | None = None,
     ) -> None:
         self._book = book
+        self._reporting = reporting
         self._streams = streams
         self._clock = clock
 
@@ -74,3 +92,8 @@ class BookView:
 
     def streams(self, node_id: str) -> Sequence[ReportStream]:
         return self._streams(node_id)
+
+    def reporting(self) -> Reporting:
+        if self._reporting is None:
+            return Reporting(self._book.interval_s, self._book.interval_s)
+        return self._reporting()

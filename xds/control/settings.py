@@ -222,9 +222,13 @@ class WatchSettings(Section):
 
 
 class LoadReportSettings(Section):
-    """What clients are asked to report of their load (LRS): how often, and whether endpoints are told apart."""
+    """What clients are asked to report of their load (LRS): how often, and whether endpoints are told apart.
+
+    While reading reports takes too much CPU, the interval is longer: at most ``longest_interval_s``; 0 turns it off.
+    """
 
     interval_s: float = Field(10.0, ge=1, le=600)
+    longest_interval_s: float = Field(40.0, ge=0, le=600)
     by_endpoint: bool = False
 
 

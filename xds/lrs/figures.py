@@ -155,6 +155,24 @@ class SourceDemand:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceReporting:
+    """Who reports from a source locality, and since when nothing was heard.
+
+    A node with an open load report stream reports, and says by silence that it has no requests: gRPC sends nothing at
+    all about idle clusters, and nothing at all when all are idle, and the server's keepalive ends the streams of nodes
+    that are gone. ``nodes``: the ids of these nodes. ``heard``: ``now`` where there is one, else when the last of them
+    reported or left. ``reported``: when one of the open streams last sent a report. ``named``: when any report last
+    named the cluster. Times are 0 for never.
+    """
+
+    source: Locality
+    nodes: frozenset[str]
+    heard: float
+    reported: float
+    named: float
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDemand:
     """The demand for a cluster by source, and the flows to its targets; over all service names."""
 

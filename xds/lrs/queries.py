@@ -21,11 +21,12 @@ from xds.lrs.figures import (
     Flow,
     LoadRow,
     SourceDemand,
+    SourceReporting,
     TargetTotals,
     Totals,
 )
 from xds.lrs.reporting import NodeTotals
-from xds.lrs.series import LoadSeries
+from xds.lrs.series import LoadSeries, SourceSeries
 from xds.lrs.series_index import SeriesIndex
 from xds.lrs.windows import SECONDS, TrafficWindow
 from xds.model.load_report import ClusterLoad, Metric
@@ -104,6 +105,11 @@ class LoadQueries:
         )
         return ClusterDemand(cluster, float(span.seconds), float(span.end), sources, flows)
 
+    def reporting(self, group: str, cluster: str, now: float) -> list[SourceReporting]:
+        """Sources without a stream are listed where one reported before."""
+        found = [_reporting(source, cluster, now) for source in self._index.sources(group)]
+        return sorted((one for one in found if one.nodes or one.heard), key=lambda one: str(one.source))
+
     def target_totals(self) -> Iterator[TargetTotals]:
         sums: dict[tuple[str, Locality], list[int]] = {}
         for series in self._index:
@@ -140,6 +146,17 @@ class LoadQueries:
         reported = max((stream.reported for stream, load in found if load is not None), default=0.0)
         figures, total = _latest(loads), Totals(*map(sum, zip(*totals, strict=True)))
         return LoadRow(figures, 0.0, node.node.locality, node=node.node.id, totals=total, reported=reported)
+
+
+def _reporting(source: SourceSeries, cluster: str, now: float) -> SourceReporting:
+    streams = list(source.streams.values())
+    return SourceReporting(
+        source=source.locality,
+        nodes=frozenset(stream.node.id for stream in streams),
+        heard=now if streams else source.left,
+        reported=max((stream.reported for stream in streams), default=0.0),
+        named=source.named(cluster),
+    )
 
 
 def _sorted(sums: _Sums) -> list[tuple[_Key, list[float]]]:
