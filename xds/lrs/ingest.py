@@ -80,7 +80,7 @@ class ReportIngestion:
         by_names, totals = self._stream.source_series.by_names, self._stream.totals.totals
         named = self.named
         others: list[bytes] = []
-        length = span = 0
+        length = span = localities = 0
         for stats, read in zip(reports, self._reader.read(reports), strict=True):
             if read is None:
                 others.append(stats)
@@ -108,9 +108,10 @@ class ReportIngestion:
                 sums += counters
                 if in_progress:
                     self._add_in_progress(series, window, in_progress)
-            self._localities += len(rows)
+            localities += len(rows)
             if sums:
                 totals[series] = totals.get(series, 0) + sums
+        self._localities += localities
         return others
 
     def _new_target(self, series: LoadSeries, target: bytes) -> TrafficWindow | None:

@@ -92,18 +92,20 @@ class CountHistory:
     def _advance(self, end: int) -> None:
         """Go on to a later edge: reports that are now too old for the ring move to the minutes."""
         head, self.head = self.head, end
-        last, oldest = _minute_after(end), end - SECONDS
-        for minute in range(max(_minute_after(head), last - MINUTES), last):
-            for minutes in self._minutes:
-                minutes[minute % MINUTES] = 0.0
+        last, before, oldest = _minute_after(end), _minute_after(head), end - SECONDS
+        if before < last:
+            for minute in range(max(before, last - MINUTES), last):
+                for minutes in self._minutes:
+                    minutes[minute % MINUTES] = 0.0
+        lengths, lanes = self._lengths, self._counts
         for edge in range(max(head, oldest) + 1, end + 1):
             slot = edge % SECONDS
-            length = self._lengths[slot]
+            length = lengths[slot]
             if length:
                 ended = head - (head - slot) % SECONDS
-                counts = [lane[slot] for lane in self._counts]
-                self._lengths[slot] = 0
-                for lane in self._counts:
+                counts = [lane[slot] for lane in lanes]
+                lengths[slot] = 0
+                for lane in lanes:
                     lane[slot] = 0.0
                 self._fold(ended, length, counts)
         if self._odd:
@@ -118,8 +120,10 @@ class CountHistory:
         """Add a report to the minutes that are kept."""
         minute, last = (end - length) // 60, _minute_after(self.head)
         if end <= 60 * minute + 60 and last - MINUTES <= minute < last:
+            slot = minute % MINUTES
             for minutes, count in zip(self._minutes, counts, strict=True):  # most reports lie within one minute
-                minutes[minute % MINUTES] += count
+                if count:
+                    minutes[slot] += count
             return
         for minute, overlap_s in self._overlaps(end - length, end):
             for minutes, count in zip(self._minutes, counts, strict=True):
