@@ -15,7 +15,7 @@ from tests.support import resources as r
 from tests.support.commands import Ran, address, xds
 from tests.support.process import REPOSITORY, wait_until
 from tests.support.server import ServerProcess
-from xds.store import acknowledged
+from xds.store.sqlite import acknowledged
 
 from .test_disk import NAMESPACE, _can_mount, big, check_serving, push
 from .test_durability import _serve

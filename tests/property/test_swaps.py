@@ -200,6 +200,20 @@ actions: st.SearchStrategy[Action] = st.one_of(
 HAPPENINGS = st.one_of(st.lists(actions, max_size=6), st.lists(actions, min_size=8, max_size=20))
 
 
+PLAIN = Plan()
+# Dialect, whether each type has a stream of its own, features, what is pushed first, what happens, what is pushed last.
+Story = tuple[Variant, bool, str, Plan, list[Action], Plan]
+
+
+def play(variant: Variant, split: bool, features: str, first: Plan, happenings: Iterable[Action], last: Plan) -> None:
+    """Let it happen. ``features`` are separated by spaces."""
+    world = World(variant, split, frozenset(features.split()), first.site)
+    for action in happenings:
+        action(world)
+        world.check()
+    world.finish(last.site)
+
+
 # A story takes minutes to shrink: in `make test`, where the stories are the same each time, a failure is told at once.
 IS_SHORT = settings().derandomize
 PHASES = (Phase.generate,) if IS_SHORT else tuple(Phase)
@@ -213,10 +227,6 @@ def test_no_swap_loses_requests(variant: Variant, split: bool) -> None:
     @examples(300, in_soak=1250, suppress_health_check=list(HealthCheck), phases=PHASES)
     @given(features=st.frozensets(st.sampled_from(FEATURES)), first=plans, happenings=HAPPENINGS, last=plans)
     def run(features: frozenset[str], first: Plan, happenings: list[Action], last: Plan) -> None:
-        world = World(variant, split, features, first.site)
-        for action in happenings:
-            action(world)
-            world.check()
-        world.finish(last.site)
+        play(variant, split, " ".join(features), first, happenings, last)
 
     run()

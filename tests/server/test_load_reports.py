@@ -14,7 +14,7 @@ from tests.server.conftest import Harness, RawStream, Start, until, within
 from tests.server.load_client import V2, V3, Reporter, connect, report, reporter, told
 from xds.control.tokens import Grant, Tokens
 from xds.filter.filter import compile_filter
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.event_log import EventFilter, EventKind
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import TargetTotals
 from xds.lrs.report_stream import NO_CLUSTER, LoadSettings
@@ -386,7 +386,7 @@ async def test_under_load_clients_are_asked_to_report_less_often(start: Start) -
     load.note_reading(0.1, now + 60)
     assert (await stream.asked()).load_reporting_interval.seconds == 5
     events = server.fleet.events.after(0, EventFilter(), 100).events
-    changes = [event for event in events if event.kind is Kind.STREAM and event.action.startswith("interval_")]
+    changes = [event for event in events if event.kind is EventKind.STREAM and event.action.startswith("interval_")]
     assert [(event.action, event.details["interval_s"]) for event in changes] == [
         ("interval_lengthened", "10"),
         ("interval_shortened", "5"),

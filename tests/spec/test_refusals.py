@@ -265,6 +265,62 @@ def test_refusals_are_remembered_while_a_client_is_away(server: Server, connect:
     assert client.texts(url) == {"a": "@1", "b": "@2"}
 
 
+def test_of_what_is_remembered_of_several_connections_the_latest_counts(server: Server, client: Client) -> None:
+    """What it may have refused on an earlier connection does not hide what it refused on the last one."""
+    content: Site = {CLUSTER: {"a": "@1", "b": "@1"}}
+    push(server, content)
+    client.subscribe(CLUSTER)
+    client.settle()
+    push(server, {CLUSTER: {"a": "@2", "b": "bad"}})
+    client.nack(CLUSTER, "Proto constraint validation failed")  # one of the two
+    client.disconnect()
+    push(server, {CLUSTER: {"a": "@1", "b": "@2 bad"}})
+    client.reconnect()
+    client.nack(CLUSTER, of_cluster("b"))
+    client.settle()
+    client.reconnect()
+    assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
+    client.settle()
+    assert client.texts(CLUSTER) == {"a": "@1", "b": "@1"}
+
+
+def test_what_a_label_does_not_prove_stays_refused(server: Server, connect: Connect) -> None:
+    """Assignments are sent in parts: the label that one part was ACKed under is that of the refused part as well."""
+    client = connect()
+    content: Site = {ENDPOINT: {"a": "@1", "b": "@1"}}
+    push(server, content)
+    client.subscribe(ENDPOINT, "a", "b")
+    client.settle()
+    push(server, {ENDPOINT: {"a": "@2", "b": "bad"}})
+    client.nack(ENDPOINT, "Proto constraint validation failed")  # one of the two
+    client.disconnect()
+    push(server, joined(content, {ENDPOINT: {"b": "@2 bad"}}))
+    client.reconnect()
+    client.nack(ENDPOINT, of_cluster("b"))
+    client.settle()
+    client.reconnect()
+    assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
+    client.settle()
+    assert client.texts(ENDPOINT) == {"a": "@1", "b": "@1"}
+
+
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER])
+def test_a_name_that_was_refused_is_not_answered_until_its_content_changes(
+    server: Server, client: Client, url: str
+) -> None:
+    """gRPC subscribes to clusters and listeners by name: what is left out is no news, and is not missing."""
+    push(server, {url: {"a": "@1", "b": "bad"}})
+    client.subscribe(url, "a", "b")
+    client.nack(url, of_cluster("b"))
+    client.settle()
+    push(server, {url: {"a": "@2", "b": "bad"}})
+    client.settle()
+    assert client.texts(url) == {"a": "@2"}
+    push(server, {url: {"a": "@2", "b": "@2"}})
+    client.settle()
+    assert client.texts(url) == {"a": "@2", "b": "@2"}
+
+
 def version_of(server: Server, url: str, name: str) -> str:
     """The version of a resource as it is pushed now."""
     snapshot = server.cache.get("default")

@@ -170,13 +170,14 @@ class Past:
         return found
 
     def refusals(self, type_url: str) -> Refusals | None:
-        """ "Refusals are remembered per node id"."""
-        suspected = next((m.suspected[type_url] for m in self.memories if type_url in m.suspected), None)
-        if suspected is not None:
-            return suspected.for_new_stream()
-        before = self.refused_before.get(type_url)
-        refused = next((m.refused[type_url] for m in self.memories if type_url in m.refused), before)
-        return Refusals(refused) if refused else None
+        """ "Refusals are remembered per node id": of several memories the latest says what is so of a name."""
+        found = Refusals()
+        for memory in self.memories:
+            suspected = memory.suspected.get(type_url)
+            found.join(suspected if suspected is not None else Refusals(memory.refused.get(type_url)))
+        if not found:
+            found.join(Refusals(self.refused_before.get(type_url)))
+        return found or None
 
     # -- what is kept -----------------------------------------------------------------------------------------------
 

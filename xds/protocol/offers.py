@@ -73,7 +73,8 @@ class Offers:
             client.update(watch, now)
 
     def _collect_pending_release(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
-        if client.coming(watch.type.type_url) is None and watch.pending_release_from is released:
+        is_released = client.coming(watch.type.type_url) is None and not watch.refusals
+        if is_released and watch.pending_release_from is released:
             watch.known.mark_unanswered(watch.pending_release)  # held too long: told as missing now
             watch.pending_release = NOTHING
         watch.collect_pending_release(released)
@@ -126,13 +127,15 @@ class Offers:
     ) -> bool:
         """Send what leads the client to this set; False when there is nothing to send. Of what is left out it may hold
         any version: nothing is said of it."""
+        goal = client.release_of(watch.type.type_url)
         key = self._response_key(watch, client, released)
         uncertain = watch.known.uncertain
         if uncertain and left_out:
             uncertain = {name: version for name, version in uncertain.items() if name not in left_out}
         built = self._cache.responses.build(key, uncertain)
         if built is None or built.response is None:
-            self._settle(watch, released, built.content.pending_release if built is not None else NOTHING, events)
+            pending_release = built.content.pending_release if built is not None else NOTHING
+            self._settle(watch, released, pending_release, goal, events)
             self._dialect.plan_heartbeat(watch, now, None)
             client.update(watch, now)
             return False
@@ -143,7 +146,6 @@ class Offers:
         if watch.type.is_route_target:
             for child in self.watches:
                 self.warm(watch, child, released, client, now)
-        goal = client.release_of(watch.type.type_url)
         watch.offer(built.response, nonce, built.content, goal, client.next_position())
         events.append(Send(watch.type.type_url, nonce, body, built.response))
         self._dialect.plan_heartbeat(watch, now, built.response)
@@ -193,10 +195,15 @@ class Offers:
         )
 
     def _settle(
-        self, watch: Watch, released: ResourceSet, pending_release: frozenset[str], events: list[Event]
+        self,
+        watch: Watch,
+        released: ResourceSet,
+        pending_release: frozenset[str],
+        goal: ResourceSet,
+        events: list[Event],
     ) -> None:
         changed = watch.acked_set is not released or watch.ack.state is ResponseState.NEW
-        watch.settle(released, pending_release)
+        watch.settle(released, pending_release, goal)
         if changed:
             events.append(Synced(watch.type.type_url, released))
 

@@ -61,6 +61,17 @@ class Refusals:
         made.suspects, made.groups, made.whole = dict(self.suspects), self.groups, dict(self.whole)
         return made
 
+    def join(self, earlier: Refusals) -> None:
+        """Add what was refused earlier, of names that nothing newer is known of."""
+        known = self.refused.keys() | self.suspects.keys()
+        older = earlier.copy()
+        older._clear(known)
+        if not self.whole:
+            self.whole = older.whole
+        self.refused |= older.refused
+        self.suspects |= older.suspects
+        self.groups = (*self.groups, *older.groups)
+
     def note_nack(
         self, offered: Mapping[str, str], named: Collection[str], *, is_whole: bool = False
     ) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
-from xds.wire.node import NODE_BYTES
+from xds.model.node import NODE_BYTES
 
 if TYPE_CHECKING:
     from xds.protocol.dialect import AnyDialect

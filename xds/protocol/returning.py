@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from xds.model.resource_type import ResourceType, resource_type
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cache import SnapshotCache
+from xds.protocol.content import NOTHING
 from xds.protocol.holdings import leads_within
 from xds.protocol.memory import ClientMemory
+from xds.protocol.refusals import Refusals
 from xds.protocol.requests import DeltaRequest, SotwRequest
 from xds.protocol.watch import Watch
 
@@ -226,6 +228,7 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         client.begin_return(now_s)  # they are told as removed when what lingers ends
     watch.refusals = watch.refusals or client.past.refusals(url)
     if watch.refusals is not None and held is not None:
+        held = _without_refused(client, watch, held, watch.refusals)
         watch.refusals.note_ack(held.versions())  # what it has it does not refuse
     if held is not None:
         _hold(client, watch, held, now_s, is_first=is_first)
@@ -235,13 +238,27 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         transition.drains = True
 
 
+def _without_refused(client: ClientState, watch: Watch, held: ResourceSet, refusals: Refusals) -> ResourceSet:
+    """What it shows, with what it had accepted in the place of what it refused.
+
+    A label of a set that is sent in parts, and names that were subscribed to, do not say that it has this resource.
+    """
+    if watch.type.full_state:
+        return held
+    shown = watch.known.base.resources if watch.known.base is not None else {}
+    unproved = frozenset(name for name in refusals.left_out(held) if name not in shown)
+    accepted = client.past.acked(watch.type.type_url, client.releases) or empty_set(watch.type.type_url)
+    return client.releases.mixed(held, accepted, unproved)
+
+
 def _hold(client: ClientState, watch: Watch, held: ResourceSet, now_s: float, *, is_first: bool) -> None:
     """The client may see what it holds, and what leads from there to the newest snapshot."""
     url = watch.type.type_url
     goal = client.goal.get(url)
     change = client.cache.diffs.change(held, goal)
     if not change.changed and not change.removed and not (watch.type.full_state and change.added):
-        watch.acked_set = goal
+        refused = watch.refusals.left_out(goal) if watch.refusals is not None else NOTHING
+        watch.acked_set = client.releases.mixed(goal, held, refused)
         if client.released.get(url) is not goal:  # pushed since the client came back, and held
             _resume(client, url, held, is_first=is_first)
         return

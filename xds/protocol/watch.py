@@ -117,7 +117,7 @@ class Watch:
 
     * ``resend``: names to be sent if wanted, though unchanged (a cluster that warms needs its assignment again);
     * ``pending_release``: names that it asked for and that its transition will release; ``pending_release_from`` is
-      the set that lacked them;
+      what was released then;
     * ``heartbeats``: when they are due, while a resource has a TTL (Delta);
     * ``lags``: the client is not in step with what is released to it, when its `ClientState` looked last.
 
@@ -232,10 +232,13 @@ class Watch:
         wants = self.subscription.interest.wants_name
         return frozenset(name for name in self.refusals.left_out(released) if wants(name))
 
-    def settle(self, released: ResourceSet, pending_release: frozenset[str]) -> None:
-        """There is nothing to send: the client is in step with ``released``, but for names that wait for a release."""
+    def settle(self, released: ResourceSet, pending_release: frozenset[str], goal: ResourceSet) -> None:
+        """There is nothing to send: the client is in step with ``released``, but for names that wait for a release.
+
+        ``goal`` is as in `offer`.
+        """
         self._hold(released)
-        self._answered(pending_release, released)
+        self._answered(pending_release, goal)
         self.ack.become_settled()
         self.acked_set = released
 
@@ -248,7 +251,7 @@ class Watch:
         self.asked, self.resent = self.known.unanswered, self.resend
         if draft.errors or self.told_missing:
             self.told_missing = self.told_missing.union(draft.errors).difference(response.resource_set.resources)
-        self._answered(draft.pending_release, response.resource_set)
+        self._answered(draft.pending_release, goal)
         self.ack.become_in_flight(response, nonce)
         self.sent = position
         self.sent_set = response.resource_set
@@ -369,10 +372,10 @@ class Watch:
         self.known.become(released)
         self.known.mark_uncertain(uncertain)
 
-    def _answered(self, pending_release: frozenset[str], released: ResourceSet) -> None:
+    def _answered(self, pending_release: frozenset[str], goal: ResourceSet) -> None:
         self.known.unanswered = NOTHING
         self.resend = NOTHING
-        self.pending_release, self.pending_release_from = pending_release, released if pending_release else None
+        self.pending_release, self.pending_release_from = pending_release, goal if pending_release else None
 
 
 @dataclass(frozen=True, slots=True)

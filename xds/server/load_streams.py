@@ -10,7 +10,7 @@ from time import time
 from typing import Protocol
 
 from xds.control.load_view import Reporting, ReportStream
-from xds.fleet.event_log import EventLog, Kind
+from xds.fleet.event_log import EventKind, EventLog
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import IngestResult
 from xds.lrs.interval import ReportInterval
@@ -118,7 +118,7 @@ class LoadStreams:
 
     def record(self, action: str, node_id: str, group: str, details: Mapping[str, str | int], now: float) -> None:
         """Record an event: a stream was opened or closed."""
-        self._events.record(Kind.STREAM, action, now, group=group, node=node_id, details=details)
+        self._events.record(EventKind.STREAM, action, now, group=group, node=node_id, details=details)
 
     @asynccontextmanager
     async def turn(self, takes_s: float) -> AsyncIterator[None]:
@@ -153,7 +153,7 @@ class LoadStreams:
             "before_s": f"{change.before_s:g}", "interval_s": f"{change.interval_s:g}", "core": f"{change.share:.2f}"
         }  # fmt: skip
         _log.warning(f"lrs.{action}", **details)
-        self._events.record(Kind.STREAM, action, time(), details=details)
+        self._events.record(EventKind.STREAM, action, time(), details=details)
         self._notify(self._streams)
 
     def wake(self) -> None:

@@ -1,0 +1,262 @@
+"""The stories of random swaps in which clients refuse something: each is named by its fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.property.test_swaps import PLAIN, Cut, Go, LayOver, Plan, Push, Story, Wait, play
+from xds.protocol.dialect import Variant
+
+SOTW, DELTA = Variant.SOTW, Variant.DELTA
+
+STORIES: dict[str, Story] = {
+    "what was unsubscribed from is no suspect": (
+        DELTA,
+        False,
+        "refusals",
+        PLAIN,
+        [Push(Plan(inline="ac", web="inline", load="2")), Push(Plan(load="2", trouble="assignment"))],
+        Plan(load="2"),
+    ),
+    "nor is any of a response, once all of it was unsubscribed from": (
+        DELTA,
+        False,
+        "refusals",
+        Plan(load="2"),
+        [Push(Plan(texts=("eds:y", "@1", "@1"))), Push(Plan(texts=("eds:x", "@1", "@1"), trouble="assignment"))],
+        PLAIN,
+    ),
+    "the newest version_info beside an error is an ACK": (
+        SOTW,
+        False,
+        "refusals",
+        PLAIN,
+        [Push(Plan(texts=("hc:8", "@1", "@1"))), Push(Plan(trouble="malformed"))],
+        PLAIN,
+    ),
+    "a cluster that warms gets the last accepted assignment": (
+        SOTW,
+        False,
+        "refusals",
+        PLAIN,
+        [Push(Plan(texts=("hc:8", "@1", "@1"))), Push(Plan(trouble="assignment"))],
+        PLAIN,
+    ),
+    "what is left of a refused response is refused": (
+        SOTW,
+        False,
+        "refusals",
+        PLAIN,
+        [
+            Push(Plan(texts=("eds:y", "@1", "@1"), trouble="malformed")),
+            Push(Plan(r2="b", svc="r2", web="r1", trouble="malformed")),
+        ],
+        PLAIN,
+    ),
+    "the assignment of the version that a client has counts": (
+        DELTA,
+        False,
+        "refusals",
+        Plan(inline="ad", web="inline", whole="ab"),
+        [Push(Plan(r2="bc", web="r2")), Push(Plan(r1="bc", texts=("@1", "@1", "eds:x"), trouble="assignment"))],
+        PLAIN,
+    ),
+    "a cluster that came back amid a transition is cold": (
+        DELTA,
+        True,
+        "refusals",
+        Plan(r2="c", web="r2"),
+        [Push(Plan(trouble="malformed")), Wait(620.0), Push(Plan(inline="ac", web="inline"))],
+        PLAIN,
+    ),
+    "another stream is not sent the refused assignment": (
+        SOTW,
+        True,
+        "refusals",
+        PLAIN,
+        [Push(Plan(texts=("hc:2", "@1", "@1"), trouble="assignment")), Go((1,))],
+        PLAIN,
+    ),
+    "a listener that is held as it is has its routes": (
+        SOTW,
+        False,
+        "refusals",
+        Plan(inline="ab", svc="r2", web="inline"),
+        [
+            Push(Plan(r2="b", svc="r2")),
+            Push(PLAIN),
+            Push(Plan(svc="r2", extra="lua", trouble="malformed")),
+            Wait(620.0),
+        ],
+        PLAIN,
+    ),
+    "a cluster is proved in all versions that may be in use": (
+        SOTW,
+        False,
+        "refusals",
+        PLAIN,
+        [
+            Push(Plan(trouble="cluster")),
+            Wait(40.0),
+            Push(Plan(r2="d", svc="r2", texts=("@1", "hc:2", "@1"), whole="b")),
+            Push(Plan(r1="ab", trouble="malformed")),
+        ],
+        PLAIN,
+    ),
+    "refusals are remembered of what is held": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Push(Plan(trouble="listener")), Go((0,)), Cut()],
+        PLAIN,
+    ),
+    "suspects are remembered": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Push(Plan(inline="ad", svc="inline", trouble="malformed")), Wait(1.0), Cut()],
+        PLAIN,
+    ),
+    "what was pushed while a client came back is not what it has": (
+        SOTW,
+        False,
+        "cuts delays refusals",
+        PLAIN,
+        [Cut(False, (Plan(trouble="leading"),)), Go((0,)), Push(PLAIN)],
+        PLAIN,
+    ),
+    "the members of an aggregate stay as long as it does": (
+        DELTA,
+        False,
+        "refusals",
+        Plan(r1="c"),
+        [
+            Push(Plan(r2="d", web="r2", whole="b", load="2")),
+            Push(Plan(inline="ad", svc="inline", whole="a", trouble="malformed")),
+        ],
+        PLAIN,
+    ),
+    "what was refused begins to be waited for when it is not any more": (
+        SOTW,
+        True,
+        "refusals",
+        PLAIN,
+        [Push(Plan(inline="ac", web="inline", trouble="malformed")), Wait(40.0)],
+        Plan(inline="c", svc="inline"),
+    ),
+    "what was taken of a refused response is known by the label before": (
+        SOTW,
+        True,
+        "cuts refusals",
+        PLAIN,
+        [Cut(False, (Plan(inline="ab", svc="inline", trouble="cluster"),)), Wait(16.0), Push(PLAIN), Cut()],
+        PLAIN,
+    ),
+    "of what was unsubscribed from some may have been refused": (
+        DELTA,
+        False,
+        "overlays refusals",
+        Plan(inline="d", svc="inline", whole="b"),
+        [
+            LayOver("abxy"),
+            Go((0,)),
+            Push(Plan(r1="d", texts=("@1", "eds:x", "@1"), whole="b", trouble="assignment")),
+            LayOver("a"),
+        ],
+        Plan(inline="b", web="inline", texts=("@1", "eds:x", "@1")),
+    ),
+    "what was accepted is not sent again and again beside suspects": (
+        DELTA,
+        True,
+        "cuts delays refusals restarts twins",
+        Plan(inline="c", svc="inline", web="r1", texts=("@1", "sds:s", "hc:8"), extra="lua", trouble="malformed"),
+        [
+            Push(Plan("bc", "ad", "c", "r2", "r1", ("eds:x", "@2", "sds:s"), "ab", "1", "ecds:f", "malformed")),
+            Push(Plan("ac", "d", "b", "r2", "r2", ("static", "hc:2", "@1"), "", "1", "sds:s"), told=False),
+            Push(Plan("bc", "ad", "c", "r2", "r1", ("eds:x", "@2", "sds:s"), "ab", "1", "ecds:f", "malformed")),
+            Wait(620.0),
+            Push(Plan("ad", "ac", "bc", "r2", "", ("hc:8", "sds:s", "hc:8"), "ab", "2", "sds:s"), told=False),
+            Go((0,)),
+        ],
+        Plan("a", "c", "b", "inline", "r2", ("eds:x", "@1", "@1"), "", "1", "lua", "listener"),
+    ),
+    "what a client shows that it has is no suspect": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Push(Plan(texts=("hc:2", "@1", "@1"))), Push(Plan(r1="b", trouble="malformed")), Wait(3.0), Cut()],
+        PLAIN,
+    ),
+    "refusals are remembered from when a client left": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Wait(620.0), Push(Plan(trouble="listener")), Wait(620.0), Cut()],
+        PLAIN,
+    ),
+    "what lingers does so as it was accepted": (
+        SOTW,
+        True,
+        "cuts groups refusals twins",
+        PLAIN,
+        [
+            Cut(False, (Plan(texts=("eds:x", "@1", "@1"), trouble="malformed"),)),
+            Wait(3.0),
+            Push(Plan(r1="b"), group="node"),
+        ],
+        PLAIN,
+    ),
+    "an assignment that is on its way may be refused yet": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Push(Plan(r2="b", svc="r2", trouble="assignment")), Go((0,)), Cut()],
+        PLAIN,
+    ),
+    "proxies of one node may have taken different parts of a refused response": (
+        SOTW,
+        False,
+        "cuts refusals twins",
+        PLAIN,
+        [Cut(), Cut(False, (Plan(inline="b", web="inline", trouble="cluster"),), seconds=2.0)],
+        PLAIN,
+    ),
+    "what was refused last counts, whatever is remembered besides": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [
+            Push(Plan(texts=("hc:8", "@1", "@1"), trouble="malformed")),
+            Go((0,)),
+            Cut(False, (Plan(trouble="leading"),)),
+            Wait(1.0),
+            Cut(),
+        ],
+        PLAIN,
+    ),
+    "a label proves no part of a set that was refused": (
+        SOTW,
+        False,
+        "cuts groups refusals",
+        Plan(r2="b", svc="r2"),
+        [
+            Push(PLAIN),
+            Push(Plan(trouble="assignment"), group="node"),
+            Cut(False, (PLAIN, PLAIN)),
+            Cut(False, (PLAIN, PLAIN)),
+            Cut(False, (PLAIN, PLAIN)),
+        ],
+        PLAIN,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_saved_refusal_loses_no_request(name: str) -> None:
+    play(*STORIES[name])
