@@ -146,7 +146,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
         expected = server.get("/groups/sound/snapshot")
         server.stop()
         found = xds("store", "check", "--data", server.data, "-o", "json")
-        groups = {"sound": "sound at revision 1", "spoiled": "sound at revision 2"}
+        groups = {"sound": "intact at revision 1", "spoiled": "intact at revision 2"}
         assert (found.code, found.json()["groups"]) == (0, groups)
         return Filled((server.data / DATABASE).read_bytes(), expected)
 

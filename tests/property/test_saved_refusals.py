@@ -254,6 +254,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what a proxy shows of its clusters tells which memory is its own": (
+        SOTW,
+        False,
+        "cuts refusals twins",
+        Plan(inline="b", svc="inline"),
+        [Cut(), Cut(False, (Plan(r1="c"), Plan(trouble="listener")), seconds=2.0)],
+        PLAIN,
+    ),
 }
 
 
