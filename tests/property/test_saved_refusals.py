@@ -262,6 +262,14 @@ STORIES: dict[str, Story] = {
         [Cut(), Cut(False, (Plan(r1="c"), Plan(trouble="listener")), seconds=2.0)],
         PLAIN,
     ),
+    "an assignment that an overlay changed is tried again": (
+        DELTA,
+        True,
+        "overlays refusals",
+        PLAIN,
+        [Push(Plan(trouble="assignment")), LayOver("a"), Go((0,)), LayOver()],
+        PLAIN,
+    ),
 }
 
 
