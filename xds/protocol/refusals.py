@@ -106,12 +106,16 @@ class Refusals:
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
         """The names that are not offered now: refused in this very version, or suspected and not tried yet."""
-        resources, probe = released.resources, self.probe
+        return self.found_in(released) - self.probe
+
+    def found_in(self, released: ResourceSet) -> frozenset[str]:
+        """The names that are refused or suspected in this very version."""
+        resources = released.resources
         return frozenset(
             name
             for names in (self.refused, self.suspects)
             for name, version in names.items()
-            if name not in probe and (found := resources.get(name)) is not None and found.version == version
+            if (found := resources.get(name)) is not None and found.version == version
         )
 
     def begin_probe(self) -> bool:

@@ -75,6 +75,18 @@ def with_sent_clusters(client: ClientState, snapshot: Snapshot) -> Snapshot:
     )
 
 
+def with_accepted(client: ClientState, snapshot: Snapshot, lingering: Names) -> Snapshot:
+    """A snapshot in which what lingers and is refused is as the client accepted it: nothing newer will be repaired."""
+    if not lingering or not client.watches.refuses_anything:
+        return snapshot
+    sets = dict(snapshot.sets)
+    for url, names in lingering:
+        for watch in client.watches.lagging(url):
+            if watch.refusals and (refused := names & watch.refusals.found_in(sets[url])):
+                sets[url] = client.releases.mixed(sets[url], watch.acked_set or empty_set(url), refused)
+    return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
+
+
 def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
     """The names that were sent, and those that the clusters and listeners that were sent need."""
     watches = [watch for url in client.watches for watch in client.watches.of(url)]
