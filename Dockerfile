@@ -8,7 +8,6 @@ FROM python:${PYTHON}-slim AS build
 WORKDIR /build
 COPY requirements.lock pyproject.toml README.md LICENSE ./
 COPY xds xds
-COPY api api
 # The lock names the tools of development as well; as constraints it fixes the versions of what is needed, no more.
 RUN python -m venv --without-pip /opt/xds \
  && pip --python /opt/xds install --no-cache-dir --constraint requirements.lock .

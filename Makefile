@@ -94,6 +94,7 @@ generate: $(STAMP)
 	$(BIN)/python -m tools.proto.generate wire
 	$(BIN)/python -m tools.proto.generate descriptors
 	$(BIN)/python -m tools.proto.generate options
+	$(BIN)/python -m tools.openapi
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

@@ -163,14 +163,14 @@ class Fleet:
 
     def _offer(self, index: int, stream: DiscoveryStream) -> list[Event]:
         events = stream.offer(stream.resolve(), 0.0)
-        self.state.fold(index, events, 0.0)
+        self.state.apply_events(index, events, 0.0)
         stream.deadline()
         return events
 
     def _receive(self, index: int, data: bytes) -> list[Event]:
         stream = self.streams[index]
         events = stream.receive(self._decode(data), 0.0)
-        self.state.fold(index, events, 0.0)
+        self.state.apply_events(index, events, 0.0)
         stream.deadline()
         return events
 

@@ -37,8 +37,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "references_ms": ("xds.codec.resource_reader:references_of", "xds.control.review:review"),
     "blobs_ms": ("xds.control.push:_encoded",),
     "compare_ms": ("xds.control.review:settle", "xds.control.push:changes"),
-    "store_ms": ("xds.store.ledger:commit_all",),
-    "disk_ms": ("xds.store.database:Database.write",),
+    "store_ms": ("xds.store.sqlite.ledger:commit_all",),
+    "disk_ms": ("xds.store.sqlite.database:Database.write",),
     "snapshot_ms": ("xds.control.publisher:succeed",),
     "publish_ms": ("xds.control.publisher:Publisher._settled",),
 }

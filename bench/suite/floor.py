@@ -15,8 +15,8 @@ import httpx
 from xds.codec.schema import require
 from xds.model.resource_type import ENDPOINT
 from xds.proto import wire_pb2
-from xds.store import schema
 from xds.store.base import BLOB_ID_BYTES
+from xds.store.sqlite import schema
 
 VERSION_BYTES = 10
 _ASSIGNMENT = "envoy.config.endpoint.v3.ClusterLoadAssignment"

@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from api.app import create_app
-from api.services import ApiOptions, Services
 from tests.control.assigned import Reports
 from tests.control.conftest import Plane
+from xds.api.app import create_app
+from xds.api.services import ApiOptions, Services
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
-from xds.control.phase import Phase
+from xds.control.lifecycle import Phase
 
 
 @dataclass

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from api.answers import encode_json
 from tests.api.conftest import Api
 from tests.support.resources import static_cluster
+from xds.api.answers import encode_json
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
 

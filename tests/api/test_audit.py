@@ -9,14 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from xds.api.services import ApiOptions
 from xds.control.audit import APART, TOGETHER
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.model.node import Node
-from xds.store.audit import LIMITS, Lane
+from xds.store.audit import LIMITS, AuditLane
 
 Json = dict[str, Any]
 A, B = static_cluster("a", 80), static_cluster("b", 80)
@@ -194,7 +194,7 @@ async def test_many_sources_are_bounded_together(door: Asking) -> None:
         await door.ask("wrong", "DELETE", f"/groups/g{number}")
     found = await door.entries(limit=1000)
     assert found[0]["action"] == "push"
-    assert len(found) < 600 < LIMITS[Lane.REFUSED]
+    assert len(found) < 600 < LIMITS[AuditLane.REFUSED]
     assert sum(item["count"] for item in found[1:]) == 1_000
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.support.resources import static_cluster
+from xds.api.services import ApiOptions
 from xds.control.tokens import EVERYTHING, Grant, Tokens
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.event_log import EventFilter, EventKind
 
 Json = dict[str, Any]
 
@@ -71,7 +71,7 @@ async def test_a_restore_is_told_once_in_the_audit_list_and_once_as_an_event(doo
     assert (restored[0]["new"]["groups"], restored[0]["new"]["revisions"]) == (1, 2)
     assert [item["action"] for item in told].count("push") == 4, "what was taken away is told still"
     assert [item["reason"][:3] for item in told if item["action"] == "refused"] == ["412"]
-    (event,) = door.plane.fleet.events.after(0, EventFilter(frozenset({Kind.STORE})), 100).events
+    (event,) = door.plane.fleet.events.after(0, EventFilter(frozenset({EventKind.STORE})), 100).events
     assert (event.action, event.details["actor"], event.details["author"]) == ("restored", "ops", "ann")
     assert event.details["groups"] == 1
 

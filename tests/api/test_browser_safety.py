@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from api.browser_rules import ANY, BrowserRules
-from api.services import ApiOptions
 from tests.api.conftest import Api
+from xds.api.browser_rules import ANY, BrowserRules
+from xds.api.services import ApiOptions
 from xds.control.tokens import EVERYTHING, Tokens
 
 HERE = "127.0.0.1:18080"

@@ -9,8 +9,8 @@ import yaml
 
 from tests.api.conftest import Api
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster, tls_secret
-from xds.control.off_loop import OFF_LOOP_RESOURCES
-from xds.control.retention import Collector
+from xds.control.collector import Collector
+from xds.control.threads import INLINE_RESOURCES
 from xds.protocol.cache import RETAINED_REVISIONS
 from xds.store.retention import Retention
 
@@ -104,7 +104,7 @@ async def test_secrets_are_redacted(api: Api) -> None:
 
 
 async def test_a_large_difference(api: Api) -> None:
-    count = OFF_LOOP_RESOURCES * 2
+    count = INLINE_RESOURCES * 2
     await api.put("edge", *(static_cluster(f"c{n}", 80) for n in range(count)))
     await api.put("edge", *(static_cluster(f"c{n}", 81) for n in range(count)))
     found = await diff(api, 2)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from api.services import ApiOptions
 from tests.api.conftest import Api
+from tests.support.process import REPOSITORY
 from tests.support.resources import CLUSTER_TYPE, static_cluster
+from xds.api.services import ApiOptions
 from xds.codec import schema
 from xds.codec.resources import ResourceDecoder, decode_resource
-from xds.control.phase import Phase
+from xds.control.lifecycle import Phase
 from xds.control.tokens import EVERYTHING, Tokens
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
@@ -168,6 +169,11 @@ async def test_store_that_is_down_stops_pushes_not_reads(api: Api) -> None:
     answer = await api.put("edge", static_cluster("b", 80))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert (await api.client.get(SNAPSHOT)).status_code == 200
+
+
+async def test_the_published_description_is_the_served_one(api: Api) -> None:
+    published = json.loads((REPOSITORY / "api/openapi.json").read_text())
+    assert (await api.client.get("/api/v1/openapi.json")).json() == published, "run `make generate`"
 
 
 async def test_openapi_describes_the_routes(api: Api) -> None:

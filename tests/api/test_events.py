@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from api import events as feed
-from api.events import ndjson, parse_kinds, server_sent
-from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import static_cluster
-from xds.control.following import follow
+from xds.api.routes import events as feed
+from xds.api.routes.events import ndjson, parse_kinds, server_sent
+from xds.api.services import ApiOptions
+from xds.control.event_feed import follow
 from xds.control.tokens import EVERYTHING, Grant, Tokens
-from xds.fleet.event_log import EventFilter, EventLog, Kind
+from xds.fleet.event_log import EventFilter, EventKind, EventLog
 from xds.model.node import Node
 
 EVENTS = "/api/v1/events"
@@ -114,19 +114,19 @@ async def test_readers_are_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_kinds() -> None:
-    assert parse_kinds("nack, ack") == {Kind.NACK, Kind.ACK}
-    assert Kind.ACK not in parse_kinds("")
+    assert parse_kinds("nack, ack") == {EventKind.NACK, EventKind.ACK}
+    assert EventKind.ACK not in parse_kinds("")
 
 
 async def test_silence_is_told_though_others_are_loud() -> None:
     log = EventLog()
-    pages: AsyncIterator[Any] = follow(log, 0, EventFilter(frozenset({Kind.PUSH})), 0.2)
+    pages: AsyncIterator[Any] = follow(log, 0, EventFilter(frozenset({EventKind.PUSH})), 0.2)
     noise = asyncio.create_task(_noise(log))
     assert await asyncio.wait_for(anext(pages), 20) is None
     noise.cancel()
-    log.record(Kind.PUSH, "committed", 1.0)
+    log.record(EventKind.PUSH, "committed", 1.0)
     page = await asyncio.wait_for(anext(pages), 20)
-    assert [event.kind for event in page.events] == [Kind.PUSH]
+    assert [event.kind for event in page.events] == [EventKind.PUSH]
     log.close()
     with pytest.raises(StopAsyncIteration):
         await anext(pages)
@@ -134,7 +134,7 @@ async def test_silence_is_told_though_others_are_loud() -> None:
 
 async def _noise(log: EventLog) -> None:
     while True:
-        log.record(Kind.STREAM, "opened", 1.0)
+        log.record(EventKind.STREAM, "opened", 1.0)
         await asyncio.sleep(0.01)
 
 
@@ -142,7 +142,7 @@ async def test_a_reader_that_was_overtaken_is_told() -> None:
     log = EventLog(rare_limit=2)
     pages = follow(log, 0, EventFilter(), 60)
     for number in range(5):
-        log.record(Kind.PUSH, "committed", 1.0, revision=number)
+        log.record(EventKind.PUSH, "committed", 1.0, revision=number)
     page = await anext(pages)
     assert page is not None and page.lagged
     assert "event: lagged" in server_sent(page)
@@ -160,10 +160,10 @@ async def test_a_reader_whose_token_is_taken_back_hears_no_more(api: Api) -> Non
     reading = asyncio.create_task(
         guarded.client.get(EVENTS, headers={**NDJSON, "authorization": "Bearer t"}, params={"last_event_id": "0"})
     )
-    log.record(Kind.GROUP, "created", 1.0, group="before")
+    log.record(EventKind.GROUP, "created", 1.0, group="before")
     while not log._waiting:
         await asyncio.sleep(0.01)
     tokens.assign(Tokens([(sha256(b"other").hexdigest(), EVERYTHING)]))
-    log.record(Kind.GROUP, "created", 2.0, group="behind")
+    log.record(EventKind.GROUP, "created", 2.0, group="behind")
     answer = await asyncio.wait_for(reading, 10)
     assert [item["group"] for item in items(answer.text)] == ["before"]

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from api.grants import SCOPE_KEY
-from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import static_cluster
+from xds.api.routing import SCOPE_KEY
+from xds.api.services import ApiOptions
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.model.node import Node
 

@@ -17,7 +17,7 @@ from tests.lrs.reports import (
     row,
     stats,
 )
-from xds.control.load_view import BookView, ReportStream
+from xds.control.load_view import LoadView, ReportStream
 from xds.model.node import Node
 from xds.proto import wire_pb2
 
@@ -45,7 +45,7 @@ def book(api: Api) -> Books:
     )
     made.tell(2, 10, stats("web", row(THERE, 20, 0, 20, upstream_endpoint_stats=[endpoint(80, 15), endpoint(81, 5)])))
     streams = {"n1": [ReportStream(7, "ipv4:1", "v2", T0, T0 + 10, 3, 2, 1)]}
-    api.services.load = BookView(made, lambda node: streams.get(node, []), lambda: T0 + 10)
+    api.services.load = LoadView(made, lambda node: streams.get(node, []), lambda: T0 + 10)
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import static_cluster
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.event_log import EventFilter, EventKind
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, LISTENER
 from xds.model.snapshot import ResourceSet, mix
@@ -100,7 +100,7 @@ async def test_what_lingers_is_let_go_by_hand(api: Api) -> None:
     answer = await api.client.post("/api/v1/groups/edge/release")
     assert answer.json() == {"nodes": 2, "clients": 2, "released": {"clusters": 2, "listeners": 1}}
     assert asked == [["n1"], ["n1", "n2"]]
-    log = api.plane.fleet.events.after(0, EventFilter(frozenset({Kind.ORDER})), 10).events
+    log = api.plane.fleet.events.after(0, EventFilter(frozenset({EventKind.ORDER})), 10).events
     assert [(event.action, event.node, event.group) for event in log] == [
         ("released", "n1", "edge"),
         ("released", "", "edge"),

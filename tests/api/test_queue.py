@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from api.queue import Queue
+from xds.api.middleware import Queue
 
 HTTP = {"type": "http"}
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 import yaml
 
-from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.support.labels import stems
 from tests.support.resources import static_cluster
+from xds.api.services import ApiOptions
 from xds.control.tokens import Grant, Tokens
 
 PATH = "/api/v1/transactions"

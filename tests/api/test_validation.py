@@ -8,10 +8,10 @@ from pathlib import Path
 
 import httpx
 
-from api.services import ApiOptions
 from tests.api.conftest import Api
 from tests.support import resources as r
 from tests.support.envoy import envoy_binary
+from xds.api.services import ApiOptions
 from xds.control.tokens import Grant, Tokens
 
 VALIDATE = "/api/v1/validate"

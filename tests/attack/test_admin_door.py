@@ -15,13 +15,13 @@ from urllib.parse import quote
 
 import pytest
 
-from api.grants import SCOPE_KEY
 from tests.attack.bystander import GROUP
 from tests.attack.conftest import Beside, resident
 from tests.attack.raw_http import ask, connect, send_until_closed, status
 from tests.support import resources as r
 from tests.support.process import wait_until
 from tests.support.server import ServerProcess
+from xds.api.routing import SCOPE_KEY
 
 MIB = 1 << 20
 TOKENS = {

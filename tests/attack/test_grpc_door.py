@@ -22,9 +22,9 @@ from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
 from xds.http2 import frames as f
 from xds.http2.frames import ErrorCode
+from xds.model.node import NODE_BYTES
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.proto import wire_pb2
-from xds.wire.node import NODE_BYTES
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 

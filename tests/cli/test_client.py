@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.process import LOOPBACK
 from xds.cli.client import Client, group_path
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -8,10 +8,10 @@ from itertools import islice
 
 import pytest
 
-from xds.cli import following
+from xds.cli import events
 from xds.cli.client import Client
-from xds.cli.failure import CommandError, Exit
-from xds.cli.following import read_events
+from xds.cli.errors import CommandError, Exit
+from xds.cli.events import read_events
 
 LOST = CommandError(Exit.UNREACHABLE, "lost")
 
@@ -44,7 +44,7 @@ class Feed(Client):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "RETRY_S", 0.0)
+    monkeypatch.setattr(events, "RETRY_S", 0.0)
 
 
 def test_what_happens_before_the_first_event_is_not_missed() -> None:

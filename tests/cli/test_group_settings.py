@@ -15,7 +15,7 @@ from tests.cli.proxy import Proxy
 from tests.support.process import LOOPBACK
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
-from xds.cli import group_settings
+from xds.cli import group as group_settings
 from xds.cli.client import Client
 
 
@@ -114,7 +114,7 @@ def test_names_of_new_groups_are_plain(remote: Remote, tmp_path: Path) -> None:
     file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
     for arguments in (("apply", "-g", "a b", "-f", file), ("group", "set", "a b", "--priority", "1")):
         refused = remote.xds(*arguments)
-        assert (refused.code, "a new group is named by 1 to 256 of A-Z a-z 0-9" in refused.err) == (3, True)
+        assert (refused.code, "the name of a new group has 1 to 256 of A-Z a-z 0-9" in refused.err) == (3, True)
 
 
 @pytest.mark.parametrize("command", [("delete",), ("group", "delete")], ids=" ".join)
@@ -136,7 +136,7 @@ def test_a_canary_ends(remote: Remote, command: tuple[str, ...]) -> None:
         assert {server.nodes()[name]["group"] for name in names} == {"edge"}
         last = remote.xds(*command, "edge")
         assert last.code == 5
-        assert "2 nodes would belong to no group" in last.err
+        assert "2 nodes would match no group" in last.err
         assert "pass --allow-empty when that is meant" in last.err
         assert "allow_empty" not in last.err
         gone = remote.xds(*command, "edge", "--allow-empty")

@@ -107,7 +107,7 @@ def test_a_bad_file_keeps_the_rules_of_before(site: Site) -> None:
         ("auth: {tokens: [", "while parsing"),
         ({"auth": {"tokens": [{"name": "x", "sha256": "s3cret", "scopes": ["admin"]}]}}, "auth.tokens.0.sha256"),
         (auth(ADMIN, nodes={"mode": "enforce"}), "mode enforce needs rules"),
-        (auth(ADMIN, nodes={"rules": [{"principal": "cn:{a}", "groups": ["{b}"]}]}), "the principal binds no {b}"),
+        (auth(ADMIN, nodes={"rules": [{"principal": "cn:{a}", "groups": ["{b}"]}]}), "the principal captures no {b}"),
         ({"auht": {}}, "did you mean 'auth'"),
         ("", "nothing of auth is left"),
         (auth(certificates=[{"cn": "root", "name": "root", "scopes": ["admin"]}]), "nothing of auth is left"),

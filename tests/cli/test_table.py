@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from xds.cli import output
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
+from xds.cli.events import event_line
 from xds.cli.output import Color, Format, paint
 from xds.cli.table import Column, Style, View, rendered
-from xds.cli.watching import event_line
 
 VIEW = View(
     name=lambda item: str(item["name"]),

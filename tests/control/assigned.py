@@ -102,9 +102,9 @@ class Steered:
 
     def events(self) -> list[str]:
         """What was told of assignments: actions."""
-        from xds.fleet.event_log import EventFilter, Kind
+        from xds.fleet.event_log import EventFilter, EventKind
 
-        page = self.plane.fleet.events.after(0, EventFilter(frozenset({Kind.ASSIGNMENT})), 1000)
+        page = self.plane.fleet.events.after(0, EventFilter(frozenset({EventKind.ASSIGNMENT})), 1000)
         return [event.action for event in page.events]
 
 
@@ -112,4 +112,4 @@ def connect(fleet: Fleet, locality: Locality, group: str = GROUP) -> None:
     """A node of a locality is there."""
     stream = next(_streams)
     fleet.stream_opened(stream, f"p{stream}", "ADS", "sotw", 0.0)
-    fleet.fold(stream, [Identified(Node(f"n{stream}", group, locality), group)], 0.0)
+    fleet.apply_events(stream, [Identified(Node(f"n{stream}", group, locality), group)], 0.0)

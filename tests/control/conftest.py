@@ -12,7 +12,7 @@ from xds.control.translation import V2, translate_to_v2
 from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
 from xds.store.base import Store
-from xds.store.memory import MemoryStore
+from xds.store.memory.engine import MemoryStore
 
 
 @dataclass

@@ -32,33 +32,35 @@ class Client:
         self.stream_id = next(_numbers)
         self._fleet = fleet
         fleet.stream_opened(self.stream_id, "127.0.0.1:1", "ADS", "sotw", 1.0, api)
-        fleet.fold(self.stream_id, [Identified(node, group)], 1.0)
+        fleet.apply_events(self.stream_id, [Identified(node, group)], 1.0)
 
     def subscribe(self, type_url: str, *names: str) -> None:
         """Ask for everything of a type, or for these names."""
-        self._fleet.fold(self.stream_id, [Subscribed(type_url, not names, frozenset(names))], 2.0)
+        self._fleet.apply_events(self.stream_id, [Subscribed(type_url, not names, frozenset(names))], 2.0)
 
     def ack(self, held: ResourceSet) -> None:
         """Be sent a set and take it."""
         response = _response(held)
         url = held.type.type_url
         events: list[Event] = [Send(url, response.nonce, response.body, response), Acked(url, response.nonce, response)]
-        self._fleet.fold(self.stream_id, events, 3.0)
+        self._fleet.apply_events(self.stream_id, events, 3.0)
 
     def nack(self, held: ResourceSet, message: str) -> None:
         """Be sent a set and refuse it."""
         response = _response(held)
         url = held.type.type_url
         sent = Send(url, response.nonce, response.body, response)
-        self._fleet.fold(self.stream_id, [sent, Nacked(url, response.nonce, response, ErrorDetail(13, message))], 3.0)
+        self._fleet.apply_events(
+            self.stream_id, [sent, Nacked(url, response.nonce, response, ErrorDetail(13, message))], 3.0
+        )
 
     def linger(self, *removals: Removal) -> None:
         """Keep what pushes removed."""
-        self._fleet.fold(self.stream_id, [LingerChanged(Lingering(removals))], 3.0)
+        self._fleet.apply_events(self.stream_id, [LingerChanged(Lingering(removals))], 3.0)
 
     def hold(self, *trees: HeldContent) -> None:
         """Have something held back."""
-        self._fleet.fold(self.stream_id, [HoldChanged(trees)], 3.0)
+        self._fleet.apply_events(self.stream_id, [HoldChanged(trees)], 3.0)
 
     def leave(self) -> None:
         """Close the stream."""

@@ -12,17 +12,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xds.control.access import (
-    NOBODY,
+    ANONYMOUS,
     Access,
     CertificateRule,
     ClaimPattern,
     Identity,
-    Kind,
-    Mode,
+    NodeAuthMode,
     NodeRule,
     NodeRules,
     PatternError,
     Principal,
+    PrincipalKind,
     PrincipalPattern,
     glob_escaped,
     scope_refusal,
@@ -41,7 +41,7 @@ EDGE_1 = Identity(
 
 
 def uri(value: str) -> Principal:
-    return Principal(Kind.URI, value)
+    return Principal(PrincipalKind.URI, value)
 
 
 # -- patterns of principals --------------------------------------------------------------------------------------------
@@ -85,14 +85,14 @@ def test_a_glob_stays_within_its_segment(pattern: str, value: str) -> None:
         ("spiffe://corp/ops/**", uri("spiffe://corp/ops"), False),
         ("spiffe://corp/**", uri("spiffe://corporation/x"), False),
         ("spiffe://corp/a", uri("SPIFFE://corp/a"), False),
-        ("dns:*.edge.corp", Principal(Kind.DNS, "E1.Edge.CORP"), True),
-        ("dns:*.edge.corp", Principal(Kind.DNS, "a.b.edge.corp"), False),
-        ("cn:{sa}.{ns}", Principal(Kind.CN, "web.shop"), True),
-        ("token:edge-*", Principal(Kind.TOKEN, "edge-eu"), True),
+        ("dns:*.edge.corp", Principal(PrincipalKind.DNS, "E1.Edge.CORP"), True),
+        ("dns:*.edge.corp", Principal(PrincipalKind.DNS, "a.b.edge.corp"), False),
+        ("cn:{sa}.{ns}", Principal(PrincipalKind.CN, "web.shop"), True),
+        ("token:edge-*", Principal(PrincipalKind.TOKEN, "edge-eu"), True),
         # A name of one kind is none of another, whatever it reads.
         ("token:root", uri("token:root"), False),
         ("cn:root", uri("cn:root"), False),
-        ("spiffe://corp/a", Principal(Kind.CN, "spiffe://corp/a"), False),
+        ("spiffe://corp/a", Principal(PrincipalKind.CN, "spiffe://corp/a"), False),
         ("uri:token:root", uri("token:root"), True),
     ],
 )
@@ -137,7 +137,7 @@ def test_and_opens_nothing_beside_a_glob(bound: str, rest: str, other: str) -> N
 
 
 def test_a_rule_needs_what_it_uses() -> None:
-    with pytest.raises(PatternError, match=r"binds no \{ns\}"):
+    with pytest.raises(PatternError, match=r"captures no \{ns\}"):
         NodeRule(PrincipalPattern("cn:{sa}"), groups=(ClaimPattern("{ns}-*"),))
 
 
@@ -153,7 +153,7 @@ def rule(principal: str = "spiffe://corp/ns/{ns}/sa/{sa}", **claims: Any) -> Nod
     return NodeRule(PrincipalPattern(principal), groups=tuple(map(ClaimPattern, claims.get("groups", ()))), **made)
 
 
-def access(*rules: NodeRule, mode: Mode = Mode.ENFORCE) -> Access:
+def access(*rules: NodeRule, mode: NodeAuthMode = NodeAuthMode.ENFORCE) -> Access:
     return Access(nodes=NodeRules(mode, rules))
 
 
@@ -167,9 +167,9 @@ def access(*rules: NodeRule, mode: Mode = Mode.ENFORCE) -> Access:
         ({"cluster": "{ns}"}, Node("n", "bank"), "g", "node.cluster 'bank' does not match 'shop'"),
         ({"metadata": {"NS": "{ns}"}}, Node("n", metadata={"NS": "shop"}), "g", ""),
         ({"metadata": {"NS": "{ns}"}}, Node("n"), "g", "node.metadata.NS '' does not match 'shop'"),
-        ({"metadata": {"NS": "{ns}"}}, Node("n", metadata={"NS": ["shop"]}), "g", "node.metadata.NS is no text"),
+        ({"metadata": {"NS": "{ns}"}}, Node("n", metadata={"NS": ["shop"]}), "g", "node.metadata.NS is not a string"),
         ({"where": "node.locality.region == eu"}, Node("n", locality=Locality("eu")), "g", ""),
-        ({"where": "node.locality.region == eu"}, Node("n"), "g", "does not pass"),
+        ({"where": "node.locality.region == eu"}, Node("n"), "g", "does not match the filter"),
         ({"groups": ["{ns}-*", "common"]}, Node("n"), "shop-1", ""),
         ({"groups": ["{ns}-*", "common"]}, Node("n"), "common", ""),
         ({"groups": ["{ns}-*"]}, Node("n"), "bank-1", "group 'bank-1' does not match 'shop-*'"),
@@ -191,22 +191,22 @@ def test_one_rule_that_allows_is_enough_and_any_name_counts() -> None:
 
 
 def test_no_rule_lets_in_who_has_no_credential() -> None:
-    refusal = access(rule("token:*"), rule("cn:*"), rule("uri:**")).refusal(NOBODY, Node("n"), "g")
+    refusal = access(rule("token:*"), rule("cn:*"), rule("uri:**")).refusal(ANONYMOUS, Node("n"), "g")
     assert refusal is not None
     assert "a client without credentials may not be node 'n'" in refusal.reason
 
 
 def test_modes() -> None:
     wrong = rule(id="other")
-    assert access(wrong, mode=Mode.OFF).refusal(EDGE_1, Node("n"), "g") is None
-    for mode, enforced in ((Mode.AUDIT, False), (Mode.ENFORCE, True)):
+    assert access(wrong, mode=NodeAuthMode.OFF).refusal(EDGE_1, Node("n"), "g") is None
+    for mode, enforced in ((NodeAuthMode.AUDIT, False), (NodeAuthMode.ENFORCE, True)):
         refusal = access(wrong, mode=mode).refusal(EDGE_1, Node("n"), "g")
         assert refusal is not None
         assert refusal.enforced is enforced
 
 
 def test_every_rule_tells_why_not() -> None:
-    rules = NodeRules(Mode.AUDIT, (rule("token:x"), rule(id="other"), rule()))
+    rules = NodeRules(NodeAuthMode.AUDIT, (rule("token:x"), rule(id="other"), rule()))
     reasons = [each.why_not for each in trials(rules, EDGE_1, Node("n"), "g")]
     assert reasons == ["no principal matches token:x", "node.id 'n' does not match 'other'", ""]
 
@@ -237,7 +237,7 @@ def test_a_certificate_without_an_entry_is_an_xds_client_at_most() -> None:
 
 def test_who_is_let_in() -> None:
     tokens = Tokens([token("t", READ)])
-    assert Access().admit("") is NOBODY
+    assert Access().admit("") is ANONYMOUS
     assert Access().admit("", wants_certificate=True) is None
     assert Access(tokens).admit("") is None
     shown = Access(tokens).admit("Bearer t", ANN)
@@ -257,9 +257,9 @@ def test_a_reload_changes_what_connections_may() -> None:
     renewed = doors.renew(ann)
     assert renewed is not None
     assert renewed.grant.scopes == {XDS}
-    assert doors.renew(NOBODY) is None
+    assert doors.renew(ANONYMOUS) is None
     doors.assign(Access())
-    assert doors.renew(NOBODY) is NOBODY
+    assert doors.renew(ANONYMOUS) is ANONYMOUS
 
 
 @pytest.mark.parametrize(

@@ -120,13 +120,13 @@ async def test_reports_that_cease_hold_and_then_fall_back_to_the_push(steered: S
 
 
 async def test_events_say_what_changed_and_why(steered: Steered) -> None:
-    from xds.fleet.event_log import EventFilter, Kind
+    from xds.fleet.event_log import EventFilter, EventKind
 
     steered.reports.rps = {A: 50.0}
     await steered.assignments.put(KEY, policy())
     steered.reports.rps = {A: 200.0}
     await steered.step()
-    page = steered.plane.fleet.events.after(0, EventFilter(frozenset({Kind.ASSIGNMENT})), 10)
+    page = steered.plane.fleet.events.after(0, EventFilter(frozenset({EventKind.ASSIGNMENT})), 10)
     changed = page.events[-1]
     assert changed.action == "changed"
     assert changed.group == GROUP

@@ -8,14 +8,14 @@ import pytest
 
 from tests.support.envoy import validate
 from tests.support.pki import CertificateAuthority
-from xds.control.bootstrap import BootstrapOptions, ClientTls, Mode, bootstrap
+from xds.control.bootstrap import BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.model.node import Locality
 
-ENVOY_MODES = [mode for mode in Mode if mode is not Mode.GRPC]
+ENVOY_MODES = [mode for mode in BootstrapMode if mode is not BootstrapMode.GRPC]
 
 
 @pytest.mark.parametrize("mode", ENVOY_MODES)
-def test_envoy_accepts_every_mode(mode: Mode, tmp_path: Path) -> None:
+def test_envoy_accepts_every_mode(mode: BootstrapMode, tmp_path: Path) -> None:
     options = BootstrapOptions("edge-1", "edge", "127.0.0.1", 18000, mode, locality=Locality("eu", "a"))
     document = bootstrap(options)
     assert validate(document, tmp_path) == ""
@@ -43,7 +43,7 @@ def test_node_is_sent_once_and_the_connection_is_kept_alive() -> None:
 
 
 def test_grpc_library_bootstrap() -> None:
-    document = bootstrap(BootstrapOptions("a", "b", "::1", 18000, Mode.GRPC, tls=ClientTls("/ca.pem")))
+    document = bootstrap(BootstrapOptions("a", "b", "::1", 18000, BootstrapMode.GRPC, tls=ClientTls("/ca.pem")))
     server = document["xds_servers"][0]
     assert server["server_uri"] == "[::1]:18000"
     assert server["channel_creds"] == [{"type": "tls", "config": {"ca_certificate_file": "/ca.pem"}}]

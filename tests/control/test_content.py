@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds.control.content import BlobIds, changes
+from xds.control.group_content import BlobIds, changes
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, diff, mix

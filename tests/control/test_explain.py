@@ -7,7 +7,7 @@ import pytest
 from tests.control.conftest import Plane
 from tests.control.connected import Client
 from tests.support.sansio import make_resource
-from xds.control.explain import Asked, Explanation
+from xds.control.explain import ExplainQuery, Explanation
 from xds.control.groups import GroupSettings
 from xds.control.publisher import PushOptions
 from xds.model.errors import NotFoundError
@@ -61,7 +61,7 @@ async def test_the_candidates_are_told_in_the_order_they_are_tried(plane: Plane)
 
 
 async def test_no_group_at_all(plane: Plane) -> None:
-    found = await plane.publisher.explain_node(NODE, Asked(CLUSTER, "a"))
+    found = await plane.publisher.explain_node(NODE, ExplainQuery(CLUSTER, "a"))
     assert (found.chosen, found.revision, told(found)) == (None, None, [("clusters", "a", "no_group")])
 
 
@@ -70,9 +70,9 @@ async def test_a_node_that_is_not_connected_is_told_what_it_would_be_answered(pl
     explain = plane.publisher.explain_node
     assert told(await explain(NODE)) == []
     served = [("clusters", "alpha", "served"), ("clusters", "beta", "served")]
-    assert told(await explain(NODE, Asked(CLUSTER))) == served
-    assert told(await explain(NODE, Asked(CLUSTER, "beta"))) == served[1:]
-    (missing,) = (await explain(NODE, Asked(CLUSTER, "alhpa"))).resources
+    assert told(await explain(NODE, ExplainQuery(CLUSTER))) == served
+    assert told(await explain(NODE, ExplainQuery(CLUSTER, "beta"))) == served[1:]
+    (missing,) = (await explain(NODE, ExplainQuery(CLUSTER, "alhpa"))).resources
     assert (missing.answer.value, "did you mean 'alpha'?" in missing.detail) == ("missing", True)
 
 
@@ -91,10 +91,10 @@ async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -
     ]
     assert found.resources[0].version == held(plane, CLUSTER).resources["alpha"].version
     assert "'local_route'" in found.resources[2].detail
-    unasked = await plane.publisher.explain("n1", Asked(ROUTE, "web"))
+    unasked = await plane.publisher.explain("n1", ExplainQuery(ROUTE, "web"))
     assert told(unasked) == [("routes", "web", "not_subscribed")]
-    assert told(await plane.publisher.explain("n1", Asked(ENDPOINT))) == [("endpoints", "", "not_subscribed")]
-    (listener,) = (await plane.publisher.explain("n1", Asked(LISTENER, "web"))).resources
+    assert told(await plane.publisher.explain("n1", ExplainQuery(ENDPOINT))) == [("endpoints", "", "not_subscribed")]
+    (listener,) = (await plane.publisher.explain("n1", ExplainQuery(LISTENER, "web"))).resources
     assert (listener.answer.value, "the group has it" in listener.detail) == ("not_subscribed", True)
 
 
@@ -121,14 +121,14 @@ async def test_what_is_held_back_names_the_clusters_that_it_waits_for(plane: Pla
     assert (route.answer.value, "held back until the node has clusters beta ready" in route.detail) == ("held", True)
     many = tuple(f"c{number}" for number in range(7))
     client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), many, is_unreadable=True))
-    route = (await plane.publisher.explain("n1", Asked(ROUTE, "local_route"))).resources[0]
+    route = (await plane.publisher.explain("n1", ExplainQuery(ROUTE, "local_route"))).resources[0]
     assert "c4 and 2 more ready; which clusters it leads to cannot be read" in route.detail
 
 
 async def test_what_lingers_says_until_when(plane: Plane) -> None:
     client = await connected(plane)
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, 90.0))
-    asked = Asked(CLUSTER, "alpha")
+    asked = ExplainQuery(CLUSTER, "alpha")
     (alpha,) = (await plane.publisher.explain("n1", asked)).resources
     assert (alpha.answer.value, "stays until 1970-01-01T00:01:30Z" in alpha.detail) == ("lingering", True)
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, None))
@@ -163,7 +163,7 @@ async def test_a_node_that_left_is_explained_as_one_that_is_not_connected(plane:
     await push(plane, "default", alpha="1")
     client = Client(plane.fleet, NODE, "default")
     client.leave()
-    found = await plane.publisher.explain("n1", Asked(CLUSTER))
+    found = await plane.publisher.explain("n1", ExplainQuery(CLUSTER))
     assert (found.connected, told(found)) == (False, [("clusters", "alpha", "served")])
     with pytest.raises(NotFoundError):
         await plane.publisher.explain("stranger")
@@ -171,5 +171,5 @@ async def test_a_node_that_left_is_explained_as_one_that_is_not_connected(plane:
 
 async def test_an_explanation_is_bounded(plane: Plane) -> None:
     await plane.publisher.push("default", [make_resource(CLUSTER, f"c{number}", "1") for number in range(1500)])
-    found = await plane.publisher.explain_node(NODE, Asked(CLUSTER))
+    found = await plane.publisher.explain_node(NODE, ExplainQuery(CLUSTER))
     assert (len(found.resources), found.total) == (1000, 1500)

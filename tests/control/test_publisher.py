@@ -24,7 +24,7 @@ from tests.support.resources import (
 from xds.codec.resources import decode_document
 from xds.control.groups import GroupSettings
 from xds.control.publisher import EmptyingError, PushOptions
-from xds.control.push import whole
+from xds.control.push import replace_all
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.model.node import Node
 from xds.model.resource import Resource
@@ -32,7 +32,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.model.snapshot import content_digest
 from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
 from xds.store.base import NO_META, Commit, GroupPush, Meta, UnavailableError
-from xds.store.memory import MemoryStore
+from xds.store.memory.engine import MemoryStore
 
 GROUP = "edge"
 
@@ -124,7 +124,7 @@ def _labels(plane: Plane) -> dict[str, str]:
 async def test_labels_of_an_earlier_release_stay_as_they_are(plane: Plane) -> None:
     """It stored plain numbers; clients that come back name them."""
     pushed = resources(eds_cluster("a"), cluster_load_assignment("a", 80))
-    draft = await whole(GROUP, pushed)
+    draft = await replace_all(GROUP, pushed)
     await plane.store.commit(GROUP, draft.change, push_id="earlier")
     await plane.publisher.load()
     assert _labels(plane) == {"clusters": "1", "endpoints": "1"}
@@ -261,7 +261,7 @@ async def test_emptying_a_group_with_nodes_needs_consent(plane: Plane) -> None:
     for refused in (plane.publisher.push(GROUP, []), plane.publisher.delete(GROUP, (CLUSTER, "a"))):
         with pytest.raises(EmptyingError, match="1 nodes are connected"):
             await refused
-    with pytest.raises(EmptyingError, match="1 node would belong to no group"):
+    with pytest.raises(EmptyingError, match="1 node would match no group"):
         await plane.publisher.delete_group(GROUP)
     assert served(plane.cache) == ["a"]
     assert (await plane.publisher.push(GROUP, [], options=consent)).revision == 2
@@ -297,8 +297,8 @@ async def test_a_group_is_not_deleted_when_a_node_would_get_nothing(plane: Plane
     with pytest.raises(EmptyingError) as refused:
         await plane.publisher.delete_group("canary")
     assert str(refused.value) == (
-        "deleting group 'canary': 1 node would belong to no group and get nothing any more;"
-        " 1 node would move to 'void', which is empty, and lose everything"
+        "deleting group 'canary': 1 node would match no group and get no more updates;"
+        " 1 node would move to 'void', which is empty, and lose all resources"
     )
     stray.leave()
     with pytest.raises(EmptyingError, match="'void', which is empty"):
@@ -342,14 +342,14 @@ async def test_names_that_new_groups_cannot_have(plane: Plane, name: str) -> Non
         plane.publisher.push(name, clusters("a"), options=PushOptions(dry_run=True)),
         plane.publisher.configure(name, GroupSettings(priority=1)),
     ):
-        with pytest.raises(ValidationError, match="a new group is named by"):
+        with pytest.raises(ValidationError, match="the name of a new group has"):
             await refused
     assert plane.publisher.group_names() == []
 
 
 async def test_groups_that_are_there_keep_their_names(plane: Plane) -> None:
     """They were made by an earlier release; what belongs to them goes on, their return after a deletion as well."""
-    draft = await whole("a b", clusters("a"))
+    draft = await replace_all("a b", clusters("a"))
     await plane.store.commit("a b", draft.change, push_id="earlier")
     await plane.publisher.load()
     assert (await plane.publisher.push("a b", clusters("b"))).revision == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from xds.control.access import Mode
+from xds.control.access import NodeAuthMode
 from xds.control.settings import (
     GRPC_PORT,
     HTTP_PORT,
@@ -92,15 +92,15 @@ def test_the_old_place_of_the_order_names_the_new_one(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("sever: {}", "sever: no such setting; did you mean 'server'?"),
-        ("server: {grpc: {prot: 1}}", "server.grpc.prot: no such setting; did you mean 'port'?"),
+        ("sever: {}", "sever: unknown setting; did you mean 'server'?"),
+        ("server: {grpc: {prot: 1}}", "server.grpc.prot: unknown setting; did you mean 'port'?"),
         ("server: {http: {tls: {certifcate: a}}}", "did you mean 'certificate'?"),
         ("server: {grpc: {port: 70000}}", "server.grpc.port: "),
         ("load: {interval_s: 0.5}", "load.interval_s: "),
-        ("load: {interval: 5}", "load.interval: no such setting; did you mean 'interval_s'?"),
-        ("[1, 2]", "sections are expected"),
+        ("load: {interval: 5}", "load.interval: unknown setting; did you mean 'interval_s'?"),
+        ("[1, 2]", "expected sections"),
         ("{", "xds.yaml"),
-        ("auth: {token_sha256: [hunter2]}", "not the token itself"),
+        ("auth: {token_sha256: [hunter2]}", "not the token"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, hint: str) -> None:
@@ -191,7 +191,7 @@ def test_the_envoy_to_ask_must_run(tmp_path: Path) -> None:
         if mode is not None:
             envoy.write_text("#!/bin/sh\n")
             envoy.chmod(mode)
-        with pytest.raises(SettingsError, match=r"codec\.envoy.*no executable file"):
+        with pytest.raises(SettingsError, match=r"codec\.envoy.*not an executable file"):
             load_settings(None, {"codec": {"envoy": str(envoy)}})
     envoy.chmod(0o755)
     assert load_settings(None, {"codec": {"envoy": str(envoy)}}).codec.envoy == envoy
@@ -220,7 +220,7 @@ def test_a_variable_that_cannot_be_read_is_named(name: str, value: str, monkeypa
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError) as caught:
         load_settings()
-    assert str(caught.value).startswith(f"{name.upper()}: not the JSON")
+    assert str(caught.value).startswith(f"{name.upper()}: expected JSON")
     assert value not in str(caught.value)
     assert "DRAIN" not in str(caught.value)
 
@@ -244,9 +244,9 @@ def test_somebody_must_be_an_administrator(host: str, insecure: bool) -> None:
     """Finding 2: a certificate alone gives no rights, so that nobody could push; the message has what to add."""
     server = {"http": {"host": host, "tls": CA}, "insecure": insecure}
     for auth in ({}, {"certificates": [{"uri": "spiffe://a/*", "name": "x", "scopes": ["read"]}]}):
-        with pytest.raises(SettingsError, match="none of them is an administrator") as told:
+        with pytest.raises(SettingsError, match="none of them has the scope admin") as told:
             load_settings(flags={"server": server, "auth": auth})
-    lines = str(told.value).partition("by a name it has:\n")[2].partition("or a token:")[0]
+    lines = str(told.value).partition("by a name in it:\n")[2].partition("or a token:")[0]
     added = yaml.safe_load(lines)["auth"]
     for entry in added["certificates"]:
         assert load_settings(flags={"server": server, "auth": {"certificates": [entry]}}).auth.has_administrator()
@@ -255,9 +255,11 @@ def test_somebody_must_be_an_administrator(host: str, insecure: bool) -> None:
 
 def test_rules_of_nodes_are_enforced_unless_it_is_said_otherwise() -> None:
     rules = [{"principal": "cn:{id}", "node": {"id": "{id}"}, "groups": ["{id}-*"], "where": 'node.cluster == "a"'}]
-    assert Settings().auth.nodes.node_rules().mode is Mode.OFF
-    assert load_settings(flags={"auth": {"nodes": {"rules": rules}}}).auth.nodes.node_rules().mode is Mode.ENFORCE
-    for mode in Mode:
+    assert Settings().auth.nodes.node_rules().mode is NodeAuthMode.OFF
+    assert (
+        load_settings(flags={"auth": {"nodes": {"rules": rules}}}).auth.nodes.node_rules().mode is NodeAuthMode.ENFORCE
+    )
+    for mode in NodeAuthMode:
         found = load_settings(flags={"auth": {"nodes": {"rules": rules, "mode": mode.value}}})
         assert found.auth.access().nodes.mode is mode
 
@@ -271,16 +273,16 @@ def test_off_is_a_word_in_yaml(tmp_path: Path) -> None:
     ("auth", "says"),
     [
         ({"nodes": {"mode": "audit"}}, "auth.nodes: Value error, mode audit needs rules"),
-        ({"nodes": {"rules": [{"principal": "edge"}]}}, r"auth\.nodes\.rules\.0: .*'edge': a URI"),
-        ({"nodes": {"rules": [{"principal": "cn:a", "node": {"id": "{x}"}}]}}, r"binds no \{x\}"),
+        ({"nodes": {"rules": [{"principal": "edge"}]}}, r"auth\.nodes\.rules\.0: .*'edge': expected a URI"),
+        ({"nodes": {"rules": [{"principal": "cn:a", "node": {"id": "{x}"}}]}}, r"captures no \{x\}"),
         ({"nodes": {"rules": [{"principal": "cn:a", "where": "node.ide == a"}]}}, "where: .*no field 'ide'"),
         ({"nodes": {"rules": [{"principal": "cn:a", "where": "("}]}}, "where: "),
-        ({"nodes": {"rules": [{"principal": "cn:a", "node": {"ids": "a"}}]}}, "did you mean 'id'|no such setting"),
-        ({"certificates": [{"name": "a", "scopes": ["xds"]}]}, "one of uri, dns and cn is expected"),
+        ({"nodes": {"rules": [{"principal": "cn:a", "node": {"ids": "a"}}]}}, "did you mean 'id'|unknown setting"),
+        ({"certificates": [{"name": "a", "scopes": ["xds"]}]}, "give exactly one of uri, dns and cn"),
         ({"certificates": [{"uri": "a", "cn": "a", "name": "a", "scopes": ["xds"]}]}, "one of uri, dns and cn"),
-        ({"certificates": [{"cn": "{a}{b}", "name": "a", "scopes": ["xds"]}]}, "one {name} per segment"),
-        ({"certificates": [{"cn": "a", "name": "a", "scopes": ["root"]}]}, "no such scope: 'root'"),
-        ({"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": ["xds:node/"]}]}, "no such scope: 'xds:node/'"),
+        ({"certificates": [{"cn": "{a}{b}", "name": "a", "scopes": ["xds"]}]}, "has one {name} at most"),
+        ({"certificates": [{"cn": "a", "name": "a", "scopes": ["root"]}]}, "unknown scope: 'root'"),
+        ({"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": ["xds:node/"]}]}, "unknown scope: 'xds:node/'"),
     ],
 )
 def test_rules_that_cannot_be_meant(auth: dict[str, object], says: str) -> None:
@@ -293,7 +295,7 @@ def test_optional_certificates_need_an_authority_and_our_transport() -> None:
     assert load_settings(flags={"server": {"grpc": {"tls": tls}}}).server.grpc.tls
     with pytest.raises(SettingsError, match=r"server\.grpc\.tls\.client_cert: optional needs"):
         load_settings(flags={"server": {"grpc": {"tls": {**tls, "client_ca": None}}}})
-    with pytest.raises(SettingsError, match="grpcio's transport knows only required"):
+    with pytest.raises(SettingsError, match="grpcio's transport supports only required"):
         load_settings(flags={"server": {"grpc": {"tls": tls, "transport": "grpcio"}}})
 
 

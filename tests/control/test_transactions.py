@@ -10,7 +10,7 @@ from tests.control.conftest import Plane
 from tests.control.connected import Client
 from tests.control.test_publisher import LosingStore, SlowStore, clusters
 from xds.control.publisher import EmptyingError, PushOptions
-from xds.control.push import ChangeError, Draft, amendment, whole
+from xds.control.push import ChangeError, PushRequest, patch, replace_all
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
@@ -27,7 +27,7 @@ async def test_all_groups_are_served_and_woken_together(plane: Plane) -> None:
     await plane.publisher.push("b", clusters("old", "kept"))
     woken: list[tuple[str, ...]] = []
     plane.publisher._wake = lambda groups: woken.append((*groups, *served(plane.cache, "a"), *served(plane.cache, "b")))
-    drafts = [await amendment("b", clusters("new"), [(CLUSTER, "old")]), await whole("a", clusters("x"))]
+    drafts = [await patch("b", clusters("new"), [(CLUSTER, "old")]), await replace_all("a", clusters("x"))]
     results = await plane.publisher.transaction(drafts)
     assert [(each.group, each.revision) for each in results] == [("b", 2), ("a", 1)]
     assert results[0].changes["clusters"].added == ("new",)
@@ -39,7 +39,7 @@ async def test_rollbacks_and_deletions_take_part(plane: Plane) -> None:
     await plane.publisher.push("a", clusters("one"))
     await plane.publisher.push("a", clusters("two"))
     await plane.publisher.push("b", clusters("x"))
-    results = await plane.publisher.transaction([Draft("a", Rollback(1)), Draft("b", Drop())])
+    results = await plane.publisher.transaction([PushRequest("a", Rollback(1)), PushRequest("b", Drop())])
     assert [each.revision for each in results] == [3, 2]
     assert served(plane.cache, "a") == ["one"]
     assert plane.cache.get("b") is None
@@ -48,15 +48,15 @@ async def test_rollbacks_and_deletions_take_part(plane: Plane) -> None:
 async def test_a_change_that_cannot_be_made_is_named_and_stops_all(plane: Plane) -> None:
     await plane.publisher.push("b", clusters("x"))
     Client(plane.fleet, Node("b"), "b")
-    fine = await whole("a", clusters("new"))
-    moved = await whole("b", clusters("new"))
+    fine = await replace_all("a", clusters("new"))
+    moved = await replace_all("b", clusters("new"))
     for bad, kind in (
-        (await amendment("b", [], [(CLUSTER, "missing")]), NotFoundError),
-        (await whole("b", []), EmptyingError),
-        (Draft("none", Drop()), NotFoundError),
-        (Draft(moved.group, moved.change, moved.known, expect=7), ConflictError),
-        (Draft(moved.group, moved.change, moved.known, etag="r1-00000000"), ConflictError),
-        (Draft("none", moved.change, moved.known, etag="*"), ConflictError),
+        (await patch("b", [], [(CLUSTER, "missing")]), NotFoundError),
+        (await replace_all("b", []), EmptyingError),
+        (PushRequest("none", Drop()), NotFoundError),
+        (PushRequest(moved.group, moved.change, moved.resources, expect=7), ConflictError),
+        (PushRequest(moved.group, moved.change, moved.resources, etag="r1-00000000"), ConflictError),
+        (PushRequest("none", moved.change, moved.resources, etag="*"), ConflictError),
     ):
         with pytest.raises(ChangeError) as raised:
             await plane.publisher.transaction([fine, bad], PushOptions(push_id="p"))
@@ -70,11 +70,11 @@ async def test_a_change_that_cannot_be_made_is_named_and_stops_all(plane: Plane)
 @pytest.mark.parametrize("groups", [[], ["a", "b", "a"]])
 async def test_no_change_and_two_of_one_group_are_refused(plane: Plane, groups: list[str]) -> None:
     with pytest.raises(ValidationError):
-        await plane.publisher.transaction([await whole(group, clusters("x")) for group in groups])
+        await plane.publisher.transaction([await replace_all(group, clusters("x")) for group in groups])
 
 
 async def test_it_is_done_once(plane: Plane) -> None:
-    drafts = [await whole(group, clusters(group)) for group in "ab"]
+    drafts = [await replace_all(group, clusters(group)) for group in "ab"]
     once = PushOptions(push_id="p")
     first = await plane.publisher.transaction(drafts, once)
     await plane.publisher.push("a", clusters("later"))
@@ -90,7 +90,7 @@ async def test_it_is_done_once(plane: Plane) -> None:
 
 
 async def test_a_dry_run_changes_nothing(plane: Plane) -> None:
-    drafts = [await whole(group, clusters(group)) for group in "ab"]
+    drafts = [await replace_all(group, clusters(group)) for group in "ab"]
     results = await plane.publisher.transaction(drafts, PushOptions(dry_run=True))
     assert [each.changes["clusters"].added for each in results] == [("a",), ("b",)]
     assert await plane.store.groups() == []
@@ -98,7 +98,7 @@ async def test_a_dry_run_changes_nothing(plane: Plane) -> None:
 
 async def test_overlapping_transactions_do_not_wait_for_each_other_in_circles(plane: Plane) -> None:
     async def change(turn: int, order: str) -> None:
-        await plane.publisher.transaction([await amendment(group, clusters(f"c{turn}")) for group in order])
+        await plane.publisher.transaction([await patch(group, clusters(f"c{turn}")) for group in order])
 
     async with asyncio.timeout(20):
         await asyncio.gather(*(change(turn, order) for turn, order in enumerate(["abc", "cba", "bca"] * 5)))
@@ -110,7 +110,7 @@ async def test_cancelled_caller_leaves_nothing_half_published() -> None:
     store = SlowStore()
     await store.open()
     plane = Plane(store)
-    drafts = [await whole(group, clusters(group)) for group in "ab"]
+    drafts = [await replace_all(group, clusters(group)) for group in "ab"]
     request = asyncio.create_task(plane.publisher.transaction(drafts))
     await store.reached.wait()
     request.cancel()
@@ -127,7 +127,7 @@ async def test_one_whose_answer_was_lost_is_published_after_all() -> None:
     await store.open()
     plane = Plane(store)
     with pytest.raises(UnavailableError):
-        await plane.publisher.transaction([await whole(group, clusters(group)) for group in "ab"])
+        await plane.publisher.transaction([await replace_all(group, clusters(group)) for group in "ab"])
     store.losing = False
     async with asyncio.timeout(20):
         while not (served(plane.cache, "a") and served(plane.cache, "b")):

@@ -10,8 +10,8 @@ from tests.control.conftest import Plane
 from tests.control.connected import Client
 from tests.control.test_publisher import GROUP, resources
 from tests.support.resources import static_cluster
+from xds.control.progress import PushVerdict, verdict_of
 from xds.control.translation import PROBLEM_LIMIT, SHOWN_LIMIT, V2, translate_to_v2
-from xds.control.waiting import Verdict, verdict
 from xds.fleet.state import NodeState
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, V2_URLS
@@ -115,16 +115,16 @@ async def test_pushes_wait_for_nodes_on_the_old_transport(plane: Plane) -> None:
     client.ack(translated(plane))
     await plane.publisher.push(GROUP, resources(cluster("a"), cluster("b"), newer("c")))
 
-    async def decided() -> Verdict:
+    async def decided() -> PushVerdict:
         found = await plane.publisher.pushes.progress(GROUP, 2)
         assert found is not None
-        return verdict(found)
+        return verdict_of(found)
 
-    assert await decided() is Verdict.PENDING
+    assert await decided() is PushVerdict.PENDING
     client.nack(translated(plane), "no")
-    assert await decided() is Verdict.REFUSED
+    assert await decided() is PushVerdict.REFUSED
     client.ack(translated(plane))
-    assert await decided() is Verdict.DONE
+    assert await decided() is PushVerdict.DONE
 
 
 async def test_the_revision_of_what_was_translated_is_known(plane: Plane) -> None:

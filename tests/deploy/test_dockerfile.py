@@ -20,7 +20,7 @@ from xds.control.settings import GRPC_PORT, HTTP_PORT, SettingsError, load_setti
 
 BUILD, FINAL = read_stages(REPOSITORY / "Dockerfile")
 INSTALL_TIMEOUT_S = 100
-PACKAGES = ("xds", "api")
+PACKAGE = "xds"
 BUILD_TOOLS = re.compile(r"\b(gcc|g\+\+|build-essential|apt-get|pip|make)\b")
 
 
@@ -101,7 +101,7 @@ def wheel(build: Path) -> Path:
 
 
 def test_the_wheel_holds_every_file_of_the_packages(build: Path, wheel: Path) -> None:
-    files = {str(path.relative_to(build)) for name in PACKAGES for path in (build / name).rglob("*") if path.is_file()}
+    files = {str(path.relative_to(build)) for path in (build / PACKAGE).rglob("*") if path.is_file()}
     held = set(zipfile.ZipFile(wheel).namelist())
     assert "xds/proto/envoy_descriptors.bin" in files
     assert not files - held
@@ -112,7 +112,11 @@ def test_the_wheel_holds_no_generators(build: Path, wheel: Path) -> None:
     """``tools`` stands beside the packages where the wheel is built from a checkout, and stays there."""
     assert (build / "tools/proto/generate.py").exists()
     names = zipfile.ZipFile(wheel).namelist()
-    assert not [name for name in names if name.startswith("tools/") or Path(name).stem in ("generate", "describe")]
+    assert not [
+        name
+        for name in names
+        if name.startswith("tools/") or name in ("xds/proto/generate.py", "xds/proto/describe.py")
+    ]
 
 
 def test_the_server_runs_from_what_the_build_installs(wheel: Path, tmp_path: Path, running: ExitStack) -> None:
@@ -126,8 +130,8 @@ def test_the_server_runs_from_what_the_build_installs(wheel: Path, tmp_path: Pat
     site = next(venv.glob("lib/python*/site-packages"))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
 
-    found = _run(str(venv / "bin/python"), "-c", "import xds, api; print(xds.__file__, api.__file__)", cwd=tmp_path)
-    assert all(path.startswith(str(site)) for path in found.split())
+    found = _run(str(venv / "bin/python"), "-c", "import xds; print(xds.__file__)", cwd=tmp_path)
+    assert found.startswith(str(site))
     address = f"{LOOPBACK}:{free_port()}"
     argv = [str(venv / "bin/xds"), "serve", "--grpc", f"{LOOPBACK}:0", "--http", address]
     environment = {"PYTHONPATH": "", "XDS_STORE__DATA": str(tmp_path / "data")}
@@ -148,6 +152,41 @@ def test_the_server_runs_from_what_the_build_installs(wheel: Path, tmp_path: Pat
         environment={"XDS_ADDR": address},
     )
     assert "revision 1" in pushed
+
+
+def test_the_installed_server_leaves_the_import_name_api_to_its_users(
+    wheel: Path, tmp_path: Path, running: ExitStack
+) -> None:
+    """Whoever uses the server may have an `api` package; here it comes first on the path and cannot be imported."""
+    assert {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} == {
+        "xds"
+    }
+    site, own = tmp_path / "site", tmp_path / "own"
+    _pip("install", "--no-deps", "--target", str(site), str(wheel), cwd=tmp_path)
+    (own / "api").mkdir(parents=True)
+    (own / "api/__init__.py").write_text('raise ImportError("the api of a user was imported")\n')
+    found = [str(own), str(site), sysconfig.get_path("purelib")]
+    program = f"import sys; sys.path[:0] = {found!r}; from xds.cli.main import main; main()"
+    shown = _run(
+        sys.executable, "-c", f"import sys; sys.path[:0] = {found!r}; import xds; print(xds.__file__)", cwd=own
+    )
+    assert shown.startswith(str(site))
+
+    address = f"{LOOPBACK}:{free_port()}"
+    argv = [sys.executable, "-c", program, "serve", "--grpc", f"{LOOPBACK}:0", "--http", address, "--store", "memory"]
+    server = running.enter_context(ChildProcess("xds", argv, own, {"PYTHONPATH": ""}))
+
+    def answers() -> bool:
+        check = [sys.executable, "-c", program, "check", "--ready"]
+        environment = child_environment({"XDS_ADDR": address, "PYTHONPATH": ""})
+        return subprocess.run(check, cwd=own, env=environment, check=False).returncode == 0
+
+    server.wait_until(answers, "ready")
+    assert "/api/v1/groups" in _run(
+        *(sys.executable, "-c"),
+        f"import urllib.request as r; print(r.urlopen('http://{address}/api/v1/openapi.json').read().decode())",
+        cwd=own,
+    )
 
 
 def _pip(*arguments: str, cwd: Path, venv: Path | None = None) -> None:

@@ -10,7 +10,7 @@ from typer.main import get_command
 import xds.cli.commands  # noqa: F401 - registers them
 from tests.support.process import REPOSITORY
 from xds.cli.app import app
-from xds.cli.failure import Exit
+from xds.cli.errors import Exit
 
 ROOT: Any = get_command(app)
 PAGE = (REPOSITORY / "docs" / "command-line.md").read_text()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import yaml
 
 from tests.support.process import REPOSITORY
-from xds.control.access import Access, Identity, Mode
+from xds.control.access import Access, Identity, NodeAuthMode
 from xds.control.auth_settings import AuthSettings
 from xds.control.certificate import Certificate
 from xds.control.tokens import PLAIN_SCOPES, WRITE_GROUP, XDS, XDS_GROUP, XDS_NODE, Grant
@@ -26,7 +26,7 @@ def test_the_examples() -> None:
     rights, rules = examples()
     ann = rights.grant_of(Certificate(("spiffe://corp.example/operators/ann",)))
     assert (ann.name, ann.scopes) == ("operators", frozenset({"admin"}))
-    assert rules.nodes.mode is Mode.ENFORCE
+    assert rules.nodes.mode is NodeAuthMode.ENFORCE
     web = Certificate(("spiffe://corp.example/ns/shop/sa/web",))
     fitting = Node("web.shop.7", "web", metadata={"NAMESPACE": "shop"})
     proxy = Identity(rules.grant_of(web), web)

@@ -18,7 +18,7 @@ from tests.support.process import LOOPBACK
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 from xds.control.bootstrap import BootstrapOptions
-from xds.control.conversion import convert
+from xds.control.convert import convert
 
 Json = dict[str, Any]
 StartUpstream = Callable[[str], Upstream]

@@ -15,7 +15,7 @@ from tests.support import resources as r
 from tests.support.commands import Ran, address, xds
 from tests.support.process import REPOSITORY, wait_until
 from tests.support.server import ServerProcess
-from xds.store import acknowledged
+from xds.store.sqlite import acknowledged
 
 from .test_disk import NAMESPACE, _can_mount, big, check_serving, push
 from .test_durability import _serve
@@ -146,7 +146,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
         expected = server.get("/groups/sound/snapshot")
         server.stop()
         found = xds("store", "check", "--data", server.data, "-o", "json")
-        groups = {"sound": "sound at revision 1", "spoiled": "sound at revision 2"}
+        groups = {"sound": "intact at revision 1", "spoiled": "intact at revision 2"}
         assert (found.code, found.json()["groups"]) == (0, groups)
         return Filled((server.data / DATABASE).read_bytes(), expected)
 

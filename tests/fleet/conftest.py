@@ -59,32 +59,34 @@ class Client:
         self.now = 1000.0
         self.node = Node(node, "edge", Locality("r", "z"), user_agent="envoy 1.40.0")
         fleet.stream_opened(self.id, peer, "ADS", "sotw", self.now, api)
-        self.fold(Identified(self.node, group))
+        self.apply_events(Identified(self.node, group))
 
-    def fold(self, *events: Event) -> None:
+    def apply_events(self, *events: Event) -> None:
         self.now += 1
-        self.fleet.fold(self.id, events, self.now)
+        self.fleet.apply_events(self.id, events, self.now)
 
     def subscribe(self, alias: str, *names: str, missing: Sequence[str] = ()) -> None:
         wanted = frozenset(names) - {"*"}
-        self.fold(Subscribed(type_url_of(alias), "*" in names, wanted, tuple(missing)))
+        self.apply_events(Subscribed(type_url_of(alias), "*" in names, wanted, tuple(missing)))
 
     def send(self, sent: Response) -> None:
-        self.fold(Send(sent.resource_set.type.type_url, sent.nonce, sent.body, sent))
+        self.apply_events(Send(sent.resource_set.type.type_url, sent.nonce, sent.body, sent))
 
     def ack(self, sent: Response) -> None:
         self.send(sent)
-        self.fold(Acked(sent.resource_set.type.type_url, sent.nonce, sent))
+        self.apply_events(Acked(sent.resource_set.type.type_url, sent.nonce, sent))
 
     def nack(self, sent: Response, message: str = "no good", guilty: Sequence[str] = ()) -> None:
         self.send(sent)
-        self.fold(Nacked(sent.resource_set.type.type_url, sent.nonce, sent, ErrorDetail(13, message), tuple(guilty)))
+        self.apply_events(
+            Nacked(sent.resource_set.type.type_url, sent.nonce, sent, ErrorDetail(13, message), tuple(guilty))
+        )
 
     def in_step(self, served: ResourceSet) -> None:
-        self.fold(Synced(served.type.type_url, served))
+        self.apply_events(Synced(served.type.type_url, served))
 
     def follow(self, group: str) -> None:
-        self.fold(ViewChanged(group))
+        self.apply_events(ViewChanged(group))
 
     def close(self) -> None:
         self.now += 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import Convergence, Held
+from xds.fleet.state import Convergence, HeldResources
 from xds.model.snapshot import ResourceSet, mix
 from xds.protocol.events import HeldContent as HeldBack
 from xds.protocol.events import HoldChanged
@@ -68,11 +68,11 @@ def test_a_push_has_arrived_while_what_it_removed_lingers(fleet: Fleet) -> None:
 def test_a_push_has_not_arrived_while_some_of_it_is_held_back(fleet: Fleet) -> None:
     client = Client(fleet)
     client.ack(response(mix(PUSHED, OLD, ["c1", "gone"])))
-    client.fold(HoldChanged((HeldBack(((PUSHED.type.type_url, frozenset({"c1"})),), ("c2",)),)))
+    client.apply_events(HoldChanged((HeldBack(((PUSHED.type.type_url, frozenset({"c1"})),), ("c2",)),)))
     found = convergence(fleet)
     assert (found.pending, found.pending_nodes) == (1, ("n1",))
-    assert found.held == (("n1", Held((("clusters", "c1"),), 1, ("c2",))),)
-    client.fold(HoldChanged(()))
+    assert found.held == (("n1", HeldResources((("clusters", "c1"),), 1, ("c2",))),)
+    client.apply_events(HoldChanged(()))
     client.ack(response(lingering(PUSHED)))
     assert (convergence(fleet).synced, convergence(fleet).held) == (1, ())
 

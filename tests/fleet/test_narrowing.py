@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.sansio import Client, Server
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.event_log import EventFilter, EventKind
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackRecord, NackState, NodeState, Sync, TypeState
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
@@ -46,7 +46,7 @@ class Judge(Client):
         self.fleet.stream_closed(self.stream_id, self.server.now)
 
     def take(self, events: list[Event]) -> list[Event]:
-        self.fleet.fold(self.stream_id, events, self.server.now, self.server.now)
+        self.fleet.apply_events(self.stream_id, events, self.server.now, self.server.now)
         return super().take(events)
 
     def judge(self) -> None:
@@ -140,7 +140,7 @@ def test_many_changes_with_one_refused_are_one_record(server: Server, variant: V
     assert 2 < record.count < 20
     assert (client.type_state.state, client.type_state.error) == (Sync.NACKED, "malformed")
     assert client.verdict() == (Sync.NACKED, (BAD,))
-    told = client.fleet.events.after(0, EventFilter(frozenset({Kind.NACK})), 100).events
+    told = client.fleet.events.after(0, EventFilter(frozenset({EventKind.NACK})), 100).events
     assert [event.action for event in told] == ["opened", "narrowed"]
     assert told[1].details["guilty"] == BAD
 

@@ -8,7 +8,7 @@ from tools.house.names import LINES_LIMIT, duplicate_classes, duplicate_modules,
 
 
 def test_two_public_classes_of_one_name_are_found(make: MakeRepository) -> None:
-    repository = make({"xds/a.py": "class Gate: ...\n", "api/b.py": "class Gate: ...\nclass _Own: ...\n"})
+    repository = make({"xds/a.py": "class Gate: ...\n", "xds/b.py": "class Gate: ...\nclass _Own: ...\n"})
     assert [finding.path for finding in duplicate_classes(repository, [])] == ["xds/a.py"]
     assert not list(duplicate_classes(repository, ["Gate"]))
 
@@ -19,14 +19,14 @@ def test_private_classes_and_those_of_tests_may_share_a_name(make: MakeRepositor
 
 
 def test_a_module_name_occurs_twice_only_with_a_reason(make: MakeRepository) -> None:
-    repository = make({"xds/codec/node_json.py": "", "xds/model/node.py": ""})
-    assert [finding.path for finding in duplicate_modules(repository, {})] == ["xds/codec/node_json.py"]
+    repository = make({"xds/codec/node.py": "", "xds/model/node.py": ""})
+    assert [finding.path for finding in duplicate_modules(repository, {})] == ["xds/codec/node.py"]
     assert not list(duplicate_modules(repository, {"node": "each layer has its own view"}))
     assert list(duplicate_modules(repository, {"node": ""}))
 
 
 def test_the_api_and_the_command_line_may_carry_the_names_of_what_they_present(make: MakeRepository) -> None:
-    files = dict.fromkeys(("xds/control/groups.py", "api/groups.py", "xds/cli/commands/groups.py"), "")
+    files = dict.fromkeys(("xds/control/groups.py", "xds/api/routes/groups.py", "xds/cli/commands/groups.py"), "")
     assert not list(duplicate_modules(make(files), {}))
 
 

@@ -8,10 +8,10 @@ import grpc
 import pytest
 
 from tests.server.conftest import DELTA, Harness, Start, refusal, sotw, until
+from xds.model.node import NODE_BYTES
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.proto import wire_pb2
 from xds.protocol.requests import StreamLimits
-from xds.wire.node import NODE_BYTES
 
 ADS_V2 = "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources"
 LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"

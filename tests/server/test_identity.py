@@ -9,9 +9,9 @@ import pytest
 
 from tests.server.conftest import DELTA, SOTW, Harness, RawStream, Start, shown, tls, within
 from tests.support.pki import CertificateAuthority
-from xds.control.access import Access, ClaimPattern, Mode, NodeRule, NodeRules, PrincipalPattern
+from xds.control.access import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
 from xds.control.tokens import Grant, Tokens
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.event_log import EventFilter, EventKind
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
@@ -28,7 +28,7 @@ def tokens(**scopes: str) -> Tokens:
     )
 
 
-def rules(principal: str, node_id: str, mode: Mode = Mode.ENFORCE) -> NodeRules:
+def rules(principal: str, node_id: str, mode: NodeAuthMode = NodeAuthMode.ENFORCE) -> NodeRules:
     return NodeRules(mode, (NodeRule(PrincipalPattern(principal), ClaimPattern(node_id)),))
 
 
@@ -100,7 +100,7 @@ async def test_rules_that_come_into_force_end_streams(start: Start, method: str)
     server = await start(access=access)
     server.push({"c1": "a"})
     mine, other = await opened(server, "a", method, "n1"), await opened(server, "a", method, "n2")
-    access.assign(Access(tokens(a="xds"), nodes=rules("token:a", "n1", Mode.AUDIT)))
+    access.assign(Access(tokens(a="xds"), nodes=rules("token:a", "n1", NodeAuthMode.AUDIT)))
     assert await server.server.reauthorize() == 0
     assert server.metrics.node_audits == 1
     access.assign(Access(tokens(a="xds"), nodes=rules("token:a", "n1")))
@@ -140,6 +140,6 @@ async def test_a_flood_of_refusals_is_counted_but_not_told_without_end(start: St
         with pytest.raises(RemoteProtocolError, match="may not be node"):
             server.server.node_auth.check(identity, Node(f"n{number}"), "", "ADS", "peer")
     assert server.metrics.refused["node"] == 1000
-    told = server.fleet.events.after(0, EventFilter(frozenset({Kind.AUTH})), 2000).events
+    told = server.fleet.events.after(0, EventFilter(frozenset({EventKind.AUTH})), 2000).events
     assert 0 < len(told) <= REPORTED_BURST + 10
     assert (told[0].action, told[0].node, told[0].details["service"]) == ("refused", "n0", "ADS")

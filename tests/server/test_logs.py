@@ -12,7 +12,7 @@ import structlog
 
 from tests.server.conftest import Start, until
 from xds.control import journal as journal_module
-from xds.control.journal import Journal
+from xds.control.journal import PushJournal
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.server import observer
@@ -120,7 +120,7 @@ async def test_pushes_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     configure_logging("info", stream=out)
     monkeypatch.setattr(journal_module, "_log", get_logger("xds.control.publisher"))
-    journal = Journal(EventLog())
+    journal = PushJournal(EventLog())
     journal.committed("edge", 2, Rollback(1), Meta("root", actor="ann"), {}, 3, new=False)
     with pytest.raises(ConflictError):
         journal.refused("edge", ConflictError("moved on", 2), Meta("root", actor="ann"))

@@ -15,8 +15,8 @@ from tests.control.assigned import Steered
 from tests.control.conftest import Plane
 from tests.server.conftest import Harness, Start, until
 from xds.control.backups import Backups
-from xds.control.journal import Journal
-from xds.control.retention import Collector
+from xds.control.collector import Collector
+from xds.control.journal import PushJournal
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
@@ -29,7 +29,7 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.store.base import NO_META, FullSet, Meta, Rollback
-from xds.store.memory import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 
 PREFIX = "xds_server_"
@@ -82,7 +82,7 @@ def families(server: Harness) -> dict[str, Any]:
 
 async def lived_through(server: Harness) -> None:
     """Let everything happen that a metric counts."""
-    journal = Journal(EventLog())
+    journal = PushJournal(EventLog())
     server.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
     journal.committed("default", 1, FullSet((), {}), Meta("ann"), {}, 2, new=True)
     journal.committed("default", 2, Rollback(1), NO_META, {}, 2, new=False)

@@ -14,6 +14,7 @@ from tests.server.conftest import Harness, Start
 from xds.codec import schema
 from xds.control.access import Access
 from xds.fleet.event_log import EventLog
+from xds.model.node import NODE_BYTES
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot
@@ -23,7 +24,6 @@ from xds.protocol.requests import StreamLimits
 from xds.server.metrics.counters import Metrics
 from xds.server.node_auth import NodeAuthorizer
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
-from xds.wire.node import NODE_BYTES
 
 
 def real(type_url: str, name: str, **fields: Any) -> Resource:

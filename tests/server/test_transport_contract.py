@@ -37,7 +37,7 @@ from tests.server.conftest import (
 )
 from tests.support.pki import CertificateAuthority, served_serial
 from xds.control.tokens import EVERYTHING, Tokens
-from xds.fleet.event_log import EventFilter, Kind
+from xds.fleet.event_log import EventFilter, EventKind
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT
@@ -295,7 +295,7 @@ async def test_the_principal_is_shown(start: Start, authority: CertificateAuthor
     found = server.fleet.node("n1")
     assert found is not None
     assert found.principals == ("spiffe://corp/edge-1",)
-    events = server.fleet.events.after(0, EventFilter(frozenset({Kind.STREAM})), 10).events
+    events = server.fleet.events.after(0, EventFilter(frozenset({EventKind.STREAM})), 10).events
     assert [event.details["principal"] for event in events] == ["spiffe://corp/edge-1"]
 
 

@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 
 from tests.store.contract import EDS, cluster, contents, delta, dumped, endpoints, full, push
-from xds.store.audit import LIMITS, MERGED_S, AuditFilter, Lane, Note
+from xds.store.audit import LIMITS, MERGED_S, AuditFilter, AuditLane, AuditNote
 from xds.store.base import CorruptError, Drop, GoneError, GroupChange, GroupPush, Meta, Rollback, Store, blob_id
-from xds.store.memory import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.records import REVISIONS, Record
 from xds.store.retention import Retention
 
-CHANGED = Note("push", "team", "root", "10.0.0.1:1", "g", new='{"a": 1}', time_s=1.0)
-REFUSED = Note("refused", "", "", "10.0.0.9:1", "g", time_s=2.0, lane=Lane.REFUSED, key="k")
+CHANGED = AuditNote("push", "team", "root", "10.0.0.1:1", "g", new='{"a": 1}', time_s=1.0)
+REFUSED = AuditNote("refused", "", "", "10.0.0.9:1", "g", time_s=2.0, lane=AuditLane.REFUSED, key="k")
 
 
-async def commit(store: Store, change: GroupChange, note: Note | None = None) -> None:
+async def commit(store: Store, change: GroupChange, note: AuditNote | None = None) -> None:
     number = len(await store.history("g", limit=10_000))
     await store.commit_all([GroupPush("g", change, note=note)], push_id=f"n{number}", meta=Meta(actor="team"))
 
@@ -50,12 +50,12 @@ class AuditContract:
 
     async def test_the_list_is_measured_by_lane(self, store: Store) -> None:
         empty = await store.stats()
-        assert (empty.audit, empty.audit_bytes) == (dict.fromkeys(Lane, 0), 0)
+        assert (empty.audit, empty.audit_bytes) == (dict.fromkeys(AuditLane, 0), 0)
         await commit(store, full(cluster("a")), CHANGED)
         await store.note([REFUSED, REFUSED, replace(REFUSED, key="other"), replace(CHANGED, time_s=2.0)])
         found = await store.stats()
-        assert found.audit == {Lane.CHANGE: 2, Lane.ENDPOINTS: 0, Lane.REFUSED: 2}
-        noted = (await store.audit(wanted=AuditFilter(lanes=frozenset({Lane.CHANGE})))).entries
+        assert found.audit == {AuditLane.CHANGE: 2, AuditLane.ENDPOINTS: 0, AuditLane.REFUSED: 2}
+        noted = (await store.audit(wanted=AuditFilter(lanes=frozenset({AuditLane.CHANGE})))).entries
         assert found.audit_bytes == sum(entry.note.size for entry in noted) > 400
 
     async def test_a_backup_has_what_revisions_are_told_by_and_the_audit_list(self, store: Store) -> None:
@@ -92,7 +92,7 @@ class AuditContract:
         records = await dumped(store)
         await commit(store, full(cluster("b")), replace(CHANGED, time_s=7.0))
         cursor = (await store.audit()).cursor
-        told = Note("backup.restored", "ann", peer="10.0.0.1:1", time_s=9.0)
+        told = AuditNote("backup.restored", "ann", peer="10.0.0.1:1", time_s=9.0)
         await store.restore(lambda: iter(records), replace=True, note=told)
         page = await store.audit()
         assert [(entry.note.action, entry.note.time_s) for entry in page.entries] == [
@@ -125,15 +125,15 @@ class AuditContract:
                 await store.restore(lambda records=records: iter(records), replace=True)  # type: ignore[misc]
 
     async def test_counted_entries_have_their_bound_after_a_restore(self, store: Store) -> None:
-        await store.note([replace(REFUSED, key=f"own {n}", time_s=float(n)) for n in range(LIMITS[Lane.REFUSED])])
+        await store.note([replace(REFUSED, key=f"own {n}", time_s=float(n)) for n in range(LIMITS[AuditLane.REFUSED])])
         async with emptied() as other:
             await other.note([replace(REFUSED, key=f"other {n}", time_s=n + 0.5) for n in range(10)])
             await other.note([CHANGED])
             records = await dumped(other)
         await store.restore(lambda: iter(records))
         entries = (await store.audit(limit=10_000)).entries
-        assert len(entries) == LIMITS[Lane.REFUSED] + 1
-        assert min(entry.note.time_s for entry in entries if entry.note.lane is Lane.REFUSED) == 5.0
+        assert len(entries) == LIMITS[AuditLane.REFUSED] + 1
+        assert min(entry.note.time_s for entry in entries if entry.note.lane is AuditLane.REFUSED) == 5.0
 
     async def test_a_write_is_noted_with_the_revision_that_it_makes(self, store: Store) -> None:
         await commit(store, full(cluster("a")), CHANGED)
@@ -183,7 +183,7 @@ class AuditContract:
             (AuditFilter(actor="team"), ["g"]),
             (AuditFilter(since_s=5.0), ["h"]),
             (AuditFilter(action="refused"), ["g"]),
-            (AuditFilter(lanes=frozenset({Lane.CHANGE})), ["g", "h"]),
+            (AuditFilter(lanes=frozenset({AuditLane.CHANGE})), ["g", "h"]),
         ):
             assert [entry.note.group for entry in (await store.audit("", 10, wanted)).entries] == found, wanted
 
@@ -200,10 +200,10 @@ class AuditContract:
     async def test_what_is_refused_pushes_no_change_out(self, store: Store) -> None:
         await store.note([CHANGED])
         for turn in range(3):
-            await store.note([replace(REFUSED, key=f"{turn}-{n}") for n in range(LIMITS[Lane.REFUSED])])
+            await store.note([replace(REFUSED, key=f"{turn}-{n}") for n in range(LIMITS[AuditLane.REFUSED])])
         entries = (await store.audit("", 10_000)).entries
         assert entries[0].note == CHANGED
-        assert len(entries) == 1 + LIMITS[Lane.REFUSED]
+        assert len(entries) == 1 + LIMITS[AuditLane.REFUSED]
         await store.collect(Retention(audit_bytes=1000), 10.0)
         assert (await store.audit("", 1)).entries[0].note == CHANGED
 

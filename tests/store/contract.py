@@ -15,19 +15,18 @@ import pytest
 
 from xds.model.errors import ConflictError, NotFoundError
 from xds.store.base import (
-    Changed,
     Commit,
     CorruptError,
     Delta,
-    DocChanged,
+    DocumentChanged,
     Drop,
     Entry,
     FullSet,
     GoneError,
     GroupChange,
+    GroupCommitted,
     GroupPush,
     Head,
-    Known,
     Manifest,
     Meta,
     OpenNack,
@@ -35,6 +34,7 @@ from xds.store.base import (
     ReusedPushIdError,
     Rollback,
     Store,
+    StoredContent,
     UnavailableError,
     WatchItem,
     blob_id,
@@ -82,14 +82,14 @@ async def contents(store: Store, manifest: Manifest) -> list[Content]:
     return [(entry.type_url, entry.name, blobs[entry.blob_id]) for entry in manifest.entries]
 
 
-async def push_knowing(store: Store, change: GroupChange, known: Known, group: str = "g") -> Commit:
+async def push_knowing(store: Store, change: GroupChange, known: StoredContent, group: str = "g") -> Commit:
     (commit,) = await store.commit_all([GroupPush(group, change, known=known)], push_id=f"push-{next(_push_ids)}")
     return commit
 
 
-def known_of(manifest: Manifest) -> Known:
+def known_of(manifest: Manifest) -> StoredContent:
     """What somebody who holds a manifest knows."""
-    return Known(manifest.revision, {(url, name): blob for url, name, blob in manifest.entries})
+    return StoredContent(manifest.revision, {(url, name): blob for url, name, blob in manifest.entries})
 
 
 async def take(watch: AsyncIterator[WatchItem], number: int) -> list[WatchItem]:
@@ -164,7 +164,7 @@ class StoreContract:
         ]
         for change in changes:
             await push(store, change, "unknown")
-            known = Known(0, {})
+            known = StoredContent(0, {})
             with suppress(NotFoundError):
                 known = known_of(await store.manifest("known"))
             await push_knowing(store, change, known, "known")
@@ -180,7 +180,7 @@ class StoreContract:
         await push(store, full(cluster("a"), cluster("b")))
         old = known_of(await store.manifest("g"))
         await push(store, full(cluster("b", b"2"), cluster("c")))
-        for known in (old, Known(3, old.blob_ids), Known(0, {})):
+        for known in (old, StoredContent(3, old.blob_ids), StoredContent(0, {})):
             back = await push_knowing(store, full(cluster("b", b"2"), cluster("c")), known)
             assert back == Commit("g", 2, changed=False)
             with pytest.raises(NotFoundError):
@@ -195,7 +195,10 @@ class StoreContract:
         ]
 
     async def test_what_is_known_is_no_part_of_the_push(self, store: Store) -> None:
-        pushed = [GroupPush("g", full(cluster("a")), known=known) for known in (None, Known(0, {}), Known(1, {}))]
+        pushed = [
+            GroupPush("g", full(cluster("a")), known=known)
+            for known in (None, StoredContent(0, {}), StoredContent(1, {}))
+        ]
         commits = [await store.commit_all([one], push_id="p") for one in pushed]
         assert [(commit.revision, commit.replayed) for (commit,) in commits] == [(1, False), (1, True), (1, True)]
 
@@ -427,7 +430,7 @@ class StoreContract:
         await push(store, full(cluster("a")), group="other")
         await push(store, Drop())
         items = await take(watch, 4)
-        heads = [item.head for item in items if isinstance(item, Changed)]
+        heads = [item.head for item in items if isinstance(item, GroupCommitted)]
         assert heads == [Head("g", 1), Head("g", 2), Head("other", 1), Head("g", 3, live=False)]
         cursors = [cursor, *(item.cursor for item in items)]
         assert cursors == sorted(set(cursors))
@@ -456,7 +459,7 @@ class StoreContract:
         for n in range(1, last + 1):
             await push(store, full(cluster("a", b"%d" % n)))
             (told,) = await take(quick, 1)
-            assert isinstance(told, Changed)
+            assert isinstance(told, GroupCommitted)
             assert told.head == Head("g", n)
         (reset,) = await take(slow, 1)
         assert isinstance(reset, Reset)
@@ -475,7 +478,7 @@ class StoreContract:
                     item = await anext(watch)
                     if isinstance(item, Reset):
                         reached = max([head.revision for head in item.groups], default=reached)
-                    elif isinstance(item, Changed):
+                    elif isinstance(item, GroupCommitted):
                         assert item.head.revision == reached + 1
                         reached = item.head.revision
             return reached
@@ -531,7 +534,7 @@ class StoreContract:
         await store.put_nacks([OpenNack(1, "n", CDS, b"x")])
         await push(store, full(cluster("a")))
         (item,) = await take(watch, 1)
-        assert isinstance(item, Changed)
+        assert isinstance(item, GroupCommitted)
 
     async def test_documents_are_found_by_prefix(self, store: Store) -> None:
         for id in ("a", "a%", "a/1", "a/2", "b", "a_", "á"):
@@ -548,9 +551,9 @@ class StoreContract:
         await push(store, full(cluster("a")))
         await store.put_doc("token", "a", None)
         first, second, third = await take(watch, 3)
-        assert first == DocChanged("token", "a", b"1", first.cursor)
-        assert second == Changed(Head("g", 1), second.cursor)
-        assert third == DocChanged("token", "a", None, third.cursor)
+        assert first == DocumentChanged("token", "a", b"1", first.cursor)
+        assert second == GroupCommitted(Head("g", 1), second.cursor)
+        assert third == DocumentChanged("token", "a", None, third.cursor)
 
     async def test_a_closed_store_says_so(self, store: Store) -> None:
         watch = store.watch()
@@ -559,7 +562,7 @@ class StoreContract:
         await store.close()
         await store.close()
         (told,) = await take(watch, 1)
-        assert isinstance(told, Changed)
+        assert isinstance(told, GroupCommitted)
         with pytest.raises(UnavailableError):
             await take(watch, 1)
         with pytest.raises(UnavailableError):
@@ -599,7 +602,7 @@ class StoreContract:
         watch = store.watch()
         await start(watch)
         await store.commit_all([GroupPush(name, full()) for name in "ba"], push_id="t")
-        heads = [item.head for item in await take(watch, 2) if isinstance(item, Changed)]
+        heads = [item.head for item in await take(watch, 2) if isinstance(item, GroupCommitted)]
         assert heads == [Head("b", 1), Head("a", 1)]
 
     async def test_of_a_transaction_that_fails_nothing_is_done(self, store: Store) -> None:
@@ -626,7 +629,7 @@ class StoreContract:
             await store.blobs([blob_id(b"fresh")])
         await push(store, full(cluster("b")))
         (item,) = await take(watch, 1)
-        assert isinstance(item, Changed) and item.head == Head("g", 2)
+        assert isinstance(item, GroupCommitted) and item.head == Head("g", 2)
 
     async def test_a_conflict_names_its_group(self, store: Store) -> None:
         await push(store, full(cluster("a")), group="h")
@@ -773,8 +776,8 @@ class StoreContract:
 
     async def test_pushes_amid_a_collection_lose_nothing(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """Blobs that are about to be deleted are named again while that goes on."""
-        monkeypatch.setattr("xds.store.collection.ROWS_PER_STEP", 2)
-        monkeypatch.setattr("xds.store.collection.ROWS_PER_SCAN", 3)
+        monkeypatch.setattr("xds.store.sqlite.collection.ROWS_PER_STEP", 2)
+        monkeypatch.setattr("xds.store.sqlite.collection.ROWS_PER_SCAN", 3)
         bodies = [b"%d" % n for n in range(20)]
         for turn in range(3):
             await push(store, full(*(cluster(f"c{n}", body + b"-%d" % turn) for n, body in enumerate(bodies))))
@@ -803,8 +806,8 @@ class StoreContract:
                 await push(store, drop, push_id="p", expect=expect)
             assert [doc.id for doc in await store.docs("settings")] == (["g", "h"] if expect else ["h"])
         first, second = await take(watch, 2)
-        assert isinstance(first, Changed) and first.head == Head("g", 2, live=False)
-        assert second == DocChanged("settings", "g", None, second.cursor)
+        assert isinstance(first, GroupCommitted) and first.head == Head("g", 2, live=False)
+        assert second == DocumentChanged("settings", "g", None, second.cursor)
         await store.put_doc("settings", "g", b"2")
         assert (await push(store, drop, push_id="p")).replayed
         assert [doc.id for doc in await store.docs("settings")] == ["g", "h"]

@@ -16,8 +16,8 @@ from shutil import rmtree
 import structlog
 
 from tests.store.contract import Content, cluster, contents, delta, full, push, start, take
-from xds.store.base import GroupPush, Head, Known, StoreError
-from xds.store.sqlite import SqliteStore
+from xds.store.base import GroupPush, Head, StoredContent, StoreError
+from xds.store.sqlite.engine import SqliteStore
 
 GROUP = "g"
 SET_SIZE = 8
@@ -36,7 +36,7 @@ async def commit_without_end(path: Path) -> None:
     while True:
         revision += 1
         before = full(*content_at(revision - 1)).entries if revision > 1 else ()
-        known = Known(revision - 1, {(url, name): blob for url, name, blob in before})
+        known = StoredContent(revision - 1, {(url, name): blob for url, name, blob in before})
         pushed = GroupPush(GROUP, full(*content_at(revision)), known=known)
         (commit,) = await store.commit_all([pushed], push_id=f"p{revision}")
         assert commit.revision == revision

@@ -24,17 +24,17 @@ from xds.store.base import (
     FullSet,
     GoneError,
     GroupPush,
-    Known,
     Meta,
     RevisionInfo,
     Rollback,
     Store,
+    StoredContent,
     UnavailableError,
     blob_id,
 )
-from xds.store.memory import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
-from xds.store.sqlite import SqliteStore
+from xds.store.sqlite.engine import SqliteStore
 
 GROUPS = ("g", "h", "i")
 KEYS = tuple((url, f"n{n}") for url in (CDS, EDS) for n in range(4))
@@ -167,10 +167,12 @@ class Walk:
             else:
                 assert after == lines[-1].resources
 
-    def _known(self, group: str) -> Known | None:
+    def _known(self, group: str) -> StoredContent | None:
         """What a caller knows who has followed the group."""
         held = self.lines[group][-1].resources if self.lines[group] else None
-        return Known(len(self.lines[group]), {key: blob_id(body) for key, body in held.items()}) if held else None
+        return (
+            StoredContent(len(self.lines[group]), {key: blob_id(body) for key, body in held.items()}) if held else None
+        )
 
     def _after(self, pushed: GroupPush) -> Resources | None:
         lines, change = self.lines[pushed.group], pushed.change
@@ -258,9 +260,9 @@ async def _outcome(store: Store, pushes: list[GroupPush], push_id: str, meta: Me
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collection in as many steps as there can be."""
-    monkeypatch.setattr("xds.store.collection.ROWS_PER_STEP", 2)
-    monkeypatch.setattr("xds.store.collection.ROWS_PER_SCAN", 3)
-    monkeypatch.setattr("xds.store.collection.BYTES_PER_STEP", 2)
+    monkeypatch.setattr("xds.store.sqlite.collection.ROWS_PER_STEP", 2)
+    monkeypatch.setattr("xds.store.sqlite.collection.ROWS_PER_SCAN", 3)
+    monkeypatch.setattr("xds.store.sqlite.collection.BYTES_PER_STEP", 2)
 
 
 class Interrupted(SqliteStore, ABC):
@@ -364,7 +366,7 @@ async def test_a_connection_that_breaks_amid_a_collection_ends_it(tmp_path: Path
         try:
             await store.collect(LITTLE, 0.0)
         except UnavailableError as error:
-            assert "begins afresh" in str(error)
+            assert "starts over" in str(error)
             ended += 1
         at_end, store.at = store.steps, 0
         assert len(await contents(store, await store.manifest("g"))) == 6

@@ -1,4 +1,4 @@
-"""Damaged files: told in our words, and what is sound of them is saved (spec/security.md, table of faults)."""
+"""Damaged files: reported in plain words, and what is intact is saved (docs/operations.md#a-damaged-store)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 
 from tests.store.contract import CDS, dumped
 from xds.codec.record import dump_record
+from xds.control.backups import examine_directory
 from xds.control.publisher import Publisher
-from xds.control.salvage import examine_directory
 from xds.fleet.fleet import Fleet
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
-from xds.store.audit import Note
+from xds.store.audit import AuditNote
 from xds.store.base import CorruptError, Drop, Entry, FullSet, Store, StoreError, UnavailableError, blob_id
 from xds.store.engines import SQLITE_FILE, open_store
-from xds.store.memory import MemoryStore
-from xds.store.recording import LINE_COLUMNS
+from xds.store.memory.engine import MemoryStore
 from xds.store.records import REVISIONS as REVISIONS_KIND
 from xds.store.records import Record
+from xds.store.sqlite.record_rows import LINE_COLUMNS
 
 REVISIONS, SIZE = 12, 20
 FLIPS = 60
@@ -162,7 +162,7 @@ async def test_a_sound_store_is_saved_as_it_is(sound: bytes, tmp_path: Path) -> 
     (tmp_path / SQLITE_FILE).write_bytes(sound)
     before = (tmp_path / SQLITE_FILE).read_bytes()
     found = examine_directory(tmp_path)
-    assert (found.findings, found.groups["a"], found.groups["gone"]) == ([], "sound at revision 12", "deleted")
+    assert (found.findings, found.groups["a"], found.groups["gone"]) == ([], "intact at revision 12", "deleted")
     assert (tmp_path / SQLITE_FILE).read_bytes() == before
     store = open_store("sqlite", tmp_path)
     await store.open()
@@ -174,7 +174,7 @@ async def test_the_audit_list_is_saved_but_for_what_is_damaged(sound: bytes, tmp
     (tmp_path / SQLITE_FILE).write_bytes(sound)
     store = open_store("sqlite", tmp_path)
     await store.open()
-    await store.note([Note("push", "team", old='{"a": 1}'), Note("release", "ops", time_s=2.0)])
+    await store.note([AuditNote("push", "team", old='{"a": 1}'), AuditNote("release", "ops", time_s=2.0)])
     expected = (await store.audit()).entries
     await store.close()
     with closing(sqlite3.connect(tmp_path / SQLITE_FILE)) as connection, connection:
@@ -196,7 +196,7 @@ async def test_a_store_of_an_earlier_release_is_saved(sound: bytes, tmp_path: Pa
             connection.execute(f"ALTER TABLE revision DROP COLUMN {column}")
     found = examine_directory(tmp_path)
     assert [finding for finding in found.findings if not finding.startswith("the schema is 2")] == []
-    assert (found.groups["a"], found.groups["gone"]) == ("sound at revision 12", "deleted")
+    assert (found.groups["a"], found.groups["gone"]) == ("intact at revision 12", "deleted")
     await check_salvaged(found.records, 0)
     lines = {record.values[0]: record.values for record in found.records if record.kind == "revisions"}
     kind = list(REVISIONS_KIND.fields).index("kind")
@@ -206,8 +206,8 @@ async def test_a_store_of_an_earlier_release_is_saved(sound: bytes, tmp_path: Pa
 async def test_a_group_goes_back_to_the_newest_revision_that_is_whole(sound: bytes, tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(spoiled(sound, 0))
     found = examine_directory(tmp_path)
-    assert found.groups["a"] == "revision 11 becomes 13" and found.groups["b"] == "sound at revision 12"
-    assert "group 'a': revision 12 is not whole" in found.findings
+    assert found.groups["a"] == "revision 11 becomes 13" and found.groups["b"] == "intact at revision 12"
+    assert "group 'a': revision 12 is incomplete" in found.findings
     store = MemoryStore()
     await store.open()
     await store.restore(lambda: iter(found.records))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.store.contract import CDS, EDS, dumped, known_of, take
 from tests.support.examples import examples
 from xds.model.errors import ConflictError, NotFoundError
-from xds.store.audit import AuditFilter, Lane, Note
+from xds.store.audit import AuditFilter, AuditLane, AuditNote
 from xds.store.base import (
     CorruptError,
     Delta,
@@ -32,9 +32,9 @@ from xds.store.base import (
     Store,
     blob_id,
 )
-from xds.store.memory import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
-from xds.store.sqlite import SqliteStore
+from xds.store.sqlite.engine import SqliteStore
 
 Lag = int | None  # how many revisions ago the caller knew what a group held
 
@@ -51,7 +51,7 @@ class Push:
     expect: int | None
     meta: Meta
     lag: Lag
-    note: Note | None
+    note: AuditNote | None
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Notes:
-    notes: list[Note]
+    notes: list[AuditNote]
 
 
 class Restart:
@@ -98,14 +98,14 @@ class Exchange:
 Step = Push | Transaction | Collect | Document | Tally | Notes | Restart | Exchange
 
 notes = st.builds(
-    Note,
+    AuditNote,
     st.sampled_from(["push", "release"]),
     st.sampled_from(["", "team"]),
     peer=st.sampled_from(["", "127.0.0.1:1"]),
     group=st.sampled_from(GROUPS),
     old=st.sampled_from(["", '"ü"']),
     time_s=st.sampled_from([0.0, 1.0, 5000.0]),
-    lane=st.sampled_from(Lane),
+    lane=st.sampled_from(AuditLane),
     key=st.sampled_from(["", "k"]),
     count=st.integers(1, 3),
     first_s=st.none() | st.just(0.5),

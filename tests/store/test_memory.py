@@ -9,7 +9,7 @@ import pytest
 from tests.store.audit_contract import AuditContract
 from tests.store.contract import READER_BUFFER, StoreContract
 from xds.store.base import Store
-from xds.store.memory import MemoryStore
+from xds.store.memory.engine import MemoryStore
 
 
 class TestMemoryStore(AuditContract, StoreContract):

@@ -34,17 +34,16 @@ from tests.store.contract import (
     take,
 )
 from tests.store.process import GROUP, content_at
-from xds.store import base, schema
-from xds.store.audit import Note
+from xds.store import base
+from xds.store.audit import AuditNote
 from xds.store.base import (
-    Changed,
     Commit,
     CorruptError,
     Delta,
     Drop,
+    GroupCommitted,
     GroupPush,
     Head,
-    Known,
     Meta,
     OpenNack,
     OutOfSpaceError,
@@ -52,16 +51,18 @@ from xds.store.base import (
     ReusedPushIdError,
     Rollback,
     Store,
+    StoredContent,
     UnavailableError,
     blob_id,
 )
-from xds.store.database import SETTLED_ROWS
-from xds.store.directory import file_system
 from xds.store.engines import open_store
-from xds.store.memory import MemoryStore
+from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
-from xds.store.sqlite import SqliteStore
-from xds.store.worker import PENDING_LIMIT, Worker
+from xds.store.sqlite import schema
+from xds.store.sqlite.database import CHECKPOINT_ROWS
+from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.files import file_system
+from xds.store.sqlite.writer_thread import PENDING_LIMIT, Worker
 
 ROOT = Path(__file__).parents[2]
 KILLS, SOAK_KILLS = 3, 40
@@ -152,11 +153,11 @@ async def test_a_watch_goes_on_behind_its_cursor_after_a_restart(opened: Open) -
     resumed = after.watch(seen.cursor)
     await push(after, delta(cluster("c")))
     items = await take(resumed, 2)
-    assert [item.head.revision for item in items if isinstance(item, Changed)] == [2, 3]
+    assert [item.head.revision for item in items if isinstance(item, GroupCommitted)] == [2, 3]
 
 
 async def test_a_cursor_older_than_the_events_kept_is_reset(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xds.store.ledger.EVENTS_KEPT", 3)
+    monkeypatch.setattr("xds.store.sqlite.ledger.EVENTS_KEPT", 3)
     store = await opened()
     watch = store.watch()
     await start(watch)
@@ -164,7 +165,7 @@ async def test_a_cursor_older_than_the_events_kept_is_reset(opened: Open, monkey
         await push(store, full(cluster("a", b"%d" % n)))
     cursors = [item.cursor for item in await take(watch, 5)]
     assert await take(store.watch(cursors[1]), 3) == [
-        Changed(Head("g", n), cursor) for n, cursor in zip((3, 4, 5), cursors[2:], strict=True)
+        GroupCommitted(Head("g", n), cursor) for n, cursor in zip((3, 4, 5), cursors[2:], strict=True)
     ]
     assert await take(store.watch(cursors[0]), 1) == [Reset((Head("g", 5),), cursors[-1])]
 
@@ -193,9 +194,9 @@ async def test_closing_finishes_what_is_pending(opened: Open) -> None:
 
 async def test_the_log_is_brought_into_the_file_behind_a_large_push(opened: Open, path: Path) -> None:
     store = await opened()
-    await push(store, full(*(cluster(f"c{n}", b"%1000d" % n) for n in range(SETTLED_ROWS))))
+    await push(store, full(*(cluster(f"c{n}", b"%1000d" % n) for n in range(CHECKPOINT_ROWS))))
     await store.groups()  # behind the checkpoint, which is done between two calls
-    assert path.stat().st_size > 1000 * SETTLED_ROWS
+    assert path.stat().st_size > 1000 * CHECKPOINT_ROWS
 
 
 async def test_all_and_some_of_a_group_replaced_can_both_be_read_back(opened: Open) -> None:
@@ -269,7 +270,7 @@ async def test_a_second_process_is_refused(opened: Open, path: Path) -> None:
 async def test_what_is_falsely_known_is_not_written(opened: Open) -> None:
     store = await opened()
     await push(store, full(cluster("a"), cluster("b")))
-    false = Known(1, {(CDS, name): blob_id(b"1") for name in ("a", "c")})
+    false = StoredContent(1, {(CDS, name): blob_id(b"1") for name in ("a", "c")})
     with pytest.raises(CorruptError, match="1 of 2"):
         await push_knowing(store, full(cluster("a", b"2"), cluster("c", b"2")), false)
     assert await contents(store, await store.manifest("g")) == [cluster("a"), cluster("b")]
@@ -365,7 +366,7 @@ async def test_a_directory_in_place_of_the_file_is_told(opened: Open, path: Path
 async def test_a_file_that_is_no_database_is_told(opened: Open, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"not a database " * 1000)
-    with pytest.raises(CorruptError, match="is damaged, or no store"):
+    with pytest.raises(CorruptError, match="is damaged or not a store"):
         await opened()
     assert path.read_bytes() == b"not a database " * 1000
 
@@ -432,7 +433,7 @@ async def test_a_file_of_schema_2_keeps_its_versions_and_its_history(opened: Ope
     page = await store.audit()
     assert (page.entries, page.lagged) == ((), False)
     assert (await push(store, full(cluster("a"), label="v1"), push_id="p")).replayed
-    back = GroupPush("g", Rollback(1), note=Note("restore", "team", group="g"))
+    back = GroupPush("g", Rollback(1), note=AuditNote("restore", "team", group="g"))
     assert await store.commit_all([back], push_id="s") == [Commit("g", 4)]
     assert (await store.history("g"))[0].kind == "restore"
     (entry,) = (await store.audit(page.cursor)).entries
@@ -441,9 +442,9 @@ async def test_a_file_of_schema_2_keeps_its_versions_and_its_history(opened: Ope
 
 async def test_the_audit_list_survives_a_restart_and_its_cursors_do(opened: Open) -> None:
     store = await opened()
-    await store.note([Note("released", "ann", time_s=1.0)])
+    await store.note([AuditNote("released", "ann", time_s=1.0)])
     page = await store.audit()
-    await store.note([Note("released", "bob", time_s=2.0)])
+    await store.note([AuditNote("released", "bob", time_s=2.0)])
     await store.close()
     later = await (await opened()).audit(page.cursor)
     assert ([entry.note.actor for entry in later.entries], later.lagged) == (["bob"], False)
@@ -452,10 +453,10 @@ async def test_the_audit_list_survives_a_restart_and_its_cursors_do(opened: Open
 async def test_a_write_that_fails_leaves_no_note(opened: Open) -> None:
     store = await opened(max_bytes=1 << 20)
     with pytest.raises(OutOfSpaceError):
-        note = Note("push", "ann")
+        note = AuditNote("push", "ann")
         await store.commit_all([GroupPush("g", full(cluster("a", bytes(2 << 20))), note=note)], push_id="p")
     with pytest.raises(OutOfSpaceError):
-        await store.put_doc("token", "t", bytes(2 << 20), note=Note("token", "ann"))
+        await store.put_doc("token", "t", bytes(2 << 20), note=AuditNote("token", "ann"))
     assert (await store.audit()).entries == ()
 
 

@@ -1,18 +1,19 @@
-"""An Envoy in memory: it warms, drains, withholds and retries as Envoy 1.40 does, and notices what would be lost.
+"""A simulated Envoy: it warms, drains, withholds ACKs and retries as Envoy 1.40 does, and notices lost requests.
 
-Contents are texts (``tests.support.texts``). Sources: docs/clients.md#envoy and Envoy's
-``grpc_mux_impl.cc``, ``delta_subscription_state.cc`` and ``watch_map.cc``. What it does:
+The content of resources is text (``tests.support.texts``). Sources: docs/clients.md#envoy and Envoy's
+``grpc_mux_impl.cc``, ``delta_subscription_state.cc`` and ``watch_map.cc``. Its behaviour:
 
-* CDS is paused while a cluster warms: on ADS the answer is withheld, and a new stream asks for no clusters. SotW then
-  answers the newest response only, with an error left over from an earlier one; Delta answers each in order.
-* A cluster with health checks is warm when the first of them have told.
-* A changed cluster serves on as it was until the new version is warm; so does a changed listener, which is ACKed at
-  once. Of listeners that were replaced or removed, old connections use the chains for the drain time.
-* A refused response of CDS or LDS is applied but for what is bad, and names that. One of another type is applied up to
-  the first bad resource; and all that waits for the type stops waiting and goes live with what it has.
-* A request that was routed is tried again for some time, and looks its cluster up again.
-* In SotW each version of a cluster that comes or goes makes a request of its own; in Delta only new names do.
-* With ``split`` each subscription has its own stream; those for what a response names come after its ACK.
+* CDS is paused while a cluster warms. On ADS the answer is withheld, and a new stream does not request clusters. When
+  the cluster is warm, SotW answers the newest response only, with an error left over from an earlier one; Delta answers
+  every response in order.
+* A cluster with health checks is warm when its first health check has finished.
+* A changed cluster serves its previous version until the new one is warm. So does a changed listener, but its response
+  is ACKed at once. Old connections use the filter chains of replaced and removed listeners for the drain time.
+* A NACK of CDS or LDS names the bad resources; the others are applied. A NACK of another type applies the resources
+  before the first bad one, and every cluster or listener that waits for the type goes live with what it has.
+* A request is retried for some time after it was routed, and each retry looks its cluster up again.
+* In SotW each version of a cluster that appears or disappears makes a request of its own; in Delta only new names do.
+* With ``split`` each subscription has its own stream. The streams for the names in a response begin after its ACK.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ Key = tuple[str, str, int]  # of a stream: type URL, name, version of the cluste
 
 
 class EnvoyLike:
-    """One Envoy. ``lost`` says when a request would have had nowhere to go.
+    """One simulated Envoy.
 
-    * ``refuses``: bodies that it refuses beside those that say ``bad``;
-    * ``cold``: clusters whose health checks tell nothing: they warm until they are taken out;
+    * ``lost``: the reasons for which requests were lost, each once;
+    * ``refuses``: texts that it rejects, besides those that contain ``bad``;
+    * ``cold``: clusters whose health checks do not finish: they stay cold until they are removed from this set;
     * ``elsewhere``: it gets its assignments from another server;
     * ``slow``: its requests wait in the ``outbox`` of their streams;
-    * ``must_listen``: listeners without which requests are lost, once live;
+    * ``must_listen``: listeners without which requests are lost, once it is live;
     * ``exposures``: (listener, its text, route configuration, its text) where a new connection reached an admin path
       without authorisation.
     """
@@ -78,11 +80,11 @@ class EnvoyLike:
         self._node: tuple[str, dict[str, Any]] = (node_id, fields)
         self._is_online = True
         self._has_asked_for_listeners = False
-        self._owes_clusters = False  # CDS is yet to be asked for on this stream
+        self._owes_clusters = False  # it must still request CDS on this stream
         self._watched: dict[str, set[Watch]] = {}
         self._serials = count(1)
         self._due: list[tuple[Send, str]] = []  # responses of CDS that are not answered yet
-        self._left_over = ""  # an error that SotW will tell with the next answer to CDS
+        self._left_over = ""  # an error that SotW will send with the next answer to CDS
         self._handled = ""  # the type of the response that is being applied
         self._used: dict[str, float] = {}  # clusters to when a request was last routed to them
         self._is_live = False
@@ -95,25 +97,25 @@ class EnvoyLike:
     # -- what tests do ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The first request of the first stream, and all that follows."""
+        """Send the first request, handle all responses, and go live."""
         self._link(CLUSTER).subscribe(CLUSTER)
         self.run()
         self._is_live = True
         self._look()
 
     def run(self) -> None:
-        """Read until nothing comes any more."""
+        """Read responses until there are no more."""
         for _ in range(MANY_STEPS):
             if not self.step():
                 return
         raise AssertionError("the server never stops sending")
 
     def step(self, link: Link | None = None) -> bool:
-        """Read one response (of a stream); False when there is none."""
+        """Read one response, of ``link`` or of any stream; False when there is none."""
         link = link or next((each for each in self.links if each.inbox), None)
         if not (link and link.inbox):
             return False
-        self._look()  # time may have passed since the last doing
+        self._look()  # time may have passed since the last step
         send, message = link.read()
         self._handled = send.type_url
         self._react(link, send, message)
@@ -123,7 +125,7 @@ class EnvoyLike:
         return True
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Handle the deadlines that have passed: drains, TTLs, fetch timeouts, health checks."""
         now = self.server.now
         self.draining = [each for each in self.draining if each[0] > now]
         for link in self.links:
@@ -146,16 +148,16 @@ class EnvoyLike:
         return min(due, default=None)
 
     def deadlines(self) -> list[float]:
-        """Its own, and those that the server has for its streams."""
+        """Its own deadline, and those of the server for its streams."""
         each = (self.deadline(), *(link.stream.deadline() for link in self.links))
         return [at for at in each if at is not None]
 
     def status(self) -> list[TypeStatus]:
-        """Where the server has each type."""
+        """The server's status of each type of each stream."""
         return [status for link in self.links for status in link.stream.status()]
 
     def be_slow(self, slow: bool = True) -> None:
-        """From now on requests wait until they are delivered; or do not."""
+        """From now on, requests wait in the outbox until they are delivered; with False they are sent at once."""
         self.slow = slow
         for link in self.links:
             link.slow = slow
@@ -163,7 +165,7 @@ class EnvoyLike:
                 pass
 
     def disconnect(self) -> None:
-        """Every stream ends; what was not read is lost."""
+        """End every stream. Responses that were not read are lost."""
         self._is_online = False
         for link in self.links:
             link.disconnect()
@@ -172,7 +174,7 @@ class EnvoyLike:
         self._due.clear()
 
     def reconnect(self, order: Callable[[list[Link]], Iterable[Link]] = list) -> None:
-        """Streams anew, telling what is held; ``order`` says in which order those of their own come."""
+        """Open new streams, which show what is held; ``order`` puts the streams in order."""
         self.disconnect()
         self._is_online = True
         for link in order(self.links):
@@ -186,18 +188,18 @@ class EnvoyLike:
                     self._resume_clusters(link)
 
     def move(self, server: Server) -> None:
-        """Every stream ends; the next ones will lead to another server."""
+        """End every stream. The next ones connect to another server."""
         self.disconnect()
         self.server = server
         for link in self.links:
             link.server = server
 
     def texts(self, url: str) -> dict[str, str]:
-        """What is held of a type: name to text."""
+        """The held resources of a type: name to text."""
         return {name: text for link in self.links for name, text in link.texts(url).items()}
 
     def serving(self) -> dict[str, dict[str, str]]:
-        """What new connections meet: listeners, their routes, all clusters and their endpoints."""
+        """What new connections use: listeners, their route configurations, all active clusters and their endpoints."""
         routes = {route for chain in self.listening.values() for route in chain.parsed.names}
         return {
             LISTENER: {name: chain.text for name, chain in self.listening.items()},
@@ -207,13 +209,13 @@ class EnvoyLike:
         }
 
     def warm(self, *names: str) -> None:
-        """These clusters' health checks are answered from now on."""
+        """The health checks of these clusters finish from now on."""
         self.cold.difference_update(names)
         self._progress()
         self._look()
 
     def pending(self, url: str = "") -> list[Send]:
-        """Responses not looked at (of a type)."""
+        """Responses that were not read yet, of one type or all."""
         return [send for link in self.links for send in link.pending(url)]
 
     # -- responses ----------------------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ class EnvoyLike:
             self._listeners(link, send, taken)
         else:
             self._parts(link, send.type_url, taken)
-            self._progress()  # before the ACK: what has become warm makes Envoy answer CDS first
+            self._progress()  # before the ACK: Envoy answers CDS first if a cluster has become warm
             link.reply(send, taken.error)
 
     def _clusters(self, link: Link, send: Send, taken: Taken) -> None:
@@ -281,7 +283,7 @@ class EnvoyLike:
         return made
 
     def _parts(self, link: Link, url: str, taken: Taken) -> None:
-        """EDS, RDS, ECDS, SDS: parts of clusters and listeners, by name."""
+        """Apply EDS, RDS, ECDS or SDS: parts of clusters and listeners, by name."""
         for name, text in taken.given.items():
             self._arrive(link, url, name, text)
         if url == ENDPOINT:
@@ -290,7 +292,7 @@ class EnvoyLike:
         if taken.error:
             for each in self._waiting_on(link, url):
                 each.waits = {wait for wait in each.waits if wait[0] != url}
-                # A new cluster must not be led to until its own assignment is there.
+                # A new cluster must not be used until it has its own assignment.
                 each.spoiled = url != ENDPOINT or each.name in self.active
 
     def _arrive(self, link: Link, url: str, name: str, text: str) -> None:
@@ -321,9 +323,9 @@ class EnvoyLike:
     # -- going live ---------------------------------------------------------------------------------------------
 
     def _progress(self) -> None:
-        """What is warm is used; what is used no more is dropped; the server is told."""
+        """Use warm clusters and listeners, drop unused resources, and send the requests and ACKs that follow."""
         for name, cluster in list(self.warming.items()):
-            is_checked = cluster.checked_at <= self.server.now or not self._is_live  # all of that is before going live
+            is_checked = cluster.checked_at <= self.server.now or not self._is_live  # at start, checks pass at once
             if not cluster.waits and name not in self.cold and is_checked:
                 self.active[name] = self.warming.pop(name)
         for name, chain in list(self.opening.items()):
@@ -339,14 +341,14 @@ class EnvoyLike:
             self.draining.append((self.server.now + self.drain_s, chain))
 
     def _give_up(self, each: Warm) -> None:
-        """initial_fetch_timeout: a cluster goes live with the endpoints it is known to have."""
+        """``initial_fetch_timeout`` is over: stop waiting. A cluster keeps the endpoints of its previous version."""
         before = self.active.get(each.name)
         if before is not None and before.assignment == each.assignment and not each.endpoints:
             each.endpoints = before.endpoints
         each.waits.clear()
 
     def _expire(self, link: Link, url: str, name: str) -> None:
-        """A TTL ran out. Envoy keeps what it uses of the types that are no cluster and no listener."""
+        """A TTL ended. Envoy removes clusters and listeners; it keeps using resources of other types."""
         del link.expiries[url, name]
         link.types[url].versions.pop(name, None)
         if url in (CLUSTER, LISTENER):
@@ -384,11 +386,11 @@ class EnvoyLike:
         link.resume(CLUSTER, error)
 
     def _error_of_due(self) -> str:
-        """SotW: the last error stands in the next request, whatever came after it."""
+        """SotW: the last error is sent in the next request, even if a later response was accepted."""
         return next((error for _, error in reversed(self._due) if error), self._left_over)
 
     def _subscribe(self) -> None:
-        """Ask for what is used and drop what is not."""
+        """Subscribe to all names that are used, and drop all other resources."""
         for url, watches in self._watches().items():
             before = self._watched.get(url, set())
             if watches == before:
@@ -400,7 +402,7 @@ class EnvoyLike:
             if self.split:
                 self._open(url, before, watches)
             elif self.variant is Variant.SOTW or names != {name for name, _ in before}:
-                # What changes while a SotW response of the type is applied is said with its ACK.
+                # Names that change while a SotW response of the type is applied are sent with its ACK.
                 say = self.variant is Variant.DELTA or url != self._handled
                 self._link(url).watch(url, names, say)
 
@@ -415,7 +417,7 @@ class EnvoyLike:
         }
 
     def _open(self, url: str, before: set[Watch], after: set[Watch]) -> None:
-        """Split: a stream for each subscription."""
+        """With ``split``: open and end the streams, one for each subscription."""
         for name, serial in before - after:
             self._links.pop((url, name, serial)).disconnect()
         for name, serial in sorted(after - before):
@@ -426,7 +428,7 @@ class EnvoyLike:
                 link.watch(url, {name})
 
     def _link(self, url: str, name: str = "", serial: int = 0) -> Link:
-        """The stream for a subscription; opened when there is none."""
+        """The stream for a subscription; opened if there is none."""
         key = (url, name, serial) if self.split else ("", "", 0)
         if key not in self._links:
             node_id, fields = self._node
@@ -436,10 +438,10 @@ class EnvoyLike:
             self._links[key] = link
         return self._links[key]
 
-    # -- what requests run into ------------------------------------------------------------------------------------
+    # -- lost requests ---------------------------------------------------------------------------------------------
 
     def blackholes(self) -> Iterator[str]:
-        """What requests run into now, of new and of old connections, and those that are tried again."""
+        """The reasons for which requests are lost now: of new and old connections, and of retries."""
         for name in sorted(self._used):
             reason = self._reason(name)
             if reason:
@@ -450,7 +452,7 @@ class EnvoyLike:
         yield from (f"no listener {name}" for name in sorted(self.must_listen - set(self.listening)))
 
     def _look(self) -> None:
-        """Requests come all the time, on all connections."""
+        """Simulate a request on every connection to every cluster that it can reach."""
         if not self._is_live:
             return
         now = self.server.now
@@ -489,7 +491,7 @@ class EnvoyLike:
         if cluster.parsed.members:
             reasons = [self._reason(member, seen | {name}) for member in members]
             return "" if "" in reasons else f"no member of {name}: {reasons}"
-        for inner in cluster.parsed.inner:  # where it leads is looked at as of any listener
+        for inner in cluster.parsed.inner:  # `_reachable` follows this listener to its clusters
             if inner not in self.listening:
                 return f"no listener {inner} behind {name}"
         return f"no endpoints of {name}" if cluster.assignment and not (cluster.endpoints or cluster.spoiled) else ""

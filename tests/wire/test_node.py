@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from xds.model.errors import LimitError, RemoteProtocolError
-from xds.model.node import Locality
+from xds.model.node import NODE_BYTES, Locality
 from xds.proto import wire_pb2
-from xds.wire.node import NODE_BYTES, decode_node, shared_locality
+from xds.wire.node import decode_node, shared_locality
 
 
 def test_nodes_that_say_the_same_share_their_texts() -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-PRODUCT = ("xds", "api")
-CODE = (*PRODUCT, "tests", "bench", "examples", "tools")
+PRODUCT = ("xds",)
+CODE = (*PRODUCT, "api", "tests", "bench", "examples", "tools")
 OTHER_TEXTS = (
     "*.md",
     "docs/**/*.md",

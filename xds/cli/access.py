@@ -7,7 +7,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 from xds.cli.table import Column, Style, View, rendered
 from xds.control.certificate import Certificate, read_pem
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Color, Format, complain, hush
 from xds.cli.table import Style
 

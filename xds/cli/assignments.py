@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from xds.cli.client import Client, group_path
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
+from xds.cli.files import read_object
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.paths import read_object
 from xds.cli.table import Column, Style, View, rendered
 
 Json = dict[str, Any]

@@ -1,24 +1,29 @@
-"""``xds backup``, ``restore``, ``store check`` and ``store salvage``."""
+"""``xds backup``, ``restore``, ``store check`` and ``store salvage``.
+
+Files for their owner alone, there as a whole or not at all.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from xds.cli.client import Client, finding_line
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.private_file import private_file
-from xds.control import archive_file
-from xds.control.archive_file import Checked
-from xds.control.salvage import archived, examine_directory
+from xds.control import backup_archive
+from xds.control.backup_archive import CheckedArchive
+from xds.control.backups import archived, examine_directory
 from xds.model.errors import ValidationError
 from xds.store.base import StoreError
 from xds.store.records import BLOBS, GROUPS, REVISIONS
-from xds.store.salvage import Salvaged
+from xds.store.sqlite.salvage import SalvageResult
 
 Json = dict[str, Any]
 
@@ -44,7 +49,7 @@ def check_backup(source: Path, format: Format | None) -> None:
     """Verify a file without a server. Raises ``CommandError``."""
     with _opened(source) as file:
         checked = _checked(file, str(source))
-    problems = archive_file.restorable(checked)
+    problems = backup_archive.restorable(checked)
     _show(
         {"archive": str(source), "restorable": not problems, **checked.counts}, f"{source}: {_counted(checked)}", format
     )
@@ -82,14 +87,14 @@ def salvage_store(data_dir: Path, target: Path, format: Format | None) -> None:
     say(f"{target}: {_counted(checked)}; xds restore {target} puts it into an empty server")
 
 
-def _examined(data_dir: Path) -> Salvaged:
+def _examined(data_dir: Path) -> SalvageResult:
     try:
         return examine_directory(data_dir)
     except StoreError as error:
         raise CommandError(Exit.NEGATIVE, str(error)) from None
 
 
-def _tell(found: Salvaged, format: Format | None) -> None:
+def _tell(found: SalvageResult, format: Format | None) -> None:
     groups = [f"group {name}: {told}" for name, told in found.groups.items()]
     lines = [*(f"damaged: {finding}" for finding in found.findings), *groups]
     document = {"sound": not found.findings, "findings": found.findings, "groups": found.groups}
@@ -103,15 +108,15 @@ def _show(document: Json, text: str, format: Format | None) -> None:
         write(f"{text}\n")
 
 
-def _checked(file: IO[bytes], name: str) -> Checked:
+def _checked(file: IO[bytes], name: str) -> CheckedArchive:
     try:
-        return archive_file.check(file)
+        return backup_archive.check(file)
     except ValidationError as error:
         lines = [finding_line({"source": found.source, "detail": found.detail}) for found in error.violations]
         raise CommandError(Exit.INVALID, "\n".join(f"{name}: {line}" for line in lines)) from None
 
 
-def _counted(checked: Checked) -> str:
+def _counted(checked: CheckedArchive) -> str:
     counts = checked.counts
     return f"{counts[GROUPS.name]} groups, {counts[REVISIONS.name]} revisions, {counts[BLOBS.name]} resources"
 
@@ -121,3 +126,24 @@ def _opened(source: Path) -> IO[bytes]:
         return source.open("rb")
     except OSError as error:
         raise CommandError(Exit.USAGE, f"{source}: {error.strerror}") from None
+
+
+@contextmanager
+def private_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file of mode 0600 that takes the name ``path`` when all is written; what has that name stays until then.
+
+    Raises ``CommandError`` where it cannot be written.
+    """
+    made = ""
+    try:
+        descriptor, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)  # of mode 0600
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(made).replace(path)
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{path}: {error.strerror or error}") from None
+    finally:
+        if made:
+            Path(made).unlink(missing_ok=True)

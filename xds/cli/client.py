@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import xds
 from xds.cli.client import Client, RefusedError, group_path
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
 from xds.cli.table import Column, View
 

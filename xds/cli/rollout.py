@@ -9,13 +9,23 @@ from http import HTTPStatus
 from typing import Any
 
 from xds.cli.client import Client, RefusedError, group_path
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.table import Column, Style, View, rendered
-from xds.cli.waiting import POLL_S, check_somebody, held_lines, late, progress, refusals
-from xds.cli.who import who
+from xds.cli.table import Column, Style, View, rendered, who
+from xds.cli.wait import (
+    POLL_S,
+    check_somebody,
+    held_lines,
+    late,
+    progress,
+    refusals,
+    verdict_on,
+)
 
 Json = dict[str, Any]
+
+# Values of `xds.control.progress.PushVerdict`, which is imported only when a command needs it.
+PENDING, REFUSED = "pending", "refused"
 
 PRECONDITION_FAILED = HTTPStatus.PRECONDITION_FAILED
 
@@ -67,7 +77,7 @@ def show_status(client: Client, group: str, style: Style, percent: float) -> Non
         say(f"group {group}: {found['synced']} of {total} nodes have revision {found['revision']}")
         for line in held_lines(found):
             say(line)
-    if _is_refused(found, percent):
+    if verdict_on(found, percent) == REFUSED:
         raise CommandError(Exit.NEGATIVE, refusals(found))
 
 
@@ -81,7 +91,7 @@ def wait_until_done(client: Client, group: str, percent: float, timeout_s: float
         while True:
             found = client.call("GET", group_path(group, "/rollout"))
             show(found)
-            if _is_done(found, percent) or _is_refused(found, percent):
+            if verdict_on(found, percent) != PENDING:
                 break
             left = end - time.monotonic()
             if left <= 0:
@@ -142,15 +152,3 @@ def _chosen(plan: Json) -> int:
     if answer not in known:
         raise CommandError(Exit.NEGATIVE, "nothing was changed")
     return int(answer)
-
-
-def _is_done(found: Json, percent: float) -> bool:
-    return bool(found["synced"] >= _needed(found, percent))
-
-
-def _is_refused(found: Json, percent: float) -> bool:
-    return bool(found["synced"] + found["pending"] < _needed(found, percent))
-
-
-def _needed(found: Json, percent: float) -> float:
-    return float(found["synced"] + found["pending"] + found["nacked"]) * percent / 100

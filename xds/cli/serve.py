@@ -18,23 +18,22 @@ import uvicorn
 from fastapi import FastAPI
 
 import xds
-from api.app import create_app
-from api.browser_rules import ANY, BrowserRules, is_address
-from api.services import ApiOptions, Services
-from xds.cli.reloading import Reloader
+from xds.api.app import create_app
+from xds.api.browser_rules import ANY, BrowserRules, is_address
+from xds.api.services import ApiOptions, Services
+from xds.cli.reload import Reloader
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
-from xds.control.access import Access, Mode
+from xds.control.access import Access, NodeAuthMode
 from xds.control.assignments import Assignments
 from xds.control.audit import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
-from xds.control.directory import WatchedDirectory
-from xds.control.kept_nacks import KeptNacks
-from xds.control.load_view import BookView
-from xds.control.phase import Phase
+from xds.control.collector import Collector
+from xds.control.lifecycle import Phase
+from xds.control.load_view import LoadView
+from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
-from xds.control.retention import Collector
 from xds.control.settings import (
     GRPC_PORT,
     HTTP_PORT,
@@ -47,6 +46,7 @@ from xds.control.settings import (
     shown_settings,
 )
 from xds.control.translation import V2, translate_to_v2
+from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
@@ -164,7 +164,7 @@ class Server:
         )
         journal = self.publisher.journal
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
-        self.nacks = KeptNacks(self.store, self.fleet, self.grpc.clients.refused)
+        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.refused)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
@@ -294,7 +294,7 @@ class Server:
             self.metrics.limit_hits,
             self.grpc.disconnect,
             self.grpc.let_go,
-            BookView(self.book, self.grpc.load.of_node),
+            LoadView(self.book, self.grpc.load.of_node),
             lambda: self.watched,
             backups=self.backups,
             condition=self.store.condition,
@@ -325,7 +325,7 @@ def warnings_of(settings: Settings) -> Iterator[str]:
     """What who runs the server should know of who may do what."""
     door, auth = settings.server, settings.auth
     exposed = [name for name, host in (("grpc", door.grpc.host), ("http", door.http.host)) if not is_loopback(host)]
-    if exposed and auth.nodes.node_rules().mode is Mode.OFF:
+    if exposed and auth.nodes.node_rules().mode is NodeAuthMode.OFF:
         where = " and ".join(f"server.{name}.host" for name in exposed)
         yield (
             f"auth.nodes: {where} is reached by others, and no rule says who may be which node: every client that is"

@@ -1,4 +1,7 @@
-"""Lists as tables, documents or names. The same columns always: also when empty, and whoever reads."""
+"""Lists as tables, documents or names. The same columns always: also when empty, and whoever reads.
+
+Who did something: in parentheses what the client said of itself, which nobody has checked.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Color, Format, age, is_colored, paint, printable, to_json, to_yaml, write
 
 Json = dict[str, Any]
@@ -140,3 +143,10 @@ def _natural(text: str) -> list[tuple[bool, int, str]]:
         for part in _DIGITS.split(text.casefold())
         if part
     ]
+
+
+def who(item: dict[str, Any]) -> str:
+    """``team-edge (root)``: the authenticated name, and the claimed one where it is another."""
+    actor, author = item.get("actor", ""), item.get("author", "")
+    claimed = f"({author})" if author and author != actor else ""
+    return " ".join(filter(None, (actor, claimed)))

@@ -1,16 +1,17 @@
-"""Who may do what: principals, what certificates and tokens allow, and which node a principal may be. Pure.
+"""Authorisation: the principals of a connection, what they may do, and which nodes they may be. Pure.
 
-A connection has *principals*: the URIs, DNS names and common name of its client certificate, the name of its token.
-They are typed: a certificate whose URI reads ``token:root`` is no token. Certificates and tokens authenticate; what
-they may do is said by rules.
+A connection has *principals*: the URIs, DNS names and common name of its client certificate, and the name of its token.
+Principals are typed: a certificate with the URI ``token:root`` does not count as a token. Certificates and tokens
+authenticate; rules authorise.
 
 Patterns of principals (``spiffe://corp/ns/{ns}/sa/{sa}``, ``dns:*.edge.corp``, ``cn:{name}``, ``token:edge-*``) are
-matched segment by segment: URIs and token names are divided at ``/``, DNS names and common names at ``.``. Within a
-segment ``*``, ``?`` and ``[...]`` match as in a shell, never beyond it; ``{x}`` matches what stands there and is bound
-to it, one per segment; a last segment ``**`` matches all that follows. So a principal fits in one way at most.
+matched segment by segment. URIs and token names are divided at ``/``, DNS names and common names at ``.``. Within a
+segment ``*``, ``?`` and ``[...]`` match as in a shell. ``{x}`` captures text within one segment, at most one capture
+per segment. A last segment ``**`` matches all segments that follow. So a principal matches a pattern in one way at
+most.
 
-Patterns of claims (``{sa}.{ns}.*``) are globs in which ``{x}`` stands for what was bound, literally: a name that holds
-``*`` opens nothing.
+Patterns of claims (``{sa}.{ns}.*``) are globs in which ``{x}`` stands for the captured text, taken literally: a
+captured name that contains ``*`` matches nothing but itself.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _SHOWN_LIMIT = 200
 _XDS_ALONE = frozenset({XDS})
 
 
-class Kind(StrEnum):
-    """What a principal is a name of."""
+class PrincipalKind(StrEnum):
+    """The type of a principal."""
 
     URI = "uri"
     DNS = "dns"
@@ -47,23 +48,23 @@ class Kind(StrEnum):
     TOKEN = "token"  # noqa: S105 - the word, not a token
 
 
-_DIVIDERS = {Kind.URI: "/", Kind.TOKEN: "/", Kind.DNS: ".", Kind.CN: "."}
+_DIVIDERS = {PrincipalKind.URI: "/", PrincipalKind.TOKEN: "/", PrincipalKind.DNS: ".", PrincipalKind.CN: "."}
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """One name that a connection has proved."""
+    """One authenticated name of a connection."""
 
-    kind: Kind
+    kind: PrincipalKind
     value: str
 
     def __str__(self) -> str:
-        is_plain = self.kind is Kind.URI and "://" in self.value
+        is_plain = self.kind is PrincipalKind.URI and "://" in self.value
         return self.value if is_plain else f"{self.kind.value}:{self.value}"
 
 
 class PatternError(ValueError):
-    """A pattern that cannot be read."""
+    """A pattern with a syntax error."""
 
 
 # Patterns
@@ -71,7 +72,7 @@ class PatternError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """A segment: a glob, or a text in which ``capture`` stands for one character or more."""
+    """A glob, or ``text`` + a capture of one character or more + ``after``."""
 
     text: str
     capture: str = ""
@@ -87,26 +88,26 @@ class _Segment:
 
 
 class PrincipalPattern:
-    """Which principals a rule is about. Raises ``PatternError``."""
+    """A pattern of principals. Raises ``PatternError``."""
 
     __slots__ = ("_has_rest", "_segments", "kind", "text")
 
-    def __init__(self, text: str, kind: Kind | None = None) -> None:
+    def __init__(self, text: str, kind: PrincipalKind | None = None) -> None:
         self.text = text
         self.kind, value = (kind, text) if kind is not None else _kind_of(text)
         parts = self._folded(value).split(_DIVIDERS[self.kind])
         self._has_rest = parts[-1] == _REST
         if _REST in parts[:-1]:
-            raise PatternError(f"{text!r}: '**' stands for all that follows, and is the last segment")
+            raise PatternError(f"{text!r}: '**' is allowed as the last segment only")
         self._segments = tuple(_segment(part, text) for part in (parts[:-1] if self._has_rest else parts))
 
     @property
     def captures(self) -> frozenset[str]:
-        """What is bound."""
+        """The names of the captures."""
         return frozenset(segment.capture for segment in self._segments if segment.capture)
 
     def match(self, principal: Principal) -> Captures | None:
-        """What is bound where the principal fits; None where it does not."""
+        """The captures where the principal matches, else None."""
         if principal.kind is not self.kind:
             return None
         parts = self._folded(principal.value).split(_DIVIDERS[self.kind])
@@ -122,14 +123,14 @@ class PrincipalPattern:
         return bound
 
     def _folded(self, value: str) -> str:
-        """DNS names have no case. A capture's name has."""
-        if self.kind is not Kind.DNS:
+        """DNS names are compared without case. The names of captures keep theirs."""
+        if self.kind is not PrincipalKind.DNS:
             return value
         return "".join(part if _CAPTURE.fullmatch(part) else part.lower() for part in _divided(value))
 
 
 def _divided(text: str) -> Iterator[str]:
-    """A text as captures and what is between them."""
+    """Split a text: literal parts at even positions, captures at odd positions."""
     at = 0
     for found in _CAPTURE.finditer(text):
         yield text[at : found.start()]
@@ -138,13 +139,13 @@ def _divided(text: str) -> Iterator[str]:
     yield text[at:]
 
 
-def _kind_of(text: str) -> tuple[Kind, str]:
+def _kind_of(text: str) -> tuple[PrincipalKind, str]:
     prefix, colon, value = text.partition(":")
-    if colon and value and prefix in (Kind.URI, Kind.DNS, Kind.CN, Kind.TOKEN):
-        return Kind(prefix), value
+    if colon and value and prefix in (PrincipalKind.URI, PrincipalKind.DNS, PrincipalKind.CN, PrincipalKind.TOKEN):
+        return PrincipalKind(prefix), value
     if "://" in text:
-        return Kind.URI, text
-    raise PatternError(f"{text!r}: a URI (spiffe://...), uri:URI, dns:NAME, cn:NAME or token:NAME is expected")
+        return PrincipalKind.URI, text
+    raise PatternError(f"{text!r}: expected a URI (spiffe://...), uri:URI, dns:NAME, cn:NAME or token:NAME")
 
 
 def _segment(text: str, whole: str) -> _Segment:
@@ -154,12 +155,12 @@ def _segment(text: str, whole: str) -> _Segment:
     if len(parts) == 1:
         return _Segment(text)
     if len(parts) > 3 or any(map(_GLOB.search, parts[::2])):
-        raise PatternError(f"{whole!r}: one {{name}} per segment, and no '*', '?' or '[' beside it")
+        raise PatternError(f"{whole!r}: a segment has one {{name}} at most, and no '*', '?' or '[' beside it")
     return _Segment(parts[0], parts[1][1:-1], parts[2])
 
 
 class ClaimPattern:
-    """A glob of what a node says of itself, with what a principal bound. Raises ``PatternError``."""
+    """A glob over a claim of a node, with the captures of a principal. Raises ``PatternError``."""
 
     __slots__ = ("_parts", "text")
 
@@ -171,11 +172,11 @@ class ClaimPattern:
 
     @property
     def captures(self) -> frozenset[str]:
-        """What must be bound."""
+        """The captures that the pattern needs."""
         return frozenset(part[1:-1] for part in self._parts[1::2])
 
     def filled(self, captures: Captures) -> str:
-        """The glob with what was bound, escaped."""
+        """The glob with the captured texts in it, escaped."""
         return "".join(glob_escaped(captures[part[1:-1]]) if at % 2 else part for at, part in enumerate(self._parts))
 
     def matches(self, value: str, captures: Captures) -> bool:
@@ -185,15 +186,15 @@ class ClaimPattern:
 
 
 def glob_escaped(text: str) -> str:
-    """A glob that matches this text alone."""
+    """A glob that matches exactly this text."""
     return _GLOB.sub(lambda found: f"[{found[0]}]", text)
 
 
-# Which node a principal may be
+# Node authorisation
 
 
-class Mode(StrEnum):
-    """What becomes of a node that no rule allows: nothing, it is told, or it is refused."""
+class NodeAuthMode(StrEnum):
+    """What happens to a node that no rule allows: ``OFF`` ignores it, ``AUDIT`` logs it, ``ENFORCE`` rejects it."""
 
     OFF = "off"
     AUDIT = "audit"
@@ -202,9 +203,9 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeRule:
-    """Principals of this pattern may be nodes like that, in these groups. None and empty: whatever it is.
+    """Principals that match ``principal`` may be these nodes in these groups. None and empty fields allow any value.
 
-    ``where`` is a filter over the node as selectors see it. Raises ``PatternError`` for a name that nothing binds.
+    ``where`` is a filter over the node, as in selectors. Raises ``PatternError`` for a name that is not captured.
     """
 
     principal: PrincipalPattern
@@ -218,10 +219,10 @@ class NodeRule:
         for claim in (self.id, self.cluster, *self.metadata.values(), *self.groups):
             unbound = claim.captures - self.principal.captures if claim is not None else frozenset()
             if unbound:
-                raise PatternError(f"{claim.text if claim else ''!r}: the principal binds no {{{min(unbound)}}}")
+                raise PatternError(f"{claim.text if claim else ''!r}: the principal captures no {{{min(unbound)}}}")
 
     def why_not(self, principals: tuple[Principal, ...], node: Node, group: str) -> str:
-        """Why this rule does not let the node in; empty where it does. An empty group is not known yet."""
+        """Why this rule does not allow the node; empty where it does. An empty ``group`` is not known yet."""
         reason = ""
         for principal in principals:
             captures = self.principal.match(principal)
@@ -238,7 +239,7 @@ class NodeRule:
     def _why_not(self, captures: Captures, node: Node, group: str) -> str:
         for what, pattern, value in self._claims(node):
             if not isinstance(value, str):
-                return f"{what} is no text"
+                return f"{what} is not a string"
             if not pattern.matches(value, captures):
                 return f"{what} {_shown(value)} does not match {_shown(pattern.filled(captures))}"
         if self.where is not None and (reason := _fails(self.where, node)):
@@ -259,9 +260,9 @@ class NodeRule:
 
 def _fails(where: Filter, node: Node) -> str:
     try:
-        return "" if where.matches(node_record(node)) else f"the node does not pass: {where.text}"
+        return "" if where.matches(node_record(node)) else f"the node does not match the filter: {where.text}"
     except EvaluationError as error:
-        return f"the filter cannot be answered for this node: {error}"
+        return f"the filter cannot be evaluated for this node: {error}"
 
 
 def _shown(text: str) -> str:
@@ -270,18 +271,18 @@ def _shown(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """All rules are tried; one that allows is enough."""
+    """A node is allowed when one of the rules allows it."""
 
-    mode: Mode = Mode.OFF
+    mode: NodeAuthMode = NodeAuthMode.OFF
     rules: tuple[NodeRule, ...] = ()
 
 
-# Who asks
+# Authentication
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateRule:
-    """What certificates of this pattern may do. ``name`` is what they are called."""
+    """The grant of certificates that match ``pattern``."""
 
     pattern: PrincipalPattern
     grant: Grant
@@ -289,7 +290,7 @@ class CertificateRule:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a connection has proved to be, and what it may do. ``credential`` is the hash of its token."""
+    """The authenticated identity of a connection, and its grant. ``credential`` is the hash of its token."""
 
     grant: Grant = EVERYTHING
     certificate: Certificate | None = None
@@ -297,42 +298,42 @@ class Identity:
 
     @property
     def principals(self) -> tuple[Principal, ...]:
-        """All its names: of the token, then of the certificate."""
-        found = [Principal(Kind.TOKEN, self.grant.name)] if self.credential and self.grant.name else []
+        """All principals: that of the token, then those of the certificate."""
+        found = [Principal(PrincipalKind.TOKEN, self.grant.name)] if self.credential and self.grant.name else []
         return (*found, *(principals_of(self.certificate) if self.certificate is not None else ()))
 
     @property
     def principal(self) -> str:
-        """The first of them, for people; empty for nobody."""
+        """The first principal, for display; empty for an anonymous connection."""
         return next((str(principal) for principal in self.principals), "token" if self.credential else "")
 
     def is_over(self, now: float) -> bool:
-        """Has its certificate ended?"""
+        """Has the certificate expired?"""
         return self.certificate is not None and self.certificate.not_after <= now
 
 
-NOBODY = Identity()
+ANONYMOUS = Identity()
 
 
 def principals_of(certificate: Certificate) -> tuple[Principal, ...]:
-    """URIs first: a SPIFFE id says more than a host name."""
+    """The principals of a certificate. URIs come first, since a SPIFFE id is more specific than a host name."""
     return (
-        *(Principal(Kind.URI, uri) for uri in certificate.uris),
-        *(Principal(Kind.DNS, name) for name in certificate.dns),
-        *((Principal(Kind.CN, certificate.cn),) if certificate.cn else ()),
+        *(Principal(PrincipalKind.URI, uri) for uri in certificate.uris),
+        *(Principal(PrincipalKind.DNS, name) for name in certificate.dns),
+        *((Principal(PrincipalKind.CN, certificate.cn),) if certificate.cn else ()),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a node is not let in; in audit mode it is, and this is told."""
+class NodeRefusal:
+    """Why a node is not allowed. In audit mode (not ``enforced``) it is served and the reason is logged."""
 
     reason: str
     enforced: bool
 
 
 class Access:
-    """Who may do what, now. Shared by all doors: `assign` changes it for all of them."""
+    """The rules in force. gRPC and HTTP share one object, so that `assign` changes the rules for both."""
 
     def __init__(
         self,
@@ -345,26 +346,26 @@ class Access:
         self.nodes = nodes
 
     def assign(self, other: Access) -> None:
-        """From now on these are the rules."""
+        """Replace the rules."""
         self.tokens.assign(other.tokens)
         self.certificates, self.nodes = other.certificates, other.nodes
 
     def admit(
         self, authorization: str, certificate: Certificate | None = None, *, wants_certificate: bool = False
     ) -> Identity | None:
-        """Who asks; None for nobody we know. A token that is shown decides, and a wrong one is not overlooked.
+        """Authenticate a connection; None when it fails. A token, where one is sent, must be valid and decides.
 
-        ``wants_certificate``: the door asks for certificates, so that nobody comes in without a credential.
+        ``wants_certificate``: the listener asks for client certificates, so a client without a credential is rejected.
         """
         if authorization and self.tokens:
             found = self.tokens.find(authorization)
             return Identity(found[1], certificate, found[0]) if found is not None else None
         if certificate is not None:
             return Identity(self.grant_of(certificate), certificate)
-        return None if self.tokens or wants_certificate else NOBODY
+        return None if self.tokens or wants_certificate else ANONYMOUS
 
     def renew(self, identity: Identity) -> Identity | None:
-        """The same connection under the rules of now; None where it would not be let in any more."""
+        """The identity of an open connection under the present rules; None where it would be rejected now."""
         if identity.credential:
             grant = self.tokens.of(identity.credential)
             return Identity(grant, identity.certificate, identity.credential) if grant is not None else None
@@ -373,20 +374,22 @@ class Access:
         return None if self.tokens else identity
 
     def grant_of(self, certificate: Certificate) -> Grant:
-        """What the first rule says that matches; without one it may be an xDS client at most."""
+        """The grant of the first rule that matches. Without one, the connection may be an xDS client only."""
         principals = principals_of(certificate)
         for rule in self.certificates:
             if any(rule.pattern.match(principal) is not None for principal in principals):
                 return rule.grant
         return Grant(str(principals[0]) if principals else "", _XDS_ALONE)
 
-    def refusal(self, identity: Identity, node: Node, group: str) -> Refusal | None:
-        """Why this connection may not be this node of this group; None where it may. An empty group is not known
-        yet."""
+    def refusal(self, identity: Identity, node: Node, group: str) -> NodeRefusal | None:
+        """Why this connection may not be this node in this group; None where it may.
+
+        An empty ``group`` is not known yet.
+        """
         narrow = scope_refusal(identity.grant, node.id, group)
         if narrow:
-            return Refusal(narrow, enforced=True)
-        if self.nodes.mode is Mode.OFF:
+            return NodeRefusal(narrow, enforced=True)
+        if self.nodes.mode is NodeAuthMode.OFF:
             return None
         principals = identity.principals
         reason = ""
@@ -397,27 +400,29 @@ class Access:
             if not reason and rule.is_about(principals):
                 reason = f"rule {number}: {why_not}"
         who = identity.principal or "a client without credentials"
-        detail = reason or "no rule of auth.nodes is about it"
-        return Refusal(f"{who} may not be node {_shown(node.id)}: {detail}", self.nodes.mode is Mode.ENFORCE)
+        detail = reason or "no rule of auth.nodes matches its principals"
+        return NodeRefusal(
+            f"{who} may not be node {_shown(node.id)}: {detail}", self.nodes.mode is NodeAuthMode.ENFORCE
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """One rule, tried for a node: ``why_not`` is empty where it allows it."""
+class RuleTrial:
+    """The outcome of one rule for a node. ``why_not`` is empty where the rule allows the node."""
 
     number: int
     principal: str
     why_not: str
 
 
-def trials(rules: NodeRules, identity: Identity, node: Node, group: str) -> Iterator[Trial]:
-    """Every rule and why it does not let the node in, for people."""
+def trials(rules: NodeRules, identity: Identity, node: Node, group: str) -> Iterator[RuleTrial]:
+    """Each rule with the reason why it does not allow the node."""
     for number, rule in enumerate(rules.rules, 1):
-        yield Trial(number, rule.principal.text, rule.why_not(identity.principals, node, group))
+        yield RuleTrial(number, rule.principal.text, rule.why_not(identity.principals, node, group))
 
 
 def scope_refusal(grant: Grant, node_id: str, group: str) -> str:
-    """Why the scopes of a token do not cover a node; empty where they do. Each of the two kinds narrows."""
+    """Why the scopes of a token do not cover a node; empty where they do. Node and group scopes must both match."""
     if XDS in grant.scopes or ADMIN in grant.scopes:
         return ""
     for prefix, what, value in ((XDS_NODE, "node", node_id), (XDS_GROUP, "group", group)):

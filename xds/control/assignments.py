@@ -1,11 +1,11 @@
-"""The loop from measured load to what nodes are served (DESIGN 1, assignment).
+"""The control loop of traffic assignment (docs/assignment-algorithm.md).
 
-At each policy's interval: demand from the load reports, health and localities from the push, a decision, and an overlay
-per source locality over whatever the group is served. What was pushed is never changed; without a policy nothing is
-laid over it.
+At the interval of each policy it takes demand from load reports and health from the pushed endpoints, decides, and
+overlays the pushed endpoints of each source locality with the decided weights. Pushed resources are never changed; a
+group without a policy has no overlay.
 
-After a restart, what was decided last is served from the first answer on and held until reports have come, for as long
-as the policy holds without reports: a restart moves no traffic.
+After a restart the last decision is served from the first response on, and held until reports arrive, for as long as
+the policy allows without reports. So a restart moves no traffic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from itertools import groupby
 from typing import Protocol
 
@@ -24,13 +23,13 @@ import structlog
 from xds.assignment.assignment import Assignment, Standing
 from xds.assignment.decide import decide
 from xds.assignment.policy import Policy
-from xds.control.audit import NOBODY, Caller
-from xds.control.off_loop import off_loop
+from xds.control.active_policy import ActivePolicy, PolicyDecision, resumed
+from xds.control.assignment_inputs import observe, record_decision_events, record_policy_event
+from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.lifecycle import BackgroundTask
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
 from xds.control.policy_review import assignment_name, finder, review_policy, review_times
-from xds.control.steering import Outcome, Steering, resumed
-from xds.control.telling import tell_decision, tell_policy
-from xds.control.traffic import observe
+from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
 from xds.lrs import figures
 from xds.model.errors import ValidationError, Violation
@@ -42,24 +41,26 @@ from xds.protocol.overlay import Overlay, Override
 from xds.store.base import Store, StoreError
 
 TICK_S = 0.5
-SAVE_EVERY_S = 5.0  # of what one policy decided
+SAVE_EVERY_S = 5.0  # per policy
 
-# Streams of these groups, of nodes in these localities, have something new to be offered.
+# Wakes the streams of these groups whose nodes are in these localities.
 WakeSources = Callable[[Collection[str], frozenset[Locality]], None]
 
 _log = structlog.get_logger(logger_name="xds.control.assignments")
 
 
-class LoadFigures(Protocol):
-    """What is used of the book of load reports."""
+class DemandSource(Protocol):
+    """Where measured demand comes from: the load reports, or a model of them in tests and simulations."""
 
     interval_s: float
 
-    def demand(self, group: str, cluster: str, now: float, window_s: float) -> figures.ClusterDemand: ...
+    def demand(self, group: str, cluster: str, now: float, window_s: float) -> figures.ClusterDemand:
+        """Demand for a cluster over the last ``window_s`` seconds before ``now`` (epoch seconds)."""
+        ...
 
 
 class Assignments:
-    """All policies at work. ``counts`` are of events by action; ``failures`` of decisions that could not be made."""
+    """Runs all policies. ``counts`` are events by action; ``failures`` are decisions that raised an exception."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Assignments:
         policies: PolicyTable,
         cache: SnapshotCache,
         fleet: Fleet,
-        load: LoadFigures,
+        load: DemandSource,
         wake: WakeSources,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -80,60 +81,57 @@ class Assignments:
         self._load = load
         self._wake = wake
         self._clock = clock  # epoch seconds, that of the load reports
-        self._at_work: dict[Key, Steering] = {}
+        self._at_work: dict[Key, ActivePolicy] = {}
         self._overlays: dict[str, dict[Locality, Overlay]] = {}
         self._lock = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask()
 
-    # Life
+    # Start and stop
 
     async def load(self) -> None:
-        """Serve what was decided before; the groups and policies are loaded already. Raises ``StoreError``."""
+        """Serve the stored assignments. Groups and policies must be loaded. Raises ``StoreError``."""
         now = self._clock()
         decided = {key_of(doc.id): doc.body for doc in await self._store.docs(DECIDED_KIND)}
         for key in self._policies:
             assignment = _read(key, decided[key]) if key in decided else None
             held = resumed(assignment, now) if assignment is not None else None
-            self._at_work[key] = Steering(key, self._policies.get(key), held)
+            self._at_work[key] = ActivePolicy(key, self._policies.get(key), held)
         for group in {key[0] for key in self._at_work}:
-            for steering in self._of(group):
-                pushed = self._pushed(steering)
-                steering.endpoints = pushed.name if pushed is not None else ""
-                await self._prepare(steering)
-            self._lay(group)
+            for active in self._of(group):
+                pushed = self._pushed(active)
+                active.endpoints = pushed.name if pushed is not None else ""
+                await self._prepare(active)
+            self._apply_overlays(group)
 
     async def reload(self) -> None:
-        """As ``load``, in place of all that is at work. Raises ``StoreError``."""
+        """Replace all policies at work by the stored ones, as ``load``. Raises ``StoreError``."""
         async with self._lock:
             before = {key[0] for key in self._at_work}
             self._at_work.clear()
             await self.load()
             for group in before:
-                self._lay(group)
+                self._apply_overlays(group)
 
     def start(self) -> None:
-        """Begin to decide."""
-        self._task = asyncio.create_task(self._run())
+        """Start the loop."""
+        self._task.start(self._run())
 
     async def close(self) -> None:
-        """Stop; what was decided last is stored."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        """Stop the loop and store the last decisions."""
+        await self._task.stop()
         await self._save(list(self._at_work.values()), self._clock() + SAVE_EVERY_S)
 
     async def tick(self, now: float) -> None:
-        """Decide what is due."""
+        """Decide all policies that are due."""
         async with self._lock:
-            self._take_up()
+            self._sync_policies()
             due = [self._at_work[key] for key in sorted(self._at_work) if self._is_due(self._at_work[key], now)]
-            for group, members in groupby(due, lambda steering: steering.key[0]):
+            for group, members in groupby(due, lambda active: active.key[0]):
                 connected = self._fleet.localities(group)
-                for steering in members:
-                    await self._decide(steering, connected, now)
-                    await asyncio.sleep(0)  # others have their turn
-                self._lay(group)
+                for active in members:
+                    await self._decide(active, connected, now)
+                    await asyncio.sleep(0)  # let other tasks run
+                self._apply_overlays(group)
             await self._save(list(self._at_work.values()), now)
 
     async def _run(self) -> None:
@@ -142,47 +140,47 @@ class Assignments:
             try:
                 await self.tick(self._clock())
             except Exception:
-                # A fault of ours must not end all policies; what is served stays as it is.
+                # A bug must not end the loop. The present assignments stay in force.
                 self.failures += 1
                 _log.exception("assignment.failed")
 
     # Policies
 
-    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = NOBODY) -> bool:
-        """Put a policy in force, and decide at once; False when it was in force already.
+    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
+        """Put a policy and decide at once; False when it is in force already.
 
-        Raises ``NotFoundError`` for a group that is not there, ``ConflictError``, ``ValidationError``, ``StoreError``.
+        Raises ``NotFoundError`` for an unknown group, ``ConflictError``, ``ValidationError``, ``StoreError``.
         """
         changed = await self._policies.put(key, policy, etag, by)
         if changed:
-            tell_policy(self._fleet.events, key, "configured", self._clock(), by)
+            record_policy_event(self._fleet.events, key, "configured", self._clock(), by)
             await self.tick(self._clock())
         return changed
 
-    async def delete(self, key: Key, etag: str = "", by: Caller = NOBODY) -> None:
-        """Take a policy away: its nodes are served what was pushed. Raises ``NotFoundError``, ``StoreError``."""
+    async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER) -> None:
+        """Delete a policy, so that its nodes get the pushed weights. Raises ``NotFoundError``, ``StoreError``."""
         await self._policies.delete(key, etag, by)
-        tell_policy(self._fleet.events, key, "deleted", self._clock(), by)
+        record_policy_event(self._fleet.events, key, "deleted", self._clock(), by)
         async with self._lock:
-            self._take_up()
+            self._sync_policies()
 
-    async def preview(self, key: Key, policy: Policy) -> Steering:
-        """What a policy would decide now, from where the cluster stands. Nothing is changed."""
+    async def preview(self, key: Key, policy: Policy) -> ActivePolicy:
+        """What a policy would decide now, starting from the present assignment. Nothing is changed."""
         held = self._at_work.get(key)
-        steering = Steering(key, policy, held.assignment if held is not None else None)
-        outcome = await self._outcome(steering, self._fleet.localities(key[0]), self._clock())
+        active = ActivePolicy(key, policy, held.assignment if held is not None else None)
+        outcome = await self._outcome(active, self._fleet.localities(key[0]), self._clock())
         if outcome is not None:
-            steering.follow(outcome)
-        return steering
+            active.follow(outcome)
+        return active
 
-    def at_work(self, key: Key) -> Steering:
+    def at_work(self, key: Key) -> ActivePolicy:
         """The policy of a cluster with its latest decision. Raises ``NotFoundError``."""
         policy = self._policies.get(key)
         found = self._at_work.get(key)
-        return found if found is not None else Steering(key, policy)
+        return found if found is not None else ActivePolicy(key, policy)
 
     def warnings(self, key: Key, policy: Policy) -> list[Violation]:
-        """What stands in the way of a policy in its group as it is now."""
+        """Problems of a policy in its group as it is now."""
         snapshot = self._cache.get(key[0])
         names = snapshot.get(CLUSTER).resources if snapshot is not None else ()
         found = review_policy(policy, finder(snapshot), names, self._policies.of(key[0]))
@@ -190,11 +188,11 @@ class Assignments:
 
     @property
     def policies_n(self) -> int:
-        """How many policies are at work."""
+        """The number of policies at work."""
         return len(self._at_work)
 
     def census(self) -> tuple[int, Counter[Standing]]:
-        """How many policies wait for something, and the sources by how they stand; may run in another thread."""
+        """The number of policies that wait for something, and sources by standing. May run in another thread."""
         at_work = list(self._at_work.values())
         assignments = [one.assignment for one in at_work if one.assignment is not None]
         standings = Counter(own.standing for one in assignments for own in one.sources.values())
@@ -202,83 +200,85 @@ class Assignments:
 
     # Deciding
 
-    def _take_up(self) -> None:
-        """Follow what was put and deleted."""
+    def _sync_policies(self) -> None:
+        """Apply policies that were put or deleted."""
         gone = [key for key in self._at_work if self._policies.find(key) is None]
         for key in gone:
             del self._at_work[key]
         for group in {key[0] for key in gone}:
-            self._lay(group)
+            self._apply_overlays(group)
         for key in self._policies:
             policy, held = self._policies.get(key), self._at_work.get(key)
             if held is None:
-                self._at_work[key] = Steering(key, policy)
+                self._at_work[key] = ActivePolicy(key, policy)
             elif held.policy is not policy:
                 held.policy, held.due_at = policy, 0.0
 
-    def _is_due(self, steering: Steering, now: float) -> bool:
-        if steering.due_at <= now:
+    def _is_due(self, active: ActivePolicy, now: float) -> bool:
+        if active.due_at <= now:
             return True
-        pushed = self._pushed(steering)
-        return pushed is not None and steering.is_news(pushed)
+        pushed = self._pushed(active)
+        return pushed is not None and active.is_news(pushed)
 
-    async def _decide(self, steering: Steering, connected: Collection[Locality], now: float) -> None:
-        steering.due_at = now + steering.policy.interval_s
-        before = steering.assignment
-        outcome = await self._outcome(steering, connected, now)
-        if outcome is None or self._policies.find(steering.key) is not steering.policy:
+    async def _decide(self, active: ActivePolicy, connected: Collection[Locality], now: float) -> None:
+        active.due_at = now + active.policy.interval_s
+        before = active.assignment
+        outcome = await self._outcome(active, connected, now)
+        if outcome is None or self._policies.find(active.key) is not active.policy:
             return
-        steering.follow(outcome)
-        await self._prepare(steering)
-        told = tell_decision(self._fleet.events, steering.key, before, outcome)
-        self.counts.update(told)
-        steering.is_unsaved = steering.is_unsaved or bool(told)
+        active.follow(outcome)
+        await self._prepare(active)
+        actions = record_decision_events(self._fleet.events, active.key, before, outcome)
+        self.counts.update(actions)
+        active.is_unsaved = active.is_unsaved or bool(actions)
 
-    async def _outcome(self, steering: Steering, connected: Collection[Locality], now: float) -> Outcome | None:
-        """What is to be decided; None when there is nothing to decide about, which ``waits_for`` then says."""
-        policy, previous, pushed = steering.policy, steering.assignment, self._pushed(steering)
+    async def _outcome(
+        self, active: ActivePolicy, connected: Collection[Locality], now: float
+    ) -> PolicyDecision | None:
+        """Decide; None when the pushed endpoints are missing. ``waits_for`` then says what is missing."""
+        policy, previous, pushed = active.policy, active.assignment, self._pushed(active)
         if pushed is None:
             return None
-        if steering.is_news(pushed):
-            await asyncio.to_thread(steering.look, pushed)
-        group, cluster = steering.key
+        if active.is_news(pushed):
+            await asyncio.to_thread(active.look, pushed)
+        group, cluster = active.key
         reported = self._load.demand(group, cluster, now, max(policy.interval_s, self._load.interval_s))
         since = now - policy.fallback_after_s
-        observed = observe(reported, connected, steering.look(pushed), previous, since)
+        observed = observe(reported, connected, active.look(pushed), previous, since)
         pairs = len(observed.demand) * len(observed.targets)
-        return Outcome(observed, await off_loop(pairs, decide, policy, observed, previous, now), now)
+        return PolicyDecision(observed, await run_sized(decide, policy, observed, previous, now, resources=pairs), now)
 
-    async def _prepare(self, steering: Steering) -> None:
-        """Make what is to be laid over the push, beside the event loop."""
-        pushed = self._pushed(steering)
-        if pushed is not None and steering.stand_ins:
-            await asyncio.to_thread(steering.prepare, pushed)
+    async def _prepare(self, active: ActivePolicy) -> None:
+        """Build the overlaid resources in a thread."""
+        pushed = self._pushed(active)
+        if pushed is not None and active.stand_ins:
+            await asyncio.to_thread(active.prepare, pushed)
 
-    def _pushed(self, steering: Steering) -> Resource | None:
+    def _pushed(self, active: ActivePolicy) -> Resource | None:
         """The pushed assignment of the cluster."""
-        group, cluster = steering.key
+        group, cluster = active.key
         find = finder(self._cache.get(group))
         found = find(CLUSTER, cluster)
         name = assignment_name(found)
         pushed = find(ENDPOINT, name) if name else None
         if pushed is None:
-            lacking = f"endpoints of the name {name!r}" if name else "such cluster" if found is None else ""
-            steering.waits_for = f"the group has no {lacking}" if lacking else "the cluster takes no endpoints over xDS"
+            lacking = f"endpoints named {name!r}" if name else "such cluster" if found is None else ""
+            active.waits_for = f"the group has no {lacking}" if lacking else "the cluster does not use EDS"
         return pushed
 
     # Serving
 
-    def _of(self, group: str) -> Iterable[Steering]:
+    def _of(self, group: str) -> Iterable[ActivePolicy]:
         return (self._at_work[key] for key in sorted(self._at_work) if key[0] == group)
 
-    def _lay(self, group: str) -> None:
-        """Lay what was decided for the clusters of a group over what it is served, and wake whom it concerns."""
+    def _apply_overlays(self, group: str) -> None:
+        """Overlay the snapshot of a group with the decisions for its clusters, and wake the streams concerned."""
         wanted: dict[Locality, dict[str, Override]] = {}
-        for steering in self._of(group):
-            for source, stand_in in steering.stand_ins.items():
-                if steering.endpoints:
-                    # Of two clusters that share their endpoints, the first one decides.
-                    wanted.setdefault(source, {}).setdefault(steering.endpoints, stand_in)
+        for active in self._of(group):
+            for source, stand_in in active.stand_ins.items():
+                if active.endpoints:
+                    # Where two clusters share their endpoints, the policy of the first one decides.
+                    wanted.setdefault(source, {}).setdefault(active.endpoints, stand_in)
         held = self._overlays.pop(group, {})
         overlays = {
             source: held[source] if source in held and held[source].stand_ins == own else Overlay(ENDPOINT, own)
@@ -290,27 +290,27 @@ class Assignments:
         if changed:
             self._wake((group,), changed)
 
-    # Keeping
+    # Storing
 
-    async def _save(self, steered: Iterable[Steering], now: float) -> None:
-        """Store what was decided, of each policy now and then. What fails is logged and tried again."""
-        for steering in steered:
-            if steering.is_unsaved and now - steering.saved_at >= SAVE_EVERY_S:
-                steering.is_unsaved, steering.saved_at = False, now
+    async def _save(self, policies: Iterable[ActivePolicy], now: float) -> None:
+        """Store new decisions, each policy at most every ``SAVE_EVERY_S``. A failure is logged and retried."""
+        for active in policies:
+            if active.is_unsaved and now - active.saved_at >= SAVE_EVERY_S:
+                active.is_unsaved, active.saved_at = False, now
                 try:
-                    await self._store_decided(steering)
+                    await self._store_decided(active)
                 except StoreError as error:
-                    steering.is_unsaved = True
-                    _log.warning("assignment.not_stored", **_named(steering.key), error_message=str(error))
+                    active.is_unsaved = True
+                    _log.warning("assignment.not_stored", **_named(active.key), error_message=str(error))
 
-    async def _store_decided(self, steering: Steering) -> None:
-        if steering.assignment is not None and self._policies.find(steering.key) is not None:
-            body = json.dumps(steering.assignment.document()).encode()
-            await self._store.put_doc(DECIDED_KIND, document_id(steering.key), body)
+    async def _store_decided(self, active: ActivePolicy) -> None:
+        if active.assignment is not None and self._policies.find(active.key) is not None:
+            body = json.dumps(active.assignment.document()).encode()
+            await self._store.put_doc(DECIDED_KIND, document_id(active.key), body)
 
 
 def _read(key: Key, body: bytes) -> Assignment | None:
-    """A stored assignment; None for one that this release cannot read: then it is decided anew."""
+    """A stored assignment; None for one that this release cannot read. It is then decided anew."""
     try:
         return Assignment.from_document(json.loads(body))
     except (ValueError, ValidationError) as error:

@@ -1,8 +1,8 @@
-"""Who wrote what, from where: notes for the store's audit list, and those that were turned away, counted.
+"""AuditLog notes: who wrote what and from where, and which requests were refused.
 
-A write is noted in the transaction that makes it (`GroupPush.note`, `Store.put_doc`). What is refused makes no
-transaction: it is gathered here and written down every second, so that nobody can keep the store busy by being refused,
-and each source has a bound of its own, so that none hides what the others tried.
+A write is noted in the store transaction that makes it (`GroupPush.note`, `Store.put_doc`). Refused requests make no
+transaction. They are collected and written once a second, so that refused requests cannot load the store. Each source
+has its own bound, so that one source cannot hide the requests of others.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from xds.control.content import type_label
-from xds.control.push import PushOptions, Step
-from xds.store.audit import EVERYTHING_AUDITED, MERGED_S, VALUE_LIMIT, AuditFilter, AuditPage, Lane, Note
+from xds.control.group_content import type_label
+from xds.control.push import PlannedChange, PushOptions
+from xds.store.audit import EVERYTHING_AUDITED, MERGED_S, VALUE_LIMIT, AuditFilter, AuditLane, AuditNote, AuditPage
 from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, Store, StoreError
 
 FLUSH_S = 1.0
-SOURCES_LIMIT = 500  # sources that are told apart
-TRIES_LIMIT = 20  # kinds of tries of one source that are told apart within an hour
+SOURCES_LIMIT = 500  # sources that are listed separately
+TRIES_LIMIT = 20  # kinds of requests of one source that are listed separately within an hour
 NAMES_SHOWN = 20
 REFUSED = "refused"
 APART, TOGETHER = "apart", "together"
-ELSEWHERE = "*"  # in place of what is not told apart any more
+ELSEWHERE = "*"  # stands for values beyond these limits
 
 _ACTIONS: Mapping[type, str] = {FullSet: "push", Delta: "push", Rollback: "rollback", Drop: "group.deleted"}
 
@@ -37,7 +37,7 @@ _log = structlog.get_logger(logger_name="xds.control.audit")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks for a write. ``actor`` was authenticated; ``author`` is what the client says besides and proves nothing.
+    """Who asks for a write. ``actor`` is authenticated; ``author`` is what the client claims.
 
     ``peer`` is its address.
     """
@@ -47,11 +47,11 @@ class Caller:
     peer: str = ""
 
     def meta(self, message: str = "") -> Meta:
-        """The same for a revision."""
+        """The caller as the metadata of a revision."""
         return Meta(self.author, message, actor=self.actor)
 
     def names(self) -> dict[str, str]:
-        """The two names, as far as they are known; for events."""
+        """Actor and author, as far as they are known, for the details of events."""
         return {name: value for name, value in (("actor", self.actor), ("author", self.author)) if value}
 
     def note(
@@ -63,9 +63,9 @@ class Caller:
         message: str = "",
         old: object = None,
         new: object = None,
-    ) -> Note:
-        """What the audit list is told; ``old`` and ``new`` are JSON values, None for nothing."""
-        return Note(
+    ) -> AuditNote:
+        """A note for the audit list. ``old`` and ``new`` are JSON values; None: not given."""
+        return AuditNote(
             action,
             self.actor,
             self.author,
@@ -80,15 +80,15 @@ class Caller:
         )
 
 
-SERVER = "server"  # the actor of what the server does by itself: its files are its own
-NOBODY = Caller()
+SERVER = "server"  # the actor of pushes that the server makes itself, from a watched directory
+UNKNOWN_CALLER = Caller()
 
 
-def push_note(step: Step, options: PushOptions, meta: Meta) -> Note:
-    """What the audit list is told of a push; the revision is added by the store."""
-    change, held = step.draft.change, step.held
+def push_note(planned: PlannedChange, options: PushOptions, meta: Meta) -> AuditNote:
+    """The note of a push. The store adds the revision."""
+    change, current = planned.request.change, planned.current
     caller = Caller(meta.actor, meta.author, options.peer)
-    names = {type_label(type_url): each for type_url, each in step.difference.items()}
+    names = {type_label(type_url): each for type_url, each in planned.difference.items()}
     counts = {
         label: {
             kind: {"count": len(found), "names": list(found[:NAMES_SHOWN])}
@@ -100,33 +100,33 @@ def push_note(step: Step, options: PushOptions, meta: Meta) -> Note:
     new: dict[str, object] = {"changes": counts}
     if isinstance(change, Rollback):
         new |= {"content_of": change.to, "keeps_endpoints": change.keeps_endpoints}
-    old = {"revision": held.revision if held is not None else 0}
-    note = caller.note(_action(change, held is None), group=step.group, message=meta.message, old=old, new=new)
+    old = {"revision": current.revision if current is not None else 0}
+    note = caller.note(_action(change, current is None), group=planned.group, message=meta.message, old=old, new=new)
     return replace(note, time_s=meta.time_s)
 
 
-class Audit:
-    """The audit list of a store, and what is to be written to it soon.
+class AuditLog:
+    """The audit list of a store, with the refusals that are not written yet.
 
-    ``refusals`` counts the writes that were turned away by how they are told: apart, or together with others because
-    too many sources, or too many kinds of tries of one source, are told apart already.
+    ``refusals`` counts refused writes: ``apart`` are listed separately, ``together`` are merged because there are too
+    many sources, or too many kinds of requests from one source.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self.refusals: Counter[str] = Counter()  # APART, TOGETHER
         self._store = store
         self._clock = clock
-        self._waiting: dict[str, Note] = {}
+        self._waiting: dict[str, AuditNote] = {}
         self._tries: dict[tuple[str, str], tuple[float, set[str]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def record(self, note: Note) -> None:
-        """Write down, durably, what changes nothing in the store. Raises ``StoreError``."""
+    async def record(self, note: AuditNote) -> None:
+        """Write a note without a change of the store, durably. Raises ``StoreError``."""
         await self._store.note([note])
 
     def refused(self, caller: Caller, subject: str, group: str, reason: str) -> None:
-        """Somebody was turned away from ``subject``; written down soon, together with others of the same kind."""
-        note = replace(caller.note(REFUSED, group=group, subject=subject), reason=reason, lane=Lane.REFUSED)
+        """Note a refused request. It is written soon; equal refusals are counted in one entry."""
+        note = replace(caller.note(REFUSED, group=group, subject=subject), reason=reason, lane=AuditLane.REFUSED)
         note = self._told_apart(replace(note, time_s=self._clock()))
         self.refusals[TOGETHER if note.subject == ELSEWHERE else APART] += 1
         held = self._waiting.get(note.key)
@@ -137,12 +137,12 @@ class Audit:
             self._task = asyncio.create_task(self._flush_soon())
 
     async def read(self, cursor: str, limit: int, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
-        """The list behind ``cursor``. Raises ``ValueError`` for what is no cursor, ``StoreError``."""
+        """The entries after ``cursor``. Raises ``ValueError`` for an invalid cursor, ``StoreError``."""
         await self._flush()
         return await self._store.audit(cursor, limit, wanted)
 
     async def close(self) -> None:
-        """Write down what waits."""
+        """Write the refusals that are not written yet."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -167,12 +167,12 @@ class Audit:
         try:
             await self._store.note(list(waiting.values()))
         except StoreError:
-            # What was refused since is newer; the bound on keys holds for both together.
+            # Refusals since then are newer. The bound on keys holds for both together.
             self._waiting = {**waiting, **self._waiting}
             raise
 
-    def _told_apart(self, note: Note) -> Note:
-        """The note with its key; without what its source varies too often, or without its source among too many."""
+    def _told_apart(self, note: AuditNote) -> AuditNote:
+        """The note with its key. Beyond the limits its subject and group, or its source too, are replaced by ``*``."""
         source = (note.actor, note.peer.rpartition(":")[0])
         if source not in self._tries and len(self._tries) >= SOURCES_LIMIT:
             self._forget_old(note.time_s)
@@ -202,7 +202,7 @@ def _action(change: GroupChange, is_new: bool) -> str:
 
 
 def _json(value: object) -> str:
-    """As the list keeps it: a value that is too long is told by its size."""
+    """The JSON of a value; the size in place of a value that is too long."""
     if value is None:
         return ""
     text = json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Settings of who may do what: tokens, client certificates, nodes. `load_settings` reads them with all others."""
+"""The ``auth`` section of the settings: tokens, client certificates, node rules. `load_settings` reads it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from xds.control.access import (
     Access,
     CertificateRule,
     ClaimPattern,
-    Kind,
-    Mode,
+    NodeAuthMode,
     NodeRule,
     NodeRules,
     PatternError,
+    PrincipalKind,
     PrincipalPattern,
 )
 from xds.control.tokens import (
@@ -40,7 +40,7 @@ class Section(BaseModel):
 
 def _check_digest(value: str) -> str:
     if len(value) != 64 or set(value) - set("0123456789abcdef"):
-        raise ValueError("a SHA-256 in lower-case hex is expected, not the token itself")
+        raise ValueError("expected the SHA-256 of the token in lower-case hex, not the token")
     return value
 
 
@@ -51,7 +51,7 @@ def _known_scopes(value: frozenset[str]) -> frozenset[str]:
     for scope in sorted(value):
         if not is_scope(scope):
             known = (*PLAIN_SCOPES, *(f"{prefix}GLOB" for prefix in (WRITE_GROUP, XDS_NODE, XDS_GROUP)))
-            raise ValueError(f"no such scope: {scope!r} (one of {', '.join(known)})")
+            raise ValueError(f"unknown scope: {scope!r} (one of {', '.join(known)})")
     return value
 
 
@@ -59,8 +59,8 @@ Scopes = Annotated[frozenset[str], Field(min_length=1), AfterValidator(_known_sc
 
 
 class TokenSettings(Section):
-    """A token with some scopes: ``read``, ``write:group/GLOB``, ``secrets:read``, ``backup``, ``xds``,
-    ``xds:node/GLOB``, ``xds:group/GLOB``, ``admin``."""
+    """A token and its scopes: ``read``, ``write:group/GLOB``, ``secrets:read``, ``backup``, ``xds``, ``xds:node/GLOB``,
+    ``xds:group/GLOB``, ``admin``."""
 
     name: str = Field(min_length=1, max_length=100)
     sha256: Digest
@@ -68,7 +68,7 @@ class TokenSettings(Section):
 
 
 class CertificateSettings(Section):
-    """What client certificates may do whose URI, DNS name or common name fits: the first entry that does decides."""
+    """The scopes of client certificates with a matching URI, DNS name or common name. The first match decides."""
 
     uri: str = ""
     dns: str = ""
@@ -79,19 +79,19 @@ class CertificateSettings(Section):
     @model_validator(mode="after")
     def _one_name(self) -> CertificateSettings:
         if sum(map(bool, (self.uri, self.dns, self.cn))) != 1:
-            raise ValueError("one of uri, dns and cn is expected")
+            raise ValueError("give exactly one of uri, dns and cn")
         self.rule()
         return self
 
     def rule(self) -> CertificateRule:
         """Raises ``PatternError``."""
-        kind = Kind.URI if self.uri else Kind.DNS if self.dns else Kind.CN
+        kind = PrincipalKind.URI if self.uri else PrincipalKind.DNS if self.dns else PrincipalKind.CN
         pattern = PrincipalPattern(self.uri or self.dns or self.cn, kind)
         return CertificateRule(pattern, Grant(self.name, self.scopes))
 
 
 class ClaimSettings(Section):
-    """What a node says of itself: globs in which ``{x}`` stands for what the principal bound."""
+    """Claims of a node: globs in which ``{x}`` stands for what the principal pattern captured."""
 
     id: str | None = None
     cluster: str | None = None
@@ -99,7 +99,7 @@ class ClaimSettings(Section):
 
 
 class NodeRuleSettings(Section):
-    """Which nodes a principal may be, and in which groups; what is left out may be anything."""
+    """The nodes that a principal may be, and their groups. A field that is left out allows any value."""
 
     principal: str
     node: ClaimSettings = ClaimSettings()
@@ -112,7 +112,7 @@ class NodeRuleSettings(Section):
         return self
 
     def rule(self) -> NodeRule:
-        """Raises ``ValueError`` for a pattern or a filter that cannot be read."""
+        """Raises ``ValueError`` for an invalid pattern or filter."""
         where = None
         if self.where:
             try:
@@ -135,7 +135,7 @@ def _claim(text: str | None) -> ClaimPattern | None:
 
 
 class NodesSettings(Section):
-    """Which principal may be which node. ``mode`` is ``enforce`` where there are rules, else ``off``."""
+    """Node authorisation. ``mode`` defaults to ``enforce`` with rules, and to ``off`` without."""
 
     mode: Literal["off", "audit", "enforce"] | None = None
     rules: tuple[NodeRuleSettings, ...] = Field((), max_length=1_000)
@@ -143,24 +143,24 @@ class NodesSettings(Section):
     @field_validator("mode", mode="before")
     @classmethod
     def _off(cls, value: object) -> object:
-        return "off" if value is False else value  # what YAML makes of a bare off
+        return "off" if value is False else value  # YAML reads a bare off as false
 
     @model_validator(mode="after")
     def _no_closed_door(self) -> NodesSettings:
         if self.mode in ("audit", "enforce") and not self.rules:
-            raise ValueError(f"mode {self.mode} needs rules: without any, no client would be let in")
+            raise ValueError(f"mode {self.mode} needs rules: without rules every client would be rejected")
         return self
 
     def node_rules(self) -> NodeRules:
-        """The same for the doors."""
+        """The rules as the servers use them."""
         mode = self.mode or ("enforce" if self.rules else "off")
-        return NodeRules(Mode(mode), tuple(rule.rule() for rule in self.rules))
+        return NodeRules(NodeAuthMode(mode), tuple(rule.rule() for rule in self.rules))
 
 
 class AuthSettings(Section):
-    """Who may do what. Tokens are given as SHA-256 in hex: ``printf %s TOKEN | sha256sum``.
+    """Authentication and authorisation. Tokens are given as SHA-256 in hex: ``printf %s TOKEN | sha256sum``.
 
-    Those in ``token_sha256`` may do everything.
+    The tokens in ``token_sha256`` have all scopes.
     """
 
     token_sha256: tuple[Digest, ...] = ()
@@ -174,11 +174,11 @@ class AuthSettings(Section):
         return tuple(value.split()) if isinstance(value, str) else value
 
     def access(self) -> Access:
-        """All of it for the doors."""
+        """The rules as the servers use them."""
         return Access(self.accepted(), tuple(entry.rule() for entry in self.certificates), self.nodes.node_rules())
 
     def told(self) -> dict[str, object]:
-        """What the audit list says of it: who may do what, no secrets."""
+        """The settings for the audit list, without secrets."""
         return {
             "tokens": {token.name: sorted(token.scopes) for token in self.tokens},
             "tokens_for_everything_n": len(self.token_sha256),
@@ -188,13 +188,13 @@ class AuthSettings(Section):
         }
 
     def has_administrator(self) -> bool:
-        """May any holder of a credential do everything?"""
+        """Does any credential have the scope ``admin``?"""
         scopes = (*(each.scopes for each in self.tokens), *(each.scopes for each in self.certificates))
         return bool(self.token_sha256) or any(ADMIN in each for each in scopes)
 
     def accepted(self) -> Tokens:
         """All tokens with their grants."""
         scoped = [(token.sha256, Grant(token.name, token.scopes)) for token in self.tokens]
-        # A token without a name is called by the begin of its hash: whoever writes has to be told apart.
+        # A token without a name is named by the start of its hash, so that the audit list can tell tokens apart.
         nameless = [(digest, Grant(f"token-{digest[:8]}")) for digest in self.token_sha256]
         return Tokens([*scoped, *nameless])

@@ -1,55 +1,64 @@
-"""Backups of a running server: one archive of all that is desired state, and the way back (`archive_file`)."""
+"""Backups of a running server, restores, and the salvage of a damaged store.
+
+A backup is one archive of all desired state (`backup_archive`). Salvage reads a store on disk without a server and
+makes an archive of everything that is intact (`xds.store.sqlite.salvage`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import IO
 
 import structlog
 
 import xds
-from xds.control import archive_file
-from xds.control.archive_file import About, ArchiveWriter, Checked
+from xds.codec.record import load_record
+from xds.control import backup_archive
 from xds.control.assignments import Assignments
-from xds.control.audit import NOBODY, Caller
-from xds.control.directory import WatchedDirectory
+from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.backup_archive import ArchiveHeader, ArchiveWriter, CheckedArchive
 from xds.control.publisher import Publisher
 from xds.control.push import check_group_name
+from xds.control.watched_directory import WatchedDirectory
 from xds.model.errors import ValidationError, Violation
 from xds.store.base import CorruptError, Store, UnavailableError
+from xds.store.engines import SQLITE_FILE
 from xds.store.records import GROUPS
+from xds.store.sqlite.salvage import SalvageResult, examine
 
 RESTORED = "backup.restored"
-LONGEST_S = 3600.0  # the store collects nothing meanwhile
+_RECORDS_AT_A_TIME = 1_000
+LONGEST_S = 3600.0  # bounded, since the store collects nothing meanwhile
 
 _log = structlog.get_logger(logger_name="xds.control.backups")
 
 
 @dataclass(frozen=True, slots=True)
 class BackupOptions:
-    """``history``: earlier revisions too. ``redacted``: without secrets; it cannot be restored then."""
+    """``history``: with earlier revisions. ``redacted``: without secret values; such a backup cannot be restored."""
 
     history: bool = True
     redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """What was in the archive, and the groups whose watched files are applied over it again."""
+class RestoreResult:
+    """The restored archive, and the groups whose watched files are applied again."""
 
-    checked: Checked
+    checked: CheckedArchive
     watched: tuple[str, ...] = ()
 
 
 class Backups:
-    """Makes one backup or restore at a time. ``made`` and ``failed`` count backups, ``restored`` restores.
+    """Makes one backup or restore at a time. ``made`` and ``failed`` count backups, ``restored`` counts restores.
 
-    ``last_s`` is when the last one was made, since the epoch, and ``last_bytes`` its size; 0 before the first.
+    ``last_s`` (epoch seconds) and ``last_bytes`` are those of the last backup; 0 before the first.
     """
 
     def __init__(
@@ -71,14 +80,14 @@ class Backups:
         self._busy = False
 
     async def stream(self, options: BackupOptions) -> AsyncGenerator[bytes, None]:
-        """The bytes of an archive, as of the moment of the call; pushes go on meanwhile.
+        """The bytes of an archive of the present state. Pushes go on meanwhile.
 
-        Raises ``UnavailableError`` while another is under way, and after ``LONGEST_S``; ``StoreError``.
+        Raises ``UnavailableError`` during another backup or restore, and after ``LONGEST_S``; ``StoreError``.
         """
         self._begin()
         began_s, size = time.monotonic(), 0
         try:
-            writer = ArchiveWriter(About(xds.__version__, time.time(), options.history, options.redacted))
+            writer = ArchiveWriter(ArchiveHeader(xds.__version__, time.time(), options.history, options.redacted))
             made = writer.begin()
             size += len(made)
             yield made
@@ -103,15 +112,15 @@ class Backups:
             self._busy = False
 
     async def restore(
-        self, file: IO[bytes], *, replace: bool = False, dry_run: bool = False, by: Caller = NOBODY
-    ) -> Restored:
-        """Put what an archive holds in place of all there is, and serve it; all of it or nothing.
+        self, file: IO[bytes], *, replace: bool = False, dry_run: bool = False, by: Caller = UNKNOWN_CALLER
+    ) -> RestoreResult:
+        """Replace the whole state by that of an archive, and publish it; all or nothing.
 
-        The audit list is added to: with a line that says who did so. A watched directory says what its groups are to
-        hold: it is applied again, as at a start.
+        The audit list is kept and gets an entry about the restore. The files of a watched directory are applied again,
+        as at a start.
 
-        Everything is verified first. Raises ``ValidationError`` for what is no whole archive, ``ConflictError`` where
-        the server is not empty and ``replace`` is not said, ``UnavailableError``, ``StoreError``.
+        The archive is verified first. Raises ``ValidationError`` for an invalid archive, ``ConflictError`` when the
+        server is not empty and ``replace`` is False, ``UnavailableError``, ``StoreError``.
         """
         self._begin()
         try:
@@ -119,12 +128,12 @@ class Backups:
             watched = self._watched.groups if self._watched is not None else ()
             if not dry_run:
                 await self._restore(file, checked, replace, by)
-            return Restored(checked, watched)
+            return RestoreResult(checked, watched)
         finally:
             self._busy = False
 
-    async def _restore(self, file: IO[bytes], checked: Checked, replace: bool, by: Caller) -> None:
-        # Once the store has it, it is served, whether the caller waits or not.
+    async def _restore(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
+        # Once the store has committed the restore, it is published even if the caller is cancelled.
         work = asyncio.ensure_future(self._replaced(file, checked, replace, by))
         try:
             await asyncio.shield(work)
@@ -132,13 +141,13 @@ class Backups:
             await asyncio.wait((work,))
             raise
 
-    async def _replaced(self, file: IO[bytes], checked: Checked, replace: bool, by: Caller) -> None:
+    async def _replaced(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
         publisher = self._publisher
-        async with publisher.gate.alone(), publisher.settings.lock, publisher.policies.lock:
+        async with publisher.locks.all_groups(), publisher.settings.lock, publisher.policies.lock:
             old = {"groups": {head.group: head.revision for head in await self._store.groups()}}
             note = by.note(RESTORED, old=old, new={**asdict(checked.about), **checked.counts})
             try:
-                await self._store.restore(partial(archive_file.records, file), replace=replace, note=note)
+                await self._store.restore(partial(backup_archive.records, file), replace=replace, note=note)
             except CorruptError as error:
                 raise ValidationError([Violation("invalid_archive", str(error))]) from None
             await publisher.reload()
@@ -152,18 +161,40 @@ class Backups:
 
     def _begin(self) -> None:
         if self._busy:
-            raise UnavailableError("a backup or a restore is under way; one is made at a time")
+            raise UnavailableError("a backup or a restore is in progress; only one runs at a time")
         self._busy = True
 
 
-def _verified(file: IO[bytes]) -> Checked:
+def _verified(file: IO[bytes]) -> CheckedArchive:
     """Raises ``ValidationError``."""
-    checked = archive_file.check(file)
-    found = archive_file.restorable(checked)
+    checked = backup_archive.check(file)
+    found = backup_archive.restorable(checked)
     if found:
         raise ValidationError(list(found))
-    for kind, values in archive_file.records(file):
+    for kind, values in backup_archive.records(file):
         if kind != GROUPS.name:
             break
         check_group_name(values[0])
     return checked
+
+
+def examine_directory(data_dir: Path) -> SalvageResult:
+    """Examine the store of a data directory. Raises ``StoreError``."""
+    return examine(data_dir / SQLITE_FILE, _is_resource)
+
+
+def archived(salvaged: SalvageResult, now_s: float) -> Iterator[bytes]:
+    """The bytes of an archive of all intact records."""
+    writer = ArchiveWriter(ArchiveHeader(xds.__version__, now_s, history=False))
+    yield writer.begin()
+    for start in range(0, len(salvaged.records), _RECORDS_AT_A_TIME):
+        yield writer.add(salvaged.records[start : start + _RECORDS_AT_A_TIME])
+    yield writer.end()
+
+
+def _is_resource(type_url: str, name: str, body: bytes) -> bool:
+    try:
+        found = load_record(body)
+    except ValidationError:
+        return False
+    return (found.type_url, found.name) == (type_url, name)

@@ -1,6 +1,6 @@
-"""Bootstraps that connect a client to this server: Envoy's in each transport, and gRPC's.
+"""Bootstrap documents that connect a client to this server: for Envoy in each transport, and for gRPC libraries.
 
-Sources: spec/real_clients.md 1 (what Envoy 1.40 takes), spec/libraries.md 4 (keepalive of 30 s / 5 s).
+Sources: docs/clients.md#envoy and docs/clients.md#grpc.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Json = dict[str, Any]
 
 XDS_CLUSTER = "xds_cluster"
 ADMIN_HOST = "127.0.0.1"
-# Without pings a silently broken connection is noticed only by TCP, minutes later.
+# Without HTTP/2 pings only TCP notices a silently broken connection, minutes later.
 KEEPALIVE_INTERVAL = "30s"
 KEEPALIVE_TIMEOUT = "5s"
 CONNECT_TIMEOUT = "1s"
-# Envoy doubles its wait up to 30 s: after a server was away for some seconds the fleet would be that late again.
+# By default Envoy's backoff grows to 30 s, so a fleet would reconnect that late after a restart of some seconds.
 RECONNECT_BASE = "0.5s"
 RECONNECT_MAX = "5s"
 REST_REFRESH = "1s"
@@ -30,13 +30,13 @@ GRPC_SERVER_TEMPLATE = "grpc/server?xds.resource.listening_address=%s"
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _TLS_CONTEXT = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
-NOWHERE = Locality()
+NO_LOCALITY = Locality()
 
 _ADS: Json = {"ads": {}, "resource_api_version": "V3"}
 
 
-class Mode(StrEnum):
-    """How a client talks to the server. ``grpc`` is a bootstrap for gRPC libraries (``GRPC_XDS_BOOTSTRAP``)."""
+class BootstrapMode(StrEnum):
+    """The transport of a client. ``grpc`` is a bootstrap for gRPC libraries (``GRPC_XDS_BOOTSTRAP``)."""
 
     ADS_DELTA = "ads-delta"
     ADS = "ads"
@@ -48,19 +48,19 @@ class Mode(StrEnum):
     @property
     def api_type(self) -> str:
         """Envoy's ``ApiConfigSource.ApiType``."""
-        if self is Mode.REST:
+        if self is BootstrapMode.REST:
             return "REST"
-        return "DELTA_GRPC" if self in {Mode.ADS_DELTA, Mode.SPLIT_DELTA} else "GRPC"
+        return "DELTA_GRPC" if self in {BootstrapMode.ADS_DELTA, BootstrapMode.SPLIT_DELTA} else "GRPC"
 
     @property
     def is_ads(self) -> bool:
         """True when all types share one stream."""
-        return self in {Mode.ADS, Mode.ADS_DELTA}
+        return self in {BootstrapMode.ADS, BootstrapMode.ADS_DELTA}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """Files on the client's machine; ``certificate`` and ``private_key`` make TLS mutual."""
+    """Paths on the client's machine. ``certificate`` and ``private_key`` are for mutual TLS."""
 
     ca: str
     certificate: str = ""
@@ -70,18 +70,18 @@ class ClientTls:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapOptions:
-    """What a bootstrap is made for. ``host`` and ``port`` are the server's gRPC address, its HTTP one for REST.
+    """The parameters of a bootstrap. ``host`` and ``port`` are the gRPC address of the server; for REST, the HTTP one.
 
-    ``admin_port`` 0 lets Envoy choose. ``load_reports`` asks Envoy for an LRS stream.
+    With ``admin_port`` 0 Envoy chooses a free port. ``load_reports`` configures an LRS stream.
     """
 
     node_id: str
     node_cluster: str
     host: str
     port: int
-    mode: Mode = Mode.ADS_DELTA
+    mode: BootstrapMode = BootstrapMode.ADS_DELTA
     admin_port: int = 0
-    locality: Locality = NOWHERE
+    locality: Locality = NO_LOCALITY
     tls: ClientTls | None = None
     token: str = ""
     load_reports: bool = False
@@ -89,8 +89,8 @@ class BootstrapOptions:
 
 
 def bootstrap(options: BootstrapOptions) -> Json:
-    """The whole bootstrap as a JSON value."""
-    return _grpc_library(options) if options.mode is Mode.GRPC else _envoy(options)
+    """The bootstrap as a JSON value."""
+    return _grpc_library(options) if options.mode is BootstrapMode.GRPC else _envoy(options)
 
 
 def _envoy(options: BootstrapOptions) -> Json:
@@ -124,7 +124,7 @@ def _dynamic_resources(options: BootstrapOptions) -> Json:
 
 
 def _api_source(options: BootstrapOptions) -> Json:
-    if options.mode is Mode.REST:
+    if options.mode is BootstrapMode.REST:
         return {
             "api_type": "REST",
             "transport_api_version": "V3",
@@ -132,7 +132,7 @@ def _api_source(options: BootstrapOptions) -> Json:
             "refresh_delay": REST_REFRESH,
             "request_timeout": REST_TIMEOUT,
         }
-    # Envoy's node is 61 KB and would come with every ACK.
+    # Envoy's node has 61 KB and would be sent with every ACK.
     return {**_grpc_source(options, options.mode.api_type), "set_node_on_first_message_only": True}
 
 
@@ -152,7 +152,7 @@ def _xds_cluster(options: BootstrapOptions) -> Json:
         "connect_timeout": CONNECT_TIMEOUT,
         "load_assignment": {"cluster_name": XDS_CLUSTER, "endpoints": [{"lb_endpoints": [endpoint]}]},
     }
-    if options.mode is not Mode.REST:
+    if options.mode is not BootstrapMode.REST:
         cluster["typed_extension_protocol_options"] = {_HTTP_OPTIONS: _http2_options()}
     if options.tls is not None:
         cluster["transport_socket"] = _transport_socket(options.tls, options.host)

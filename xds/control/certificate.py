@@ -1,7 +1,7 @@
-"""What a client certificate says of who shows it: read from DER, the form that both transports and uvicorn can give.
+"""The names in a client certificate, read from DER, which both gRPC transports and uvicorn provide.
 
-Nothing is verified here: TLS has checked signature and authority before. What is read is names and the end of
-validity; a certificate that cannot be read has no names, and so no rights.
+Nothing is verified here: TLS has verified the signature and the issuer. Only names and the end of validity are read. A
+certificate that cannot be read has no names and therefore no rights.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----\s+(.*?)-----END CERTIFICATE-----
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The names of a certificate, in its order, and when it ends (epoch seconds).
+    """The names of a certificate, in its order. ``not_after`` is epoch seconds.
 
-    ``cn`` is empty where the subject has none, or several.
+    ``cn`` is empty where the subject has no common name, or several.
     """
 
     uris: tuple[str, ...] = ()
@@ -45,15 +45,15 @@ def read_pem(text: str) -> Certificate:
 
 
 def read_der(data: bytes) -> Certificate:
-    """Raises ``ValueError`` for what is no certificate."""
+    """Raises ``ValueError`` for an invalid certificate."""
     try:
         return _certificate(data)
     except (IndexError, StopIteration) as error:
-        raise ValueError("no certificate: it ends early") from error
+        raise ValueError("invalid certificate: it ends early") from error
 
 
 def _certificate(data: bytes) -> Certificate:
-    """RFC 5280 4.1: version, serial, algorithm, issuer, validity, subject, key, and what may follow."""
+    """RFC 5280 4.1: version, serial, algorithm, issuer, validity, subject, key, and optional fields."""
     outer = _content(data, _SEQUENCE)
     fields = list(_elements(_content(outer, _SEQUENCE)))
     if fields and fields[0][0] == _VERSION:
@@ -66,7 +66,7 @@ def _certificate(data: bytes) -> Certificate:
 
 
 def _short() -> list[tuple[int, bytes]]:
-    raise ValueError("no certificate: fields are wanting")
+    raise ValueError("invalid certificate: fields are missing")
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -77,10 +77,10 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
         if length & 0x80:
             octets = length & 0x7F
             if not 1 <= octets <= 4:
-                raise ValueError("no certificate: a length that DER does not have")
+                raise ValueError("invalid certificate: a length that DER does not allow")
             length, at = int.from_bytes(data[at : at + octets], "big"), at + octets
         if at + length > len(data):
-            raise ValueError("no certificate: it ends early")
+            raise ValueError("invalid certificate: it ends early")
         yield tag, data[at : at + length]
         at += length
 
@@ -88,7 +88,7 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 def _content(data: bytes, tag: int) -> bytes:
     found, content = next(_elements(data))
     if found != tag:
-        raise ValueError(f"no certificate: {tag:#x} is expected, not {found:#x}")
+        raise ValueError(f"invalid certificate: expected tag {tag:#x}, got {found:#x}")
     return content
 
 
@@ -116,7 +116,7 @@ def _alt_names(optional: list[tuple[int, bytes]]) -> tuple[tuple[str, ...], tupl
 
 
 def _text(data: bytes, encoding: str) -> str:
-    """Empty for what nobody can have meant as a name."""
+    """Empty for text that cannot be decoded, is not printable, or is too long."""
     try:
         text = data.decode(encoding) if encoding else ""
     except UnicodeDecodeError:
@@ -125,10 +125,10 @@ def _text(data: bytes, encoding: str) -> str:
 
 
 def _time(tag: int, data: bytes) -> float:
-    """RFC 5280 4.1.2.5: UTCTime until 2049, two digits below 50 are of this century; always in UTC, with seconds."""
+    """RFC 5280 4.1.2.5: UTCTime until 2049, years below 50 are 20xx; always UTC with seconds."""
     text = data.decode("ascii", "replace")
     if tag == _UTC_TIME:
         text = ("20" if text[:2] < "50" else "19") + text
     elif tag != _GENERALIZED_TIME:
-        raise ValueError("no certificate: no end of validity")
+        raise ValueError("invalid certificate: no end of validity")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()

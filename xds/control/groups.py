@@ -1,7 +1,7 @@
-"""Settings of groups: which nodes a group takes by selector, and how its pushes are ordered (DESIGN 4.1, 3.2).
+"""Settings of groups: which nodes a group selects, and how its pushes are ordered (docs/concepts.md).
 
-They are documents of the store, beside the snapshots: changing them makes no revision, and a group may have settings
-before it has a snapshot. It then takes no nodes.
+They are documents in the store, beside the snapshots. Changing them makes no revision. A group may have settings before
+it has a snapshot; until then it matches no nodes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from xds.control.audit import NOBODY, Caller
+from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.filter.expression import EvaluationError, FilterError
 from xds.filter.filter import Filter, compile_filter
@@ -30,7 +30,7 @@ from xds.store.retention import DAY_S
 KIND = "group"
 PRIORITY_LIMIT = 1_000_000
 SELECTORS_LIMIT = 1_000
-_FAR = 10**9  # beyond every bound, and a float without overflow
+_FAR = 10**9  # beyond every bound, and small enough for a float
 HOLD, PROCEED = "hold", "proceed"
 
 _log = structlog.get_logger(logger_name="xds.control.groups")
@@ -38,9 +38,9 @@ _log = structlog.get_logger(logger_name="xds.control.groups")
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """``selector`` empty: nodes come by name only. ``on_nack`` empty, and None: as the server is set.
+    """With an empty ``selector`` nodes join by name only. Empty ``on_nack`` and None mean the default of the server.
 
-    The times are how long removed content stays for clients (`OrderRules`).
+    The two times say how long clients keep removed resources (`OrderRules`).
     """
 
     selector: str = ""
@@ -50,7 +50,7 @@ class GroupSettings:
     listener_drain_s: float | None = None
 
     def order(self) -> GroupOrder:
-        """What the group says of the order of its pushes."""
+        """The order settings of the group."""
         proceed = self.on_nack == PROCEED if self.on_nack else None
         return GroupOrder(proceed, self.removal_delay_s, self.listener_drain_s)
 
@@ -63,13 +63,13 @@ _FIELDS: Mapping[str, type] = {
     "removal_delay_s": float,
     "listener_drain_s": float,
 }
-_WANTED: Mapping[type, str] = {str: "a text", int: "a whole number", float: "a number of seconds"}
+_WANTED: Mapping[type, str] = {str: "a string", int: "an integer", float: "a number of seconds"}
 
 
 def read_settings(document: object) -> GroupSettings:
-    """Settings from their JSON, not yet checked; what is left out has its default. Raises ``ValidationError``."""
+    """Settings from JSON, not yet checked; missing fields get their defaults. Raises ``ValidationError``."""
     if not isinstance(document, dict):
-        raise ValidationError([Violation("wrong_type", "the settings of a group are an object")])
+        raise ValidationError([Violation("wrong_type", "the settings of a group must be an object")])
     findings = [_unknown(name) for name in document if name not in _FIELDS]
     values: dict[str, Any] = {}
     for name, kind in _FIELDS.items():
@@ -88,7 +88,7 @@ def read_settings(document: object) -> GroupSettings:
 
 
 def check_settings(settings: GroupSettings) -> Filter:
-    """The compiled selector. Takes its time: not for the event loop.
+    """Check settings and compile the selector. This may take long, so call it in a thread.
 
     Raises ``ValidationError`` with the column in the selector and a hint.
     """
@@ -120,9 +120,9 @@ def check_settings(settings: GroupSettings) -> Filter:
 
 
 class GroupTable:
-    """The settings of all groups: durable first, then in force. One change at a time.
+    """The settings of all groups. A change is stored first, then in force; one change at a time.
 
-    ``wake`` is told the group whose settings changed, so that streams are offered what is theirs now.
+    ``wake`` is called with the group whose settings changed, so that streams move and are offered their resources.
     """
 
     def __init__(self, store: Store, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
@@ -135,7 +135,7 @@ class GroupTable:
         cache.membership.on_failure = _failed
 
     def __iter__(self) -> Iterator[str]:
-        """Names of all groups with settings, in their order."""
+        """The names of all groups with settings, ordered."""
         return iter(sorted(self._settings))
 
     def __contains__(self, group: object) -> bool:
@@ -146,15 +146,15 @@ class GroupTable:
         return self._settings.get(group, NO_SETTINGS)
 
     def failures(self, group: str) -> int:
-        """How often the group's selector could not be answered for a node."""
+        """How often the selector of the group could not be evaluated for a node."""
         return self._cache.membership.failures[group]
 
     async def load(self) -> None:
-        """Put in force what the store holds. Raises ``StoreError``.
+        """Load the settings of all groups. Raises ``StoreError``.
 
-        A selector that this release cannot read is left out, logged, and kept in the store.
+        Settings that this release cannot read are logged, not used, and kept in the store.
         """
-        # The first filter loads the grammar: beside the start, not amid the traffic.
+        # Compiling the first filter loads the grammar. Do it now, in a thread, rather than at the first request.
         asyncio.get_running_loop().run_in_executor(None, compile_filter, "node.id is not empty")
         found: list[tuple[str, GroupSettings, Filter]] = []
         for doc in await self._store.docs(KIND):
@@ -170,26 +170,27 @@ class GroupTable:
         self._put_in_force()
 
     def etag(self, group: str) -> str:
-        """Names the group's settings; `NO_ETAG` where it has none."""
+        """The etag of a group's settings; `NO_ETAG` where it has none."""
         return settings_etag(self._settings[group]) if group in self._settings else NO_ETAG
 
     def check(self, group: str, etag: str) -> None:
-        """Raises ``ConflictError`` where the group's settings are others than ``etag`` says."""
+        """Raises ``ConflictError`` where the etag of the settings is not ``etag``."""
         check_etag(etag, self.etag(group), f"group {group!r} settings", group)
 
     async def put(
-        self, group: str, settings: GroupSettings, selector: Filter, etag: str = "", by: Caller = NOBODY
+        self, group: str, settings: GroupSettings, selector: Filter, etag: str = "", by: Caller = UNKNOWN_CALLER
     ) -> bool:
-        """Make these the group's settings, as ``check_settings`` found them; False when they were already.
+        """Store checked settings and put them in force; False when they are unchanged.
 
-        Raises as ``check`` does, ``ValidationError`` when there are too many groups with a selector, ``StoreError``.
+        ``selector`` is the result of ``check_settings``. Raises as ``check``, ``ValidationError`` when too many groups
+        have a selector, ``StoreError``.
         """
         async with self.lock:
             self.check(group, etag)
             if self._settings.get(group) == settings:
                 return False
             if settings.selector and group not in self._selectors and self._is_full():
-                detail = f"{SELECTORS_LIMIT} groups have a selector; there cannot be more"
+                detail = f"at most {SELECTORS_LIMIT} groups can have a selector"
                 raise ValidationError([Violation("too_many", detail, pointer="/selector")])
             old = _own(self._settings[group]) if group in self._settings else None
             note = by.note("group.configured", group=group, old=old, new=_own(settings))
@@ -200,12 +201,12 @@ class GroupTable:
             self._wake((group,))
             return True
 
-    async def forget(self, group: str, by: Caller = NOBODY) -> bool:
-        """The group is deleted; False when it had no settings. Raises ``StoreError``."""
+    async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> bool:
+        """Delete the settings of a group; False when it has none. Raises ``StoreError``."""
         async with self.lock:
             if group not in self._settings:
                 return False
-            with suppress(NotFoundError):  # what matters is that it is gone
+            with suppress(NotFoundError):  # it is deleted already
                 note = by.note("group.deleted", group=group, old=_own(self._settings[group]))
                 await self._store.put_doc(KIND, group, None, note=note)
             self.dropped(group)
@@ -213,7 +214,7 @@ class GroupTable:
             return True
 
     def dropped(self, group: str) -> None:
-        """The store let the settings go with the group."""
+        """Forget the settings of a group; the store has deleted them with the group."""
         if self._settings.pop(group, None) is not None:
             self._selectors.pop(group, None)
             self._put_in_force()
@@ -234,7 +235,7 @@ class GroupTable:
 
 
 def settings_etag(settings: GroupSettings) -> str:
-    """Names the content of a group's settings."""
+    """The etag of settings."""
     return document_etag("s", _own(settings))
 
 
@@ -243,7 +244,7 @@ def _own(settings: GroupSettings) -> dict[str, Any]:
 
 
 def _document(settings: GroupSettings) -> bytes:
-    """What the store keeps; without what is not set, so that earlier releases can read it."""
+    """The stored form. Unset fields are left out, so that earlier releases can read it."""
     return json.dumps(_own(settings)).encode()
 
 
@@ -252,7 +253,7 @@ def _failed(group: str, error: EvaluationError) -> None:
 
 
 def _selector_hint(error: FilterError) -> str:
-    return error.hint or "the language is described in docs/filter.md"
+    return error.hint or "docs/filter.md describes the language"
 
 
 def _unknown(name: object) -> Violation:
@@ -260,5 +261,5 @@ def _unknown(name: object) -> Violation:
         "unknown_field",
         f"unknown field {name!r:.60}",
         pointer=f"/{name!s:.60}",
-        hint=f"there are: {', '.join(_FIELDS)}",
+        hint=f"the fields are {', '.join(_FIELDS)}",
     )

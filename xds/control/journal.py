@@ -1,4 +1,4 @@
-"""What pushes came to, told three ways: to the log, to those who follow events, and as counters."""
+"""Records the outcome of each push in the log, in the event log, and in counters."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import structlog
 
-from xds.control.audit import NOBODY, Caller
+from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.push import ChangeError
-from xds.fleet.event_log import EventLog, Kind
+from xds.fleet.event_log import EventKind, EventLog
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, XdsError
 from xds.model.snapshot import Change
 from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, StoreError
@@ -20,8 +20,8 @@ _log = structlog.get_logger(logger_name="xds.control.publisher")
 _TRIGGERS: Mapping[type, str] = {FullSet: "snapshot", Delta: "resource", Rollback: "rollback", Drop: "delete_group"}
 
 
-class Journal:
-    """Counts by label: ``commits`` by result, ``triggers`` by what woke the streams, ``rollbacks`` by reason."""
+class PushJournal:
+    """``commits`` counts by result, ``triggers`` by the cause of waking streams, ``rollbacks`` by reason."""
 
     def __init__(self, events: EventLog) -> None:
         self.commits: Counter[str] = Counter()
@@ -40,7 +40,7 @@ class Journal:
         *,
         new: bool,
     ) -> None:
-        """A push is durable; ``difference`` by type label, ``new`` when it made the group."""
+        """A push is committed. ``difference`` is by type label; ``new``: the push created the group."""
         self.commits["committed"] += 1
         self.triggers[_TRIGGERS[type(change)]] += 1
         counts = {
@@ -53,34 +53,34 @@ class Journal:
         if isinstance(change, Rollback):
             self.rollbacks["manual"] += 1
             _log.info("rollback", to=change.to, **about)
-        self._tell(group, revision, change, meta, new, counts)
+        self._record_events(group, revision, change, meta, new, counts)
 
-    def configured(self, group: str, now: float, by: Caller = NOBODY) -> None:
-        """The settings of a group changed: its nodes may be others now."""
+    def configured(self, group: str, now: float, by: Caller = UNKNOWN_CALLER) -> None:
+        """The settings of a group changed, so that nodes may join or leave it."""
         self.triggers["settings"] += 1
-        self._events.record(Kind.GROUP, "configured", now, group=group, details=by.names())
+        self._events.record(EventKind.GROUP, "configured", now, group=group, details=by.names())
 
-    def let_go(self, group: str, node: str, nodes_n: int, counts: Mapping[str, int], by: Caller, now: float) -> None:
-        """Somebody ended what lingered for a node, or with ``node`` empty for those of a group; ``counts`` by type."""
+    def released(self, group: str, node: str, nodes_n: int, counts: Mapping[str, int], by: Caller, now: float) -> None:
+        """An operator removed the lingering resources of a node, or of a group (``node`` empty). ``counts`` by type."""
         details: dict[str, str | int] = {**by.names(), "nodes": nodes_n, **counts}
-        self._events.record(Kind.ORDER, "released", now, group=group, node=node, details=details)
+        self._events.record(EventKind.ORDER, "released", now, group=group, node=node, details=details)
         about = {"group": group, "node_id": node, "actor": by.actor, "author": by.author}
         _log.info("lingering.released", **about, nodes_n=nodes_n, resources=dict(counts))
 
     def files_refused(self, group: str, source: str, detail: str, findings_n: int, now: float) -> None:
-        """Files of a watched directory cannot be applied; ``group`` is empty where the directory cannot be read."""
+        """Files of a watched directory cannot be applied. ``group`` is empty where the directory cannot be read."""
         details: dict[str, str | int] = {"source": source, "findings": findings_n}
-        self._events.record(Kind.WATCH, "refused", now, group=group, message=detail, details=details)
+        self._events.record(EventKind.WATCH, "refused", now, group=group, message=detail, details=details)
         _log.warning("watch.refused", group=group, source=source, error_message=detail, findings_n=findings_n)
 
     def files_applied(self, group: str, now: float) -> None:
-        """What was refused of a watched directory is applied now, or gone."""
-        self._events.record(Kind.WATCH, "applied", now, group=group)
+        """Refused files of a watched directory are applied now, or deleted."""
+        self._events.record(EventKind.WATCH, "applied", now, group=group)
 
     def restored(
         self, counts: Mapping[str, int], release: str, watched: Collection[str], by: Caller, now: float
     ) -> None:
-        """A backup that ``release`` made took the place of everything; ``counts`` by kind of record.
+        """A backup made by ``release`` was restored. ``counts`` are records by kind.
 
         The files of the groups in ``watched`` are applied again.
         """
@@ -89,7 +89,7 @@ class Journal:
         if watched:
             details["watched_groups"] = len(watched)
             _log.warning("directory.applied_again", groups=sorted(watched))
-        self._events.record(Kind.STORE, "restored", now, details=details)
+        self._events.record(EventKind.STORE, "restored", now, details=details)
         _log.info("backup.restored", **details)
 
     def unchanged(self) -> None:
@@ -97,14 +97,14 @@ class Journal:
         self.commits["unchanged"] += 1
 
     def caught_up(self, group: str, revision: int) -> None:
-        """A commit whose answer was lost is published after all."""
+        """A commit whose acknowledgement was lost is now published."""
         self.triggers["catch_up"] += 1
         _log.info("snapshot.caught_up", group=group, revision=revision)
 
     def refused(self, group: str, error: XdsError, meta: Meta) -> NoReturn:
-        """Nothing of a push was applied; raises ``error`` again."""
+        """A push was rejected as a whole; raises ``error`` again."""
         if isinstance(error, ValidationError):
-            raise error  # told by ``invalid``, as those are that come before a push
+            raise error  # the caller records it with ``invalid``, as errors before a push
         result = _result(error)
         self.commits[result] += 1
         about = {"group": group, "actor": meta.actor, "author": meta.author}
@@ -112,27 +112,27 @@ class Journal:
         raise error
 
     def invalid(self, group: str, error: ValidationError) -> None:
-        """What was pushed is wrong; ``group`` is empty for several."""
+        """The pushed resources are invalid. ``group`` is empty for a transaction."""
         self.commits["invalid"] += 1
         first = str(error.violations[0]) if error.violations else ""
         findings = {"findings_n": len(error.violations), "error_message": first}
         _log.info("snapshot.rejected", group=group, error_code="invalid", **findings)
 
-    def _tell(
+    def _record_events(
         self, group: str, revision: int, change: GroupChange, meta: Meta, new: bool, counts: Mapping[str, int]
     ) -> None:
         record, at, text = self._events.record, meta.time_s, meta.message
         author: dict[str, str | int] = {**Caller(meta.actor, meta.author).names()}
         if isinstance(change, Drop):
-            record(Kind.GROUP, "deleted", at, group=group, revision=revision, message=text, details=author)
+            record(EventKind.GROUP, "deleted", at, group=group, revision=revision, message=text, details=author)
             return
         if new:
-            record(Kind.GROUP, "created", at, group=group, revision=revision, details=author)
+            record(EventKind.GROUP, "created", at, group=group, revision=revision, details=author)
         if isinstance(change, Rollback):
             to = author | {"to": change.to, **({"keeps_endpoints": 1} if change.keeps_endpoints else {})}
-            record(Kind.ROLLBACK, "done", at, group=group, revision=revision, message=text, details=to)
+            record(EventKind.ROLLBACK, "done", at, group=group, revision=revision, message=text, details=to)
         details = {**author, **counts}
-        record(Kind.PUSH, "committed", at, group=group, revision=revision, message=text, details=details)
+        record(EventKind.PUSH, "committed", at, group=group, revision=revision, message=text, details=details)
 
 
 def _result(error: XdsError) -> str:

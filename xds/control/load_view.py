@@ -1,11 +1,10 @@
-"""Live load as the doors show it: what `api` asks, and the answer from a book of reports."""
+"""Load as the admin API shows it, with the time of now bound to each query."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import time
-from typing import Protocol
 
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import Breakdown, ChartLine, ClusterFigures
@@ -15,8 +14,8 @@ from xds.lrs.figures import Breakdown, ChartLine, ClusterFigures
 class ReportStream:
     """A load report stream of a node. Times are epoch seconds; ``reported`` is 0 before the first report.
 
-    ``refused`` counts cluster reports that cannot be, ``left_out`` values that a bound kept out. ``api`` is ``v2`` on
-    the old transport, else empty. ``principal`` is who its connection has proved to be.
+    ``refused`` counts invalid cluster reports, ``left_out`` values beyond a bound on memory. ``api`` is ``v2`` on the
+    v2 transport, else empty. ``principal`` is the authenticated principal of the connection.
     """
 
     id: int
@@ -30,28 +29,11 @@ class ReportStream:
     principal: str = ""
 
 
-class LoadView(Protocol):
-    """What is shown of load. All windows end as `ClusterFigures` says. May be called from any thread."""
+class LoadView:
+    """What the admin API shows of load. The windows end as `ClusterFigures` says.
 
-    def clusters(self, window_s: float) -> list[ClusterFigures]:
-        """One for each (cluster, service name), by name, without rows."""
-        ...
-
-    def cluster(self, cluster: str, window_s: float, by: Breakdown, service_name: str | None) -> ClusterFigures | None:
-        """With rows; None for a cluster that nobody reported."""
-        ...
-
-    def series(self, cluster: str, window_s: float, step_s: float, by: Breakdown | None) -> list[ChartLine]:
-        """The window in steps; no line for a cluster that nobody reported."""
-        ...
-
-    def streams(self, node_id: str) -> Sequence[ReportStream]:
-        """The open load report streams of a node. On the loop only."""
-        ...
-
-
-class BookView:
-    """The load of a book. ``streams`` knows those of a node."""
+    All methods but ``streams`` may be called from any thread.
+    """
 
     def __init__(
         self,
@@ -64,13 +46,17 @@ class BookView:
         self._clock = clock
 
     def clusters(self, window_s: float) -> list[ClusterFigures]:
+        """The figures of each (cluster, service name), ordered by name, without rows."""
         return self._book.clusters(self._clock(), window_s)
 
     def cluster(self, cluster: str, window_s: float, by: Breakdown, service_name: str | None) -> ClusterFigures | None:
+        """The figures of one cluster with rows; None for a cluster that no client reported."""
         return self._book.cluster(cluster, self._clock(), window_s, by, service_name)
 
     def series(self, cluster: str, window_s: float, step_s: float, by: Breakdown | None) -> list[ChartLine]:
+        """The window in steps; empty for a cluster that no client reported."""
         return self._book.series(cluster, self._clock(), window_s, step_s, by)
 
     def streams(self, node_id: str) -> Sequence[ReportStream]:
+        """The open load report streams of a node. Call it on the event loop only."""
         return self._streams(node_id)

@@ -1,4 +1,4 @@
-"""Policies of traffic assignment: documents of the store beside the snapshots, one for a cluster of a group."""
+"""Traffic assignment policies: one document in the store for each cluster of a group that has one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from urllib.parse import quote, unquote
 import structlog
 
 from xds.assignment.policy import Policy
-from xds.control.audit import NOBODY, Caller
+from xds.control.audit import UNKNOWN_CALLER, Caller
 from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.store.base import Store
 
 KIND = "policy"
-DECIDED_KIND = "assignment"  # what was decided last, so that a restart moves no traffic
+DECIDED_KIND = "assignment"  # the last decision, so that a restart moves no traffic
 POLICIES_LIMIT = 1_000
 
 Key = tuple[str, str]  # group, cluster
@@ -37,12 +37,12 @@ def key_of(identifier: str) -> Key:
 
 
 def etag_of(policy: Policy) -> str:
-    """Names the content of a policy."""
+    """The etag of a policy."""
     return document_etag("p", policy.document())
 
 
 class PolicyTable:
-    """The policies of all groups: durable first, then in force. One change at a time."""
+    """The policies of all groups. A change is stored first, then in force; one change at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -50,21 +50,21 @@ class PolicyTable:
         self.lock = asyncio.Lock()
 
     def __iter__(self) -> Iterator[Key]:
-        """(group, cluster) of all policies, in order."""
+        """(group, cluster) of all policies, ordered."""
         return iter(sorted(self._policies))
 
     def __len__(self) -> int:
         return len(self._policies)
 
     def find(self, key: Key) -> Policy | None:
-        """The policy of a cluster of a group, where there is one."""
+        """The policy of a cluster of a group; None where it has none."""
         return self._policies.get(key)
 
     def get(self, key: Key) -> Policy:
         """Raises ``NotFoundError``."""
         found = self._policies.get(key)
         if found is None:
-            raise NotFoundError(f"cluster {key[1]!r} of group {key[0]!r} has no policy of traffic assignment")
+            raise NotFoundError(f"cluster {key[1]!r} of group {key[0]!r} has no traffic assignment policy")
         return found
 
     def of(self, group: str) -> dict[str, Policy]:
@@ -72,13 +72,13 @@ class PolicyTable:
         return {key[1]: self._policies[key] for key in self if key[0] == group}
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """Kind and id of all that the store keeps for a group's policies."""
+        """Kind and id of all documents for the policies of a group."""
         return tuple((kind, document_id(key)) for key in self if key[0] == group for kind in (KIND, DECIDED_KIND))
 
     async def load(self) -> None:
-        """Put in force what the store holds. Raises ``StoreError``.
+        """Load all policies. Raises ``StoreError``.
 
-        A policy that this release cannot read is left out, logged, and kept in the store.
+        A policy that this release cannot read is logged, not used, and kept in the store.
         """
         found = await self._store.docs(KIND)
         self._policies.clear()
@@ -90,15 +90,18 @@ class PolicyTable:
                 _log.error("policy.unreadable", group=key[0], cluster=key[1], error_message=str(error))
 
     def check(self, key: Key, etag: str = "") -> None:
-        """Raises ``ConflictError`` where the policy is another than ``etag`` says, ``ValidationError`` for too many."""
+        """Raises ``ConflictError`` where the etag differs, ``ValidationError`` when there are too many policies."""
         held = self._policies.get(key)
         found = etag_of(held) if held is not None else NO_ETAG
         check_etag(etag, found, f"cluster {key[1]!r} of group {key[0]!r} policy", key[0])
         if held is None and len(self._policies) >= POLICIES_LIMIT:
-            raise ValidationError([Violation("too_many", f"there cannot be more than {POLICIES_LIMIT} policies")])
+            raise ValidationError([Violation("too_many", f"there can be at most {POLICIES_LIMIT} policies")])
 
-    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = NOBODY) -> bool:
-        """Make this the policy of a cluster; False when it was already. Raises as ``check``, ``StoreError``."""
+    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
+        """Store the policy of a cluster and put it in force; False when it is unchanged.
+
+        Raises as ``check``, ``StoreError``.
+        """
         async with self.lock:
             self.check(key, etag)
             if self._policies.get(key) == policy:
@@ -112,24 +115,24 @@ class PolicyTable:
             _log.info("policy.put", group=key[0], cluster=key[1], strategy=str(policy.strategy), **who)
             return True
 
-    async def delete(self, key: Key, etag: str = "", by: Caller = NOBODY) -> None:
-        """Take a policy away. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``."""
+    async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER) -> None:
+        """Delete a policy. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``."""
         async with self.lock:
             held = self.get(key)
             self.check(key, etag)
             note = by.note("policy.deleted", group=key[0], subject=key[1], old=held.document())
             for kind in (KIND, DECIDED_KIND):
-                with suppress(NotFoundError):  # what matters is that it is gone
+                with suppress(NotFoundError):  # it is deleted already
                     await self._store.put_doc(kind, document_id(key), None, note=note if kind == KIND else None)
             self._policies.pop(key, None)
             _log.info("policy.deleted", group=key[0], cluster=key[1], actor=by.actor, author=by.author)
 
-    async def forget(self, group: str, by: Caller = NOBODY) -> None:
-        """The group is deleted. Raises ``StoreError``."""
+    async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> None:
+        """Delete the policies of a group. Raises ``StoreError``."""
         for key in [key for key in self if key[0] == group]:
             await self.delete(key, by=by)
 
     def dropped(self, group: str) -> None:
-        """The store let the policies go with the group."""
+        """Forget the policies of a group; the store has deleted them with the group."""
         for key in [key for key in self._policies if key[0] == group]:
             del self._policies[key]

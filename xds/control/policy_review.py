@@ -1,4 +1,4 @@
-"""What stands in the way of a policy in the group it is for: warnings, for the group may be mended later. Pure."""
+"""Problems of a traffic assignment policy in its group. They are warnings, since a later push may fix them. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import Snapshot
 
-Find = Callable[[str, str], Resource | None]  # type URL and name to the resource that the group has
+Find = Callable[[str, str], Resource | None]  # looks up a resource of the group by type URL and name
 
 _COMPARED_LIMIT = 500
 _SHOWN_LIMIT = 5
@@ -27,7 +27,7 @@ _EDS = 3  # Cluster.DiscoveryType
 
 
 def assignment_name(cluster: Resource | None) -> str:
-    """The name of the assignment that a cluster takes its endpoints from; empty where it takes them from elsewhere."""
+    """The name of the ClusterLoadAssignment of an EDS cluster; empty for other clusters."""
     references = cluster.references if cluster is not None else ()
     return next((each.name for each in references if each.type_url == ENDPOINT), "")
 
@@ -35,7 +35,7 @@ def assignment_name(cluster: Resource | None) -> str:
 def review_policy(policy: Policy, find: Find, names: Iterable[str] = (), others: Iterable[str] = ()) -> list[Violation]:
     """Warnings about a policy in its group.
 
-    ``find`` gives the group's resources, ``names`` are those of its clusters, ``others`` those that have a policy.
+    ``find`` looks up resources of the group; ``names`` are its clusters, ``others`` the clusters with a policy.
     """
     cluster = find(CLUSTER, policy.cluster)
     if cluster is None:
@@ -51,16 +51,16 @@ def review_policy(policy: Policy, find: Find, names: Iterable[str] = (), others:
 
 
 def review_times(policy: Policy, reported_every_s: float) -> list[Violation]:
-    """Warnings about a policy that has no patience with its clients, who report so often and may be late once."""
+    """A warning when the policy counts reports as stale before clients can send two of them."""
     if policy.stale_after_s >= 2 * reported_every_s:
         return []
-    detail = f"clients report every {reported_every_s:g} s: after {policy.stale_after_s:g} s without a report it holds"
-    hint = f"stale_after_s of at least {3 * reported_every_s:g}, or a shorter load.interval_s of the server"
+    detail = f"clients report every {reported_every_s:g} s, and reports are stale after {policy.stale_after_s:g} s"
+    hint = f"set stale_after_s to at least {3 * reported_every_s:g}, or load.interval_s of the server lower"
     return [_warning(policy, "stale_too_soon", detail, hint)]
 
 
 def finder(snapshot: Snapshot | None) -> Find:
-    """Finds in what a group is served; nothing before the first push."""
+    """Looks up resources of a snapshot; finds nothing where there is none."""
     return lambda type_url, name: snapshot.get(type_url).resources.get(name) if snapshot is not None else None
 
 
@@ -68,18 +68,18 @@ def _of_cluster(policy: Policy, cluster: Resource) -> Iterator[Violation]:
     message = schema.require(CLUSTER)()
     try:
         message.ParseFromString(cluster.body)
-    except DecodeError:  # what is pushed was read before
+    except DecodeError:  # cannot happen: pushed resources were parsed
         return
     found: Any = message
     if found.type != _EDS:
-        detail = "it takes no endpoints over xDS (its type is not EDS): the policy has nothing to act on"
+        detail = "its type is not EDS, so the policy has no effect"
         yield _warning(policy, "not_eds", detail)
         return
     if found.lrs_server.WhichOneof("config_source_specifier") != "self":
-        detail = "gRPC clients report no load of it"
+        detail = "gRPC clients report no load for it"
         yield _warning(policy, "no_load_reports", detail, "set lrs_server: {self: {}} where gRPC clients use it")
     if not weighs_localities(found):
-        detail = "Envoy heeds no locality weights of it: requests are spread over the endpoints of all localities alike"
+        detail = "it does not use locality weights: Envoy spreads requests over the endpoints of all localities equally"
         hint = "set common_lb_config: {locality_weighted_lb_config: {}}"
         yield _warning(policy, "no_locality_weights", detail, hint)
 
@@ -89,27 +89,27 @@ def _of_assignment(policy: Policy, name: str, find: Find) -> Iterator[Violation]
         return
     pushed = find(ENDPOINT, name)
     if pushed is None:
-        yield _warning(policy, "no_assignment", f"the group has no endpoints of the name {name!r}")
+        yield _warning(policy, "no_assignment", f"the group has no endpoints named {name!r}")
         return
     localities = pushed_localities(pushed)
     if len(localities) < 2:
-        yield _warning(policy, "one_locality", "its endpoints are in one locality: there is nothing to choose from")
+        yield _warning(policy, "one_locality", "its endpoints are in one locality, so the policy has no effect")
     without = [str(one) or "the unnamed one" for one in localities if policy.rate(one) is None]
     if without and policy.capacity.metric is None:
         shown = ", ".join(sorted(without)[:_SHOWN_LIMIT])
-        detail = f"no capacity is given for {shown}: requests go there only when all others fail"
+        detail = f"no capacity is given for {shown}: they get requests only when all others fail"
         yield _warning(policy, "no_capacity", detail)
 
 
 def weighs_localities(cluster: Any) -> bool:
-    """Whether Envoy shares the requests of a cluster out by the weights of localities."""
-    if cluster.HasField("load_balancing_policy"):  # it stands above the older fields
+    """Whether Envoy distributes the requests of a cluster by locality weights."""
+    if cluster.HasField("load_balancing_policy"):  # it overrides the older fields
         return _has_locality_weights(cluster.load_balancing_policy)
     return bool(cluster.common_lb_config.HasField("locality_weighted_lb_config"))
 
 
 def _has_locality_weights(message: Any) -> bool:
-    """Looks into the policies that policies contain."""
+    """Searches nested load balancing policies."""
     if message.DESCRIPTOR.full_name != _BALANCING_POLICY:
         set_fields = {field.name: value for field, value in message.ListFields()}
         if "locality_weighted_lb_config" in set_fields:
@@ -120,7 +120,7 @@ def _has_locality_weights(message: Any) -> bool:
         packed = policy.typed_extension_config.typed_config
         made = schema.message_class(packed.type_url)
         if made is None:
-            continue  # Envoy passes over what it does not know, and so does this
+            continue  # Envoy skips unknown policies too
         if packed.type_url.endswith(_BY_LOCALITY_WEIGHT):
             return True
         return _has_locality_weights(made.FromString(packed.value))
@@ -133,7 +133,7 @@ def _is_balancing_policy(field: Any) -> bool:
 
 def _unknown(policy: Policy, names: Iterable[str]) -> Violation:
     close = get_close_matches(policy.cluster, islice(names, _COMPARED_LIMIT), n=1)
-    detail = "the group has no such cluster: the policy waits until one is pushed"
+    detail = "the group has no such cluster: the policy has no effect until it is pushed"
     return _warning(policy, "unknown_cluster", detail, f"did you mean {close[0]!r}?" if close else "")
 
 

@@ -1,4 +1,9 @@
-"""What a push asks of a group, how it is made, and what it came to."""
+"""One push, from request to result.
+
+A `PushRequest` says what a caller wants. `plan_change` compares it with the current content of the group and makes a
+`PlannedChange`. Once the store has committed it and the snapshot is built, it is `Published`, and `PushResult` is the
+answer to the caller.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +11,53 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from xds.control.assembly import Blobs, encode
-from xds.control.content import BlobIds, Content, Key, amended, blob_ids, changes, type_label
-from xds.control.labels import digests_of
-from xds.control.off_loop import off_loop
-from xds.control.undo import keeping
+from xds.control.group_content import (
+    BlobIds,
+    Blobs,
+    GroupContent,
+    Key,
+    amended,
+    blob_ids,
+    changes,
+    digests_of,
+    encode_resources,
+    type_label,
+)
+from xds.control.threads import run_sized
+from xds.control.undo import with_kept_endpoints
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.model.snapshot import Change
 from xds.model.versions import short_hash
-from xds.store.base import NO_META, Delta, Drop, Entry, FullSet, GroupChange, GroupPush, Known, Meta, Rollback
+from xds.protocol.precompute import NOTHING_PRECOMPUTED, Precomputed
+from xds.store.base import (
+    NO_META,
+    Commit,
+    Delta,
+    Drop,
+    Entry,
+    FullSet,
+    GroupChange,
+    GroupPush,
+    Meta,
+    Rollback,
+    StoredContent,
+)
 
 GROUP_NAME_LIMIT = 256
-# What paths, labels and command lines take as it is; ids of nodes may hold a slash. Groups from before this rule keep
-# their names.
+# Characters that need no escaping in paths, labels and shells. A slash is allowed since node ids may contain one.
+# Groups that are older than this rule keep their names.
 _SEGMENT = r"(?!\.+(?:/|\Z))[A-Za-z0-9._~:@+=-]+"
 GROUP_NAME = re.compile(rf"(?=[A-Za-z0-9_]){_SEGMENT}(?:/{_SEGMENT})*")
 ANY_ETAG = "*"
 
 
 class EmptyingError(XdsError):
-    """A change would take everything from connected nodes; ``allow_empty`` says that this is meant."""
+    """A change would leave connected nodes without any resource. ``allow_empty`` permits it."""
 
 
 class ChangeError(XdsError):
-    """One change of a transaction is refused, and with it all: ``index`` counts from 0, ``cause`` says why."""
+    """A change of a transaction cannot be applied, so none is. ``index`` counts from 0; ``cause`` says why."""
 
     def __init__(self, index: int, group: str, cause: XdsError) -> None:
         super().__init__(f"changes[{index}], group {group!r}: {cause}")
@@ -41,10 +68,12 @@ class ChangeError(XdsError):
 
 @dataclass(frozen=True, slots=True)
 class PushResult:
-    """What a push came to. ``versions`` and ``changes`` are by type label; ``changed`` False made no revision.
+    """The result of a push. ``versions`` and ``changes`` are by type label.
 
-    ``warnings`` is what was found in it and stopped nothing. ``moves`` counts the connected nodes of a deleted group by
-    the group that they go to; the empty one: none matches, and they keep what they have.
+    * ``changed``: False when the push changed nothing and made no revision;
+    * ``warnings``: findings that did not stop the push;
+    * ``moves``: the connected nodes of a deleted group, counted by the group that they move to. Nodes under the empty
+      name match no group and keep their resources.
     """
 
     group: str
@@ -58,7 +87,7 @@ class PushResult:
 
     @property
     def touched(self) -> int:
-        """How many names are in ``changes``."""
+        """The number of resources in ``changes``."""
         return sum(len(change.added) + len(change.changed) + len(change.removed) for change in self.changes.values())
 
 
@@ -66,15 +95,15 @@ class PushResult:
 class PushOptions:
     """How a push is made.
 
-    * ``push_id``: the same id never applies twice; the first answer is given again;
-    * ``expect``: the revision the group must be at, 0 for none;
-    * ``etag``: what the group's etag must be, ``*`` for any: it must exist; without its hash only the revision counts;
-    * ``dry_run``: say what would change, change nothing;
-    * ``allow_empty``: the group may become empty although nodes are connected;
+    * ``push_id``: a push with the same id is applied once; a repeated one gets the first result;
+    * ``expect``: the revision that the group must be at; 0: it must not exist;
+    * ``etag``: the etag that the group must have. ``*``: the group must exist. Without a hash only the revision counts;
+    * ``dry_run``: report what would change, change nothing;
+    * ``allow_empty``: the group may become empty while nodes are connected;
     * ``strict``: warnings are errors;
-    * ``peer``: the address that asks for it, for the audit list.
+    * ``peer``: the address of the caller, for the audit list.
 
-    ``expect`` and ``etag`` of a transaction stand in its drafts.
+    In a transaction ``expect`` and ``etag`` are those of each request.
     """
 
     push_id: str = ""
@@ -86,8 +115,8 @@ class PushOptions:
     strict: bool = False
     peer: str = ""
 
-    def heed(self, warnings: Sequence[Violation]) -> None:
-        """Raises ``ValidationError`` where warnings are errors."""
+    def check_warnings(self, warnings: Sequence[Violation]) -> None:
+        """Raises ``ValidationError`` for warnings of a strict push."""
         if self.strict and warnings:
             raise ValidationError(list(warnings))
 
@@ -96,29 +125,34 @@ DEFAULT_OPTIONS = PushOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """What a push asks of one group. ``known`` holds the resources that come with it; the rest as in options."""
+class PushRequest:
+    """A change that a caller asks for. ``resources`` holds the decoded resources that come with it.
+
+    ``expect`` and ``etag`` are those of `PushOptions`.
+    """
 
     group: str
     change: GroupChange
-    known: Mapping[Key, Resource] = field(default_factory=dict)
+    resources: Mapping[Key, Resource] = field(default_factory=dict)
     expect: int | None = None
     etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A draft put to a group that holds still: what it holds, and the content that the draft leads to.
+class PlannedChange:
+    """A request compared with the current content of its group, which is locked until the change is published.
 
-    ``known`` holds at least the resources that the group does not hold yet, ``warnings`` what a review found.
-    By type URL, ``difference`` is what changes, and ``digests`` are those that the sets of these types will have.
-    ``moves`` as in `PushResult`.
+    * ``current``: what the group holds now; None where it has no snapshot;
+    * ``blob_ids``: what it will hold; ``resources``: at least the resources of it that are new or changed;
+    * ``expect``: the revision that the store has to check;
+    * ``difference``: what changes, by type URL; ``digests``: the digests of these types after the change;
+    * ``warnings``: the findings of the review; ``moves``: see `PushResult`.
     """
 
-    draft: Draft
-    held: Content | None
+    request: PushRequest
+    current: GroupContent | None
     blob_ids: BlobIds
-    known: Mapping[Key, Resource]
+    resources: Mapping[Key, Resource]
     expect: int | None
     difference: Mapping[str, Change]
     digests: Mapping[str, bytes]
@@ -127,143 +161,183 @@ class Step:
 
     @property
     def group(self) -> str:
-        return self.draft.group
+        return self.request.group
 
     @property
     def touched(self) -> int:
-        """How many resources have to be looked at to go from the one content to the other."""
-        touched = self.blob_ids.touched_since(self.held.blob_ids) if self.held is not None else None
+        """How many resources have to be compared to build the new content from the current one."""
+        touched = self.blob_ids.touched_since(self.current.blob_ids) if self.current is not None else None
         return len(self.blob_ids if touched is None else touched)
 
-    def asked(self) -> GroupPush:
-        """What the store is asked for, with what it need not read of the group."""
-        known = Known(self.held.revision, self.held.blob_ids) if self.held is not None else None
+    def group_push(self) -> GroupPush:
+        """The call to the store, with the current content so that the store need not read it."""
+        current = self.current
+        known = StoredContent(current.revision, current.blob_ids) if current is not None else None
         hashes = {type_url: short_hash(digest) for type_url, digest in self.digests.items()}
-        return GroupPush(self.group, self.draft.change, self.expect, known, hashes)
+        return GroupPush(self.group, self.request.change, self.expect, known, hashes)
 
 
-async def whole(
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A committed change with the content to serve. ``content`` is None for a deleted group.
+
+    ``precomputed`` holds what the streams will ask of the new snapshot, computed before it is published.
+    """
+
+    planned: PlannedChange
+    commit: Commit
+    content: GroupContent | None
+    precomputed: Precomputed = NOTHING_PRECOMPUTED
+
+    @property
+    def difference(self) -> Mapping[str, Change]:
+        """What changed, by type URL."""
+        return self.planned.difference if self.commit.changed else {}
+
+    def result(self) -> PushResult:
+        """The answer to the caller."""
+        planned, commit, warnings = self.planned, self.commit, self.planned.warnings
+        if self.content is None:
+            difference = by_type_label(self.difference)
+            return PushResult(commit.group, commit.revision, "", {}, difference, warnings=warnings, moves=planned.moves)
+        return replace(result_of(self.content, self.difference, commit.changed), warnings=warnings)
+
+
+async def replace_all(
     group: str,
     resources: Iterable[Resource],
     label: str = "",
     labels: Mapping[str, str] | None = None,
-    near: Content | None = None,
-) -> Draft:
-    """Replace the content of a group; ``near`` as in ``encode``. Raises ``ValidationError`` for a bad group name."""
+    base: GroupContent | None = None,
+) -> PushRequest:
+    """Replace the whole content of a group. ``base`` as in ``encode_resources``.
+
+    Raises ``ValidationError`` for a bad group name.
+    """
     check_group_name(group)
     members = list(resources)
-    entries, blobs, known = await off_loop(len(members), _encoded, members, near)
-    return Draft(group, FullSet(entries, blobs, label, dict(labels or {})), known)
+    entries, blobs, by_key = await run_sized(_encoded, members, base, resources=len(members))
+    return PushRequest(group, FullSet(entries, blobs, label, dict(labels or {})), by_key)
 
 
-async def amendment(group: str, put: Sequence[Resource], delete: Sequence[Key] = ()) -> Draft:
-    """Put and delete single resources. Raises as ``whole``."""
+async def patch(group: str, put: Sequence[Resource], delete: Sequence[Key] = ()) -> PushRequest:
+    """Put and delete single resources. Raises as ``replace_all``."""
     check_group_name(group)
-    entries, blobs, known = await off_loop(len(put), _encoded, list(put))
-    return Draft(group, Delta(entries, tuple(delete), blobs), known)
+    entries, blobs, by_key = await run_sized(_encoded, list(put), resources=len(put))
+    return PushRequest(group, Delta(entries, tuple(delete), blobs), by_key)
 
 
-def settle(draft: Draft, held: Content | None, target: Content | None) -> Step:
-    """Put a draft to what its group holds; ``target`` is the content a rollback goes back to.
+def plan_change(request: PushRequest, current: GroupContent | None, target: GroupContent | None) -> PlannedChange:
+    """Compare a request with the current content of its group. ``target`` is the content that a rollback restores.
 
     Raises ``ConflictError``, ``NotFoundError``.
     """
-    expect = _expected(draft, held)
-    if isinstance(draft.change, Rollback) and target is not None:
-        draft = replace(draft, change=keeping(draft.change, held, target))
-    ids, known = _target(draft, held, target)
-    difference = changes(held.blob_ids if held is not None else BlobIds(), ids)
-    digests = {} if isinstance(draft.change, Drop) else digests_of(difference, held, known)
-    return Step(draft, held, ids, known, expect, difference, digests)
+    expect = _expected_revision(request, current)
+    if isinstance(request.change, Rollback) and target is not None:
+        request = replace(request, change=with_kept_endpoints(request.change, current, target))
+    ids, resources = _content_after(request, current, target)
+    difference = changes(current.blob_ids if current is not None else BlobIds(), ids)
+    digests = {} if isinstance(request.change, Drop) else digests_of(difference, current, resources)
+    return PlannedChange(request, current, ids, resources, expect, difference, digests)
 
 
-def _target(draft: Draft, held: Content | None, target: Content | None) -> tuple[BlobIds, Mapping[Key, Resource]]:
-    """The content that a draft leads to, and the resources that may be new in it."""
-    match draft.change:
+def _content_after(
+    request: PushRequest, current: GroupContent | None, target: GroupContent | None
+) -> tuple[BlobIds, Mapping[Key, Resource]]:
+    """The content after a request, and the resources of it that may be new."""
+    match request.change:
         case FullSet():
-            return blob_ids(draft.change.entries, held.blob_ids if held is not None else None), draft.known
+            return blob_ids(
+                request.change.entries, current.blob_ids if current is not None else None
+            ), request.resources
         case Delta():
-            if draft.change.delete:
-                _check_exists(draft.group, held)
-            return amended(held.blob_ids if held is not None else BlobIds(), draft.change), draft.known
+            if request.change.delete:
+                _check_exists(request.group, current)
+            return amended(current.blob_ids if current is not None else BlobIds(), request.change), request.resources
         case Rollback():
             assert target is not None
-            return _brought_back(draft.change, held, target)
+            return _content_after_rollback(request.change, current, target)
         case Drop():
-            _check_exists(draft.group, held)
+            _check_exists(request.group, current)
             return BlobIds(), {}
 
 
-def _brought_back(change: Rollback, held: Content | None, target: Content) -> tuple[BlobIds, Mapping[Key, Resource]]:
-    """What a rollback leads to; what it keeps stays as ``held`` has it."""
-    known = _by_key(target.resources())
-    if not change.keep or held is None:
-        return target.blob_ids, known
-    kept = {key: held.blob_ids[key] for key in change.keep}
-    own = {key: resource for key in kept if (resource := held.get(key)) is not None}
-    return BlobIds({**target.blob_ids, **kept}), {**known, **own}
+def _content_after_rollback(
+    change: Rollback, current: GroupContent | None, target: GroupContent
+) -> tuple[BlobIds, Mapping[Key, Resource]]:
+    """The content of ``target``, except for the resources that the rollback keeps as they are."""
+    resources = _by_key(target.resources())
+    if not change.keep or current is None:
+        return target.blob_ids, resources
+    kept_ids = {key: current.blob_ids[key] for key in change.keep}
+    kept = {key: resource for key in kept_ids if (resource := current.get(key)) is not None}
+    return BlobIds({**target.blob_ids, **kept_ids}), {**resources, **kept}
 
 
-def outcome(content: Content, difference: Mapping[str, Change], changed: bool = True) -> PushResult:
-    """The result of a push that led to ``content``; ``difference`` by type URL."""
-    return PushResult(content.group, content.revision, content.etag, content.versions(), labelled(difference), changed)
+def result_of(content: GroupContent, difference: Mapping[str, Change], changed: bool = True) -> PushResult:
+    """The result of a push that led to ``content``. ``difference`` is by type URL."""
+    shown = by_type_label(difference)
+    return PushResult(content.group, content.revision, content.etag, content.versions(), shown, changed)
 
 
-def preview(step: Step) -> PushResult:
-    """The result of a dry run."""
-    difference = step.difference
-    if step.held is None:
-        return PushResult(step.group, 0, "", {}, labelled(difference), warnings=step.warnings)
-    changed = bool(difference) or isinstance(step.draft.change, Drop)
-    return replace(outcome(step.held, difference, changed), warnings=step.warnings, moves=step.moves)
+def dry_run_result(planned: PlannedChange) -> PushResult:
+    """The result of a dry run: the current revision, and what would change."""
+    difference = planned.difference
+    if planned.current is None:
+        return PushResult(planned.group, 0, "", {}, by_type_label(difference), warnings=planned.warnings)
+    changed = bool(difference) or isinstance(planned.request.change, Drop)
+    result = result_of(planned.current, difference, changed)
+    return replace(result, warnings=planned.warnings, moves=planned.moves)
 
 
-def labelled(difference: Mapping[str, Change]) -> dict[str, Change]:
+def by_type_label(difference: Mapping[str, Change]) -> dict[str, Change]:
     """``difference`` by type label."""
     return {type_label(type_url): change for type_url, change in difference.items()}
 
 
 def check_group_name(group: str) -> None:
-    """Raises ``ValidationError`` for a name that no node could belong to or that nobody could type."""
+    """Raises ``ValidationError`` for a name that is too long or not printable."""
     if not 0 < len(group) <= GROUP_NAME_LIMIT or not group.isprintable():
-        detail = f"a group is named by 1 to {GROUP_NAME_LIMIT} printable characters"
+        detail = f"the name of a group has 1 to {GROUP_NAME_LIMIT} printable characters"
         raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT])])
 
 
 def check_new_group_name(group: str) -> None:
-    """Raises ``ValidationError`` for a name that a new group cannot have; groups that are there keep theirs."""
+    """Raises ``ValidationError`` for a name that a new group cannot have. Existing groups keep their names."""
     if len(group) > GROUP_NAME_LIMIT or GROUP_NAME.fullmatch(group) is None:
-        detail = f"a new group is named by 1 to {GROUP_NAME_LIMIT} of A-Z a-z 0-9 . _ ~ : @ + = - and / between them"
-        hint = "it begins with a letter, a digit or _; nodes with other ids or clusters are taken by a selector"
+        detail = (
+            f"the name of a new group has 1 to {GROUP_NAME_LIMIT} of A-Z a-z 0-9 . _ ~ : @ + = - and / between them"
+        )
+        hint = "it begins with a letter, a digit or _; use a selector for nodes with other ids or clusters"
         raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT], hint=hint)])
 
 
-def _check_exists(group: str, held: Content | None) -> None:
-    if held is None:
+def _check_exists(group: str, current: GroupContent | None) -> None:
+    if current is None:
         raise NotFoundError(f"no such group: {group!r}")
 
 
-def _expected(draft: Draft, held: Content | None) -> int | None:
-    """The revision the store is to expect. Raises ``ConflictError`` where it is known to differ."""
-    group, revision = draft.group, held.revision if held is not None else 0
-    if draft.etag and held is None:
+def _expected_revision(request: PushRequest, current: GroupContent | None) -> int | None:
+    """The revision that the store has to check. Raises ``ConflictError`` where the group differs already."""
+    group, revision = request.group, current.revision if current is not None else 0
+    if request.etag and current is None:
         raise ConflictError(f"there is no group {group!r}", 0, group)
-    if draft.etag == ANY_ETAG:
+    if request.etag == ANY_ETAG:
         return revision
-    tag, _, digest = draft.etag.partition("-")
-    expect = int(tag[1:]) if tag else draft.expect
+    tag, _, digest = request.etag.partition("-")
+    expect = int(tag[1:]) if tag else request.expect
     if expect is not None and expect != revision:
         raise ConflictError(f"group {group!r} is at revision {revision}, not {expect}", revision, group)
-    if digest and held is not None and held.etag != draft.etag:
+    if digest and current is not None and current.etag != request.etag:
         raise ConflictError(f"group {group!r} has other content at revision {revision}", revision, group)
     return expect
 
 
 def _encoded(
-    resources: list[Resource], near: Content | None = None
+    resources: list[Resource], base: GroupContent | None = None
 ) -> tuple[tuple[Entry, ...], Blobs, dict[Key, Resource]]:
-    """What the store is given, and the resources by key."""
-    return *encode(resources, near), _by_key(resources)
+    """The entries and blobs for the store, and the resources by key."""
+    return *encode_resources(resources, base), _by_key(resources)
 
 
 def _by_key(resources: Iterable[Resource]) -> dict[Key, Resource]:

@@ -1,91 +1,179 @@
-"""What a push means for the rest of its group. Pure."""
+"""Checks of a planned change that need more than its own resources.
+
+What a push means for the rest of its group, for the policies of the group, and for the connected nodes: a change that
+would leave connected nodes without any resource is refused unless the caller permits it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from xds.assignment.policy import Policy
 from xds.codec.conflicts import LISTENERS
 from xds.codec.crosscheck import check_references
-from xds.control.content import BlobIds, Content, Key
+from xds.control.group_content import BlobIds, GroupContent, Key
+from xds.control.groups import GroupSettings, GroupTable
 from xds.control.policy_review import Find, assignment_name, review_policy
-from xds.control.push import Draft, Step, settle
+from xds.control.push import EmptyingError, PlannedChange, PushRequest, plan_change
+from xds.control.threads import run_sized
+from xds.fleet.fleet import Fleet
 from xds.model.errors import ERROR, ValidationError, Violation
+from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.membership import Membership
 from xds.store.base import Delta, Drop, FullSet
 
-_NOBODY: Mapping[str, Mapping[str, Resource]] = {}
+_NO_RESOURCES: Mapping[str, Mapping[str, Resource]] = {}
 
 
-def settle_reviewed(draft: Draft, held: Content | None, target: Content | None) -> Step:
-    """Put a draft to what its group holds, with what a review finds in it. Raises as ``settle`` and ``review``."""
-    step = settle(draft, held, target)
-    return replace(step, warnings=review(step))
+def plan_reviewed(request: PushRequest, current: GroupContent | None, target: GroupContent | None) -> PlannedChange:
+    """Plan a change and review it. Raises as ``plan_change`` and ``review``."""
+    planned = plan_change(request, current, target)
+    return replace(planned, warnings=review(planned))
 
 
-def review(step: Step) -> tuple[Violation, ...]:
-    """What a step's resources, and those that go away, mean to each other and to the rest: the warnings.
+def review(planned: PlannedChange) -> tuple[Violation, ...]:
+    """Warnings about the references between the resources of a change and the rest of the group.
 
-    Raises ``ValidationError`` for what Envoy surely refuses. A rollback was looked at when it was pushed.
+    Raises ``ValidationError`` for what every Envoy rejects. The content of a rollback was reviewed when it was pushed.
     """
-    change = step.draft.change
+    change = planned.request.change
     found: list[Violation] = []
     if isinstance(change, FullSet):
-        held = step.held.blob_ids if step.held is not None else BlobIds()
-        found = check_references(step.known.values(), removed=held.keys() - step.blob_ids.keys())
+        held = planned.current.blob_ids if planned.current is not None else BlobIds()
+        found = check_references(planned.resources.values(), removed=held.keys() - planned.blob_ids.keys())
     elif isinstance(change, Delta):
-        known = _NOBODY if step.held is None else {one.type.type_url: one.resources for one in step.held.snapshot}
-        found = check_references(step.known.values(), removed=change.delete, known=known)
+        known = (
+            _NO_RESOURCES
+            if planned.current is None
+            else {one.type.type_url: one.resources for one in planned.current.snapshot}
+        )
+        found = check_references(planned.resources.values(), removed=change.delete, known=known)
     errors = [one for one in found if one.severity == ERROR]
     if errors:
         raise ValidationError(errors)
     return tuple(found)
 
 
-def review_policies(step: Step, policies: Mapping[str, Policy]) -> list[Violation]:
-    """What a step means to the policies of its group whose clusters or endpoints it touches."""
-    change = step.draft.change
+def review_policies(planned: PlannedChange, policies: Mapping[str, Policy]) -> list[Violation]:
+    """Warnings about the policies whose clusters or endpoints the change touches."""
+    change = planned.request.change
     if not policies or isinstance(change, Drop):
         return []
-    find = partial(_after, step)
+    find = partial(_after, planned)
     concerned = policies
     if isinstance(change, Delta):
-        touched = {*step.known, *change.delete}
+        touched = {*planned.resources, *change.delete}
         concerned = {name: policy for name, policy in policies.items() if not touched.isdisjoint(_keys(name, find))}
     return [
         finding
         for policy in concerned.values()
-        for finding in review_policy(policy, find, _names(step, CLUSTER), policies)
+        for finding in review_policy(policy, find, _names(planned, CLUSTER), policies)
     ]
 
 
-def _names(step: Step, wanted: str) -> Iterator[str]:
-    return (name for type_url, name in step.blob_ids if type_url == wanted)
+def _names(planned: PlannedChange, wanted: str) -> Iterator[str]:
+    return (name for type_url, name in planned.blob_ids if type_url == wanted)
 
 
-def _after(step: Step, type_url: str, name: str) -> Resource | None:
-    """A resource of the content that a step leads to."""
+def _after(planned: PlannedChange, type_url: str, name: str) -> Resource | None:
+    """A resource of the group as it is after the change."""
     key = (type_url, name)
-    if key not in step.blob_ids:
+    if key not in planned.blob_ids:
         return None
-    known = step.known.get(key)
-    return known if known is not None or step.held is None else step.held.get(key)
+    known = planned.resources.get(key)
+    return known if known is not None or planned.current is None else planned.current.get(key)
 
 
 def _keys(cluster: str, find: Find) -> set[Key]:
     return {(CLUSTER, cluster), (ENDPOINT, assignment_name(find(CLUSTER, cluster)))}
 
 
-def review_size(draft: Draft, held: Content | None) -> int:
-    """How many resources a review looks at: a listener is compared with the others, a removal asks everybody."""
-    change, size = draft.change, len(draft.known)
+def review_size(request: PushRequest, current: GroupContent | None) -> int:
+    """How many resources a review reads.
+
+    A listener is compared with all other listeners, a removal with all references; else only the pushed resources are
+    read.
+    """
+    change, size = request.change, len(request.resources)
     if (
         isinstance(change, Delta)
         and not change.delete
-        and not any(type_url in LISTENERS for type_url, _ in draft.known)
+        and not any(type_url in LISTENERS for type_url, _ in request.resources)
     ):
         return size
-    return size + (len(held) if held is not None else 0)
+    return size + (len(current) if current is not None else 0)
+
+
+# Number of connected nodes by the group that they move to; the empty name: no group matches.
+Moves = Mapping[str, int]
+NO_MOVES: Moves = MappingProxyType({})
+
+
+class EmptyGroupGuard:
+    """Refuses changes that leave connected nodes without resources."""
+
+    def __init__(self, cache: SnapshotCache, fleet: Fleet, settings: GroupTable) -> None:
+        self._cache = cache
+        self._fleet = fleet
+        self._settings = settings
+
+    async def moves(self, request: PushRequest) -> Moves:
+        """Where the connected nodes of a group move when it is deleted. Other changes move no node."""
+        if not isinstance(request.change, Drop):
+            return NO_MOVES
+        found = [self._fleet.identity(node_id) for node_id in self._fleet.connected(request.group)]
+        nodes = [node for node in found if node is not None]
+        return await run_sized(_moves, self._cache.membership, nodes, request.group, resources=len(nodes))
+
+    def check(self, planned: PlannedChange, moves: Moves) -> None:
+        """Raises ``EmptyingError`` for a change that leaves connected nodes without resources."""
+        if isinstance(planned.request.change, Drop):
+            self._check_moves(planned.group, moves)
+        elif not planned.blob_ids:
+            self._check_emptied(planned.group)
+
+    def check_selector(self, group: str, settings: GroupSettings) -> None:
+        """Raises ``EmptyingError`` for a selector that moves nodes to an empty group."""
+        if settings.selector and self._is_empty(group):
+            detail = f"group {group!r} is empty: the nodes that the selector matches would lose all resources"
+            raise EmptyingError(detail)
+
+    def _check_emptied(self, group: str) -> None:
+        connected = len(self._fleet.connected(group))
+        if self._settings.get(group).selector and self._cache.get(group) is None:
+            detail = f"an empty group {group!r} would remove all resources from the nodes that its selector matches"
+            raise EmptyingError(detail)
+        if connected:
+            raise EmptyingError(f"this leaves group {group!r} empty while {connected} nodes are connected")
+
+    def _check_moves(self, group: str, moves: Moves) -> None:
+        """Deleting a group is fine while each of its nodes moves to a group with resources."""
+        lost = [f"{node_count(moves[''])} would match no group and get no more updates"] if moves.get("") else []
+        lost += [
+            f"{node_count(number)} would move to {other!r}, which is empty, and lose all resources"
+            for other, number in sorted(moves.items())
+            if other and self._is_empty(other)
+        ]
+        if lost:
+            raise EmptyingError(f"deleting group {group!r}: {'; '.join(lost)}")
+
+    def _is_empty(self, group: str) -> bool:
+        held = self._cache.get(group)
+        return held is not None and not any(len(each) for each in held)
+
+
+def node_count(nodes: int) -> str:
+    """The number of nodes, in words."""
+    return "1 node" if nodes == 1 else f"{nodes} nodes"
+
+
+def _moves(membership: Membership, nodes: Iterable[Node], without: str) -> Moves:
+    matches = (membership.match_without(node, without) for node in nodes)
+    return Counter(match.group if match is not None else "" for match in matches)

@@ -1,9 +1,9 @@
-"""Settings of the server: file, then environment, then flags, in rising precedence (DESIGN 5.4).
+"""Settings of the server, from a file, the environment and flags, in rising precedence (docs/configuration.md).
 
-A file is YAML with the sections below; the environment spells a path with double underscores
-(``XDS_SERVER__GRPC__PORT=18000``); with ``_FILE`` behind it, it names a file that holds the value
-(``XDS_AUTH__TOKENS_FILE=/run/secrets/tokens``). An unknown key is an error with a hint, never ignored: a typo must not
-silently leave a default in place.
+The file is YAML with the sections below. Environment variables spell the path of a setting with double underscores
+(``XDS_SERVER__GRPC__PORT=18000``). With the suffix ``_FILE`` they name a file that contains the value
+(``XDS_AUTH__TOKENS_FILE=/run/secrets/tokens``). An unknown key is an error with a hint, because otherwise a typo would
+leave a default in force.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from xds.control.auth_settings import AuthSettings, Section
 from xds.model.errors import XdsError
+from xds.model.node import NODE_BYTES
 from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
-from xds.wire.node import NODE_BYTES
 
 Json = dict[str, Any]
 
@@ -41,16 +41,16 @@ _HOST_NAME = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 HIDDEN = "[redacted]"
 KIB, MIB = 1 << 10, 1 << 20
 _FILE_LIMIT_BYTES = MIB
-_MOVED = {"server.order": "order.enabled"}  # settings of earlier releases
+_MOVED = {"server.order": "order.enabled"}  # settings that earlier releases had elsewhere
 
 
 class SettingsError(XdsError):
-    """The settings are wrong; the message names each key and what is expected of it."""
+    """The settings are invalid. The message names each key and the expected value."""
 
 
 def _check_host(value: str) -> str:
     if not _HOST_NAME.fullmatch(value):
-        raise ValueError("a name is expected, without scheme and port: 'xds.example.org', '*.example.org' or '*'")
+        raise ValueError("expected a name without scheme and port: 'xds.example.org', '*.example.org' or '*'")
     return value.lower()
 
 
@@ -58,10 +58,9 @@ HostName = Annotated[str, AfterValidator(_check_host)]
 
 
 class TlsSettings(Section):
-    """PEM files. With ``client_ca`` every client must show a certificate signed by it.
+    """TLS of a listener, with PEM files. With ``client_ca`` each client must present a certificate of that authority.
 
-
-    With ``client_cert: optional`` it may show a token instead.
+    With ``client_cert: optional`` a client may present a token instead.
     """
 
     certificate: Path
@@ -71,7 +70,7 @@ class TlsSettings(Section):
 
 
 class GrpcSettings(Section):
-    """Where xDS clients connect; port 0 takes a free one. ``transport``: our own gRPC on asyncio, or grpcio's."""
+    """The gRPC listener for xDS clients. Port 0 takes a free port. ``transport``: our gRPC on asyncio, or grpcio."""
 
     host: str = LOOPBACK
     port: int = Field(GRPC_PORT, ge=0, le=65535)
@@ -80,9 +79,9 @@ class GrpcSettings(Section):
 
 
 class HttpSettings(Section):
-    """Where the admin API, REST xDS, health and metrics are served; port 0 takes a free one.
+    """The HTTP listener for the admin API, REST xDS, health and metrics. Port 0 takes a free port.
 
-    ``hosts`` are the names by which clients may call it where no tokens are set.
+    ``hosts`` are the host names that requests may use while no tokens are configured.
     """
 
     host: str = LOOPBACK
@@ -92,10 +91,10 @@ class HttpSettings(Section):
 
 
 class ServerSettings(Section):
-    """The two doors and what is asked of pushes.
+    """The listeners, and rules for pushes.
 
-    ``on_nack`` is the default of all groups (DESIGN 3.2). ``require_if_match`` refuses writes that do not say what they
-    build on. ``undo`` does not go back to a revision that more than ``undo_refused_share`` of its nodes refused.
+    ``on_nack`` is the default of groups (docs/design.md#order-of-updates). ``require_if_match`` rejects writes without
+    ``If-Match``. ``undo`` never goes back to a revision that more than ``undo_refused_share`` of its nodes rejected.
     """
 
     grpc: GrpcSettings = GrpcSettings()
@@ -108,10 +107,11 @@ class ServerSettings(Section):
 
 
 class OrderSettings(Section):
-    """Make before break: what additions wait for, and how long removals stay (DESIGN 3.2).
+    """Make before break: what new resources wait for, and how long removed ones linger.
 
-    ``enabled`` off sends and removes everything at once: requests are lost then, it exists to show that. The two times
-    of removals are the defaults of all groups. `OrderRules` says what each of them is.
+    With ``enabled: false`` everything is sent and removed at once, which loses requests; it exists for comparison.
+    ``removal_delay_s`` and ``listener_drain_s`` are the defaults of groups. `OrderRules` explains each setting. See
+    docs/design.md#order-of-updates.
     """
 
     enabled: bool = True
@@ -122,7 +122,7 @@ class OrderSettings(Section):
     offer_timeout_s: float = Field(5.0, gt=0, le=DAY_S)
 
     def rules(self) -> OrderRules:
-        """The same for the engine."""
+        """The rules as the engine uses them."""
         return OrderRules(
             ordered=self.enabled,
             removal_delay_s=self.removal_delay_s,
@@ -134,13 +134,13 @@ class OrderSettings(Section):
 
 
 class StoreSettings(Section):
-    """Where desired state is kept, how large it may grow, and how much of its history stays.
+    """Where desired state is stored, how large it may grow, and how much history is kept.
 
-    The last ``keep_revisions`` of a group and all that are younger than ``keep_days`` can be read and rolled back to,
-    never more than ``keep_revisions_limit``; who pushed what, and when, is kept for ``keep_history_days``. A deleted
-    group can be brought back for ``keep_days``. Pushes of endpoints alone count for none of these: the last
-    ``keep_endpoint_revisions`` of them can be read. The audit list goes back ``keep_audit_days``, and what was changed
-    takes no more than ``audit_max_bytes`` of it.
+    The last ``keep_revisions`` revisions of a group and all younger than ``keep_days`` can be read and restored, at
+    most ``keep_revisions_limit``. The history (who pushed what, and when) is kept for ``keep_history_days``. A deleted
+    group can be restored for ``keep_days``. Pushes of endpoints alone are counted separately: the last
+    ``keep_endpoint_revisions`` of them can be read. The audit list is kept for ``keep_audit_days``, and its entries of
+    changes take at most ``audit_max_bytes``.
     """
 
     kind: Literal["memory", "sqlite"] = "sqlite"
@@ -159,11 +159,11 @@ class StoreSettings(Section):
     @classmethod
     def _no_less_than_kept(cls, value: int, info: pydantic.ValidationInfo) -> int:
         if value < info.data.get("keep_revisions", 1):
-            raise ValueError("must be no lower than keep_revisions")
+            raise ValueError("must be at least keep_revisions")
         return value
 
     def retention(self) -> Retention:
-        """What a collection keeps."""
+        """The retention policy as the store uses it."""
         return Retention(
             revisions=self.keep_revisions,
             age_s=self.keep_days * DAY_S,
@@ -176,10 +176,10 @@ class StoreSettings(Section):
 
 
 class CodecSettings(Section):
-    """How pushed configuration is read. ``descriptor_sets`` are files with message types of the user's own.
+    """How pushed configuration is parsed. ``descriptor_sets`` are files with additional message types.
 
-    They are what ``protoc --include_imports --descriptor_set_out`` or ``buf build`` writes, for contrib and private
-    extensions. ``envoy`` is a binary that ``POST /validate?envoy=true`` asks.
+    ``protoc --include_imports --descriptor_set_out`` or ``buf build`` writes them, for contrib and private extensions.
+    ``envoy`` is the Envoy binary that ``POST /validate?envoy=true`` runs.
     """
 
     descriptor_sets: tuple[Path, ...] = ()
@@ -189,12 +189,12 @@ class CodecSettings(Section):
     @classmethod
     def _runs(cls, value: Path | None) -> Path | None:
         if value is not None and not (value.is_file() and os.access(value, os.X_OK)):
-            raise ValueError("no executable file")
+            raise ValueError("not an executable file")
         return value
 
 
 class LimitSettings(Section):
-    """What one request, stream or resource may cost (DESIGN 5)."""
+    """Limits on requests, streams and resources (docs/configuration.md)."""
 
     body_bytes: int = Field(64 * MIB, gt=0)
     resource_bytes: int = Field(4 * MIB, gt=0)
@@ -215,23 +215,23 @@ class LimitSettings(Section):
 
 
 class WatchSettings(Section):
-    """A directory of snapshot files kept applied; with ``prune`` a group goes when its files go."""
+    """A directory of snapshot files that is kept applied. With ``prune`` a group is deleted with its files."""
 
     directory: Path | None = None
     prune: bool = False
 
 
 class LoadReportSettings(Section):
-    """What clients are asked to report of their load (LRS): how often, and whether endpoints are told apart."""
+    """Load reports (LRS): how often clients report, and whether they report each endpoint."""
 
     interval_s: float = Field(10.0, ge=1, le=600)
     by_endpoint: bool = False
 
 
 class MetricsSettings(Section):
-    """``per_node`` serves a series per node and type as well, for the first ``per_node_limit`` nodes.
+    """Metrics. ``per_node`` adds a series per node and type, for the first ``per_node_limit`` nodes.
 
-    A rendered text serves further scrapes for ``kept_s`` seconds.
+    A rendered page is reused for further scrapes within ``kept_s`` seconds.
     """
 
     per_node: bool = False
@@ -240,7 +240,7 @@ class MetricsSettings(Section):
 
 
 class LogSettings(Section):
-    """``auto`` writes JSON unless standard error is a terminal."""
+    """Logs. Format ``auto`` writes JSON unless standard error is a terminal."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "console"] = "auto"
@@ -273,7 +273,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """``load_settings`` merges the sources: it knows the file's name."""
+        """Use the arguments alone: ``load_settings`` merges the other sources."""
         return (init_settings,)
 
 
@@ -291,7 +291,7 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
 
 
 def auth_files(file: Path | None) -> tuple[Path, ...]:
-    """Where settings of ``auth`` are read from: ``file``, and those that the environment names."""
+    """The files with settings of ``auth``: ``file``, and those that environment variables name."""
     begins = f"{ENV_PREFIX}AUTH{ENV_DELIMITER}"
     named = (Path(value) for name, value in os.environ.items() if _is_file_of(name.upper(), begins))
     return (*((file,) if file is not None else ()), *named)
@@ -302,7 +302,7 @@ def _is_file_of(name: str, begins: str) -> bool:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
-    """``base`` with the keys of ``over`` put on top, section by section."""
+    """``base`` overridden by ``over``, section by section."""
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
@@ -311,7 +311,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
 
 
 def shown_settings(settings: Settings) -> Json:
-    """The effective settings as JSON, without what identifies a token."""
+    """The effective settings as JSON, without token hashes."""
     document = settings.model_dump(mode="json")
     auth = document["auth"]
     auth["token_sha256"] = [HIDDEN for _ in auth["token_sha256"]]
@@ -321,7 +321,7 @@ def shown_settings(settings: Settings) -> Json:
 
 
 def is_loopback(host: str) -> bool:
-    """True when only this machine can reach ``host``."""
+    """Whether ``host`` is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -342,16 +342,16 @@ def _read_document(file: Path) -> Json:
     if len(text) > _FILE_LIMIT_BYTES:
         raise SettingsError(f"{file}: larger than {_FILE_LIMIT_BYTES} bytes")
     if document is not None and not isinstance(document, dict):
-        raise SettingsError(f"{file}: sections are expected, such as 'server:'")
+        raise SettingsError(f"{file}: expected sections, such as 'server:'")
     return document or {}
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:
-    """A variable that spells a path must begin with a section that exists."""
+    """Raises ``SettingsError`` for a variable with the path of an unknown section."""
     for name in environment:
         section, delimiter, _ = name.upper().removeprefix(ENV_PREFIX).lower().partition(ENV_DELIMITER)
         if name.upper().startswith(ENV_PREFIX) and delimiter and section not in Settings.model_fields:
-            raise SettingsError(f"{name}: no such section{_hint(section, list(Settings.model_fields))}")
+            raise SettingsError(f"{name}: unknown section{_hint(section, list(Settings.model_fields))}")
 
 
 def _from_variables() -> Json:
@@ -360,24 +360,24 @@ def _from_variables() -> Json:
     source.env_vars = {name: value for name, value in source.env_vars.items() if not name.lower().endswith(suffix)}
     try:
         return source()
-    except pydantic_settings.SettingsError as error:  # names the section only
+    except pydantic_settings.SettingsError as error:  # its message names the section only
         raise SettingsError(_unreadable(source) or str(error)) from None
 
 
 def _unreadable(source: EnvSettingsSource) -> str:
-    """The variables that are no JSON where a list or a section is expected; without the value, which may be secret."""
+    """The variables that should be JSON and are not. Their values are left out, since they may be secret."""
     found: list[str] = []
     for name, value in dict(source.env_vars).items():
         source.env_vars = {name: value}
         try:
             source()
         except pydantic_settings.SettingsError as error:
-            found.append(f"{name.upper()}: not the JSON of a list or a section: {error.__cause__}")
+            found.append(f"{name.upper()}: expected JSON of a list or a section: {error.__cause__}")
     return "\n".join(found)
 
 
 def _from_files(environment: Mapping[str, str]) -> Json:
-    """``XDS_AUTH__TOKENS_FILE=/run/secrets/tokens``: the value of ``auth.tokens`` is what the file holds."""
+    """Values from files: ``XDS_AUTH__TOKENS_FILE=/run/secrets/tokens`` sets ``auth.tokens`` to the content."""
     found: Json = {}
     for name, file in environment.items():
         upper = name.upper()
@@ -402,12 +402,12 @@ def _explain(detail: Mapping[str, Any]) -> str:
     path = [str(part) for part in detail["loc"]]
     where = ".".join(path)
     if detail["type"] != "extra_forbidden":
-        # What stands where a hash belongs may be the token itself.
+        # A wrong value in place of a hash may be the token itself, so it is not shown.
         shown = "" if path[0] == "auth" else f" (got {detail['input']!r})"
         return f"{where}: {detail['msg']}{shown}"
     if where in _MOVED:
-        return f"{where}: no such setting any more; it is {_MOVED[where]!r} now"
-    return f"{where}: no such setting{_hint(path[-1], _fields_at(path[:-1]))}"
+        return f"{where}: this setting is now {_MOVED[where]!r}"
+    return f"{where}: unknown setting{_hint(path[-1], _fields_at(path[:-1]))}"
 
 
 def _fields_at(path: list[str]) -> list[str]:
@@ -435,8 +435,8 @@ def _hint(word: str, choices: list[str]) -> str:
 
 
 _ADMINISTRATOR = """\
-server.http.tls.client_ca: client certificates are the only credential, and none of them is an administrator's.
-A certificate without an entry may be an xDS client at most. Add one for those who push, by a name it has:
+server.http.tls.client_ca: client certificates are the only credentials, and none of them has the scope admin.
+A certificate without an entry may be an xDS client only. Add an entry for those who push, by a name in it:
   auth:
     certificates:
       - {uri: "spiffe://corp.example/operators/*", name: operators, scopes: [admin]}
@@ -449,34 +449,34 @@ or a token:
 
 
 def _check_administrator(settings: Settings) -> None:
-    """Certificates authenticate, they do not authorise: a proxy's is not an administrator's."""
+    """Certificates authenticate, they do not authorise: the certificate of a proxy must not allow pushes."""
     tls, auth = settings.server.http.tls, settings.auth
     if tls is not None and tls.client_ca is not None and not auth.accepted() and not auth.has_administrator():
         raise SettingsError(_ADMINISTRATOR)
 
 
 def _check_optional(settings: Settings, name: str, tls: TlsSettings) -> None:
-    """Who shows no certificate needs a token; grpcio's transport cannot ask without insisting."""
+    """Optional client certificates need a ``client_ca``. grpcio's transport can only require certificates."""
     if tls.client_ca is None:
         raise SettingsError(f"server.{name}.tls.client_cert: optional needs server.{name}.tls.client_ca")
     if name == "grpc" and settings.server.grpc.transport == "grpcio":
-        raise SettingsError("server.grpc.tls.client_cert: grpcio's transport knows only required; use asyncio's")
+        raise SettingsError("server.grpc.tls.client_cert: grpcio's transport supports only required; use asyncio's")
 
 
 def _check_exposure(settings: Settings) -> None:
-    """Non-loopback binds need TLS and credentials, or ``--insecure`` (DESIGN 5); and somebody must be able to push."""
+    """A listener beyond the loopback needs TLS and credentials, or ``--insecure``. One credential must allow pushes."""
     _check_administrator(settings)
-    for name, door in (("grpc", settings.server.grpc), ("http", settings.server.http)):
-        if door.tls is not None and door.tls.client_cert == "optional":
-            _check_optional(settings, name, door.tls)
+    for name, listener in (("grpc", settings.server.grpc), ("http", settings.server.http)):
+        if listener.tls is not None and listener.tls.client_cert == "optional":
+            _check_optional(settings, name, listener.tls)
     if settings.server.insecure:
         return
-    for name, door in (("grpc", settings.server.grpc), ("http", settings.server.http)):
-        if is_loopback(door.host):
+    for name, listener in (("grpc", settings.server.grpc), ("http", settings.server.http)):
+        if is_loopback(listener.host):
             continue
-        credentials = settings.auth.accepted() or (door.tls is not None and door.tls.client_ca is not None)
-        if door.tls is None or not credentials:
+        credentials = settings.auth.accepted() or (listener.tls is not None and listener.tls.client_ca is not None)
+        if listener.tls is None or not credentials:
             raise SettingsError(
-                f"server.{name}.host: {door.host} is reachable from other machines; set server.{name}.tls and"
+                f"server.{name}.host: {listener.host} is reachable from other machines; set server.{name}.tls and"
                 " credentials (auth.tokens, auth.token_sha256 or tls.client_ca), or pass --insecure"
             )

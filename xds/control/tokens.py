@@ -1,9 +1,9 @@
-"""Bearer tokens and what they allow. Only the SHA-256 of a token is known to us.
+"""Bearer tokens and their scopes. The server knows only the SHA-256 of a token.
 
-Scopes: ``read`` (everything but secret values), ``write:group/GLOB`` (push to the groups that match), ``secrets:read``
-(secret values, besides ``read``), ``backup`` (take backups: everything there is, secret values too), ``xds`` (be an xDS
-client, of any node), ``xds:node/GLOB`` and ``xds:group/GLOB`` (be one of these nodes, in these groups; each narrows),
-``admin`` (everything).
+Scopes: ``read`` (everything but secret values), ``write:group/GLOB`` (push to matching groups), ``secrets:read``
+(secret values, together with ``read``), ``backup`` (take backups, which contain secret values), ``xds`` (be an xDS
+client, for any node), ``xds:node/GLOB`` and ``xds:group/GLOB`` (be one of these nodes, in one of these groups; both
+must match where both are given), ``admin`` (everything).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a caller may do. ``name`` is that of its token or of its certificate's rule, or the certificate's own.
+    """The scopes of a caller. ``name`` is that of its token, of the rule for its certificate, or of the certificate.
 
-    It is empty for tokens without one, and where there are no credentials.
+    It is empty for a token without a name, and where no credentials are configured.
     """
 
     name: str = ""
     scopes: frozenset[str] = frozenset({ADMIN})
 
     def allows(self, scope: str) -> bool:
-        """True when one of the scopes covers this one."""
+        """Whether one of the scopes covers ``scope``."""
         if ADMIN in self.scopes or scope in self.scopes:
             return True
         if scope == XDS and any(held.startswith((XDS_NODE, XDS_GROUP)) for held in self.scopes):
-            return True  # which nodes it may be is judged when one is named
+            return True  # the node is checked when the client names it
         group = scope.removeprefix(WRITE_GROUP)
         return group != scope and any(
             fnmatchcase(group, held.removeprefix(WRITE_GROUP)) for held in self.scopes if held.startswith(WRITE_GROUP)
@@ -56,9 +56,9 @@ EVERYTHING = Grant()
 
 
 class Tokens:
-    """The accepted tokens. Without any, everybody is admitted to everything.
+    """The accepted tokens. Without any token every caller has all scopes.
 
-    ``grants`` are (SHA-256 in hexadecimal, grant); raises ``ValueError`` for what is no SHA-256.
+    ``grants`` are pairs of a SHA-256 in hexadecimal and a grant. Raises ``ValueError`` for an invalid SHA-256.
     """
 
     def __init__(self, grants: Iterable[tuple[str, Grant]] = ()) -> None:
@@ -68,23 +68,23 @@ class Tokens:
         self._grants = [(bytes.fromhex(digest), grant) for digest, grant in known]
 
     def assign(self, other: Tokens) -> None:
-        """From now on these are the accepted ones."""
+        """Replace the accepted tokens."""
         self._grants = other._grants
 
     def __bool__(self) -> bool:
         return bool(self._grants)
 
     def admit(self, authorization: str) -> Grant | None:
-        """The grant behind an ``Authorization`` value, ``Bearer <token>``; None for nobody we know."""
+        """The grant for an ``Authorization`` value, ``Bearer <token>``; None for an unknown token."""
         if not self._grants:
             return EVERYTHING
         found = self.find(authorization)
         return found[1] if found is not None else None
 
     def find(self, authorization: str) -> tuple[bytes, Grant] | None:
-        """The token of an ``Authorization`` value, by its hash, and its grant; None for none of ours.
+        """The hash and the grant of the token in an ``Authorization`` value; None for an unknown token.
 
-        Compares with every token, each in constant time.
+        The token is compared with every known one, each in constant time.
         """
         scheme, _, token = authorization.partition(" ")
         given = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
@@ -92,19 +92,19 @@ class Tokens:
         return (given, found[0]) if found and scheme.lower() == "bearer" else None
 
     def named(self, name: str) -> tuple[bytes, Grant] | None:
-        """The first token of this name, by its hash."""
+        """The hash and the grant of the first token with this name."""
         return next((known for known in self._grants if name and known[1].name == name), None)
 
     def of(self, digest: bytes) -> Grant | None:
-        """The grant of a token by its hash."""
+        """The grant of the token with this hash."""
         return next((grant for known, grant in self._grants if known == digest), None)
 
 
 def write_scope(group: str) -> str:
-    """What a push to a group needs."""
+    """The scope that a push to a group needs."""
     return WRITE_GROUP + group
 
 
 def is_scope(text: str) -> bool:
-    """True for a scope that a token can be given."""
+    """Whether ``text`` is a valid scope."""
     return text in PLAIN_SCOPES or any(text.startswith(each) and len(text) > len(each) for each in _WITH_GLOB)

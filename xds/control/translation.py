@@ -1,4 +1,4 @@
-"""The v2 variant of a snapshot's sets, for clients on the v2 transport (DESIGN 5.1)."""
+"""Resource sets under the v2 API, for clients on the v2 transport, and what v2 cannot express."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = structlog.get_logger(logger_name="xds.control.translation")
 
 
 def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
-    """The set under its v2 type URL; None where the v2 API has no such type. What v2 cannot express is left out."""
+    """The set under its v2 type URL; None where v2 has no such type. Resources that v2 cannot express are left out."""
     type_url = V2_URLS.get(held.type.type_url)
     if type_url is None:
         return None
@@ -54,7 +54,7 @@ def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
 def variant_sets(
     cache: SnapshotCache, fleet: Fleet, group: str, type_urls: Collection[str]
 ) -> dict[str, dict[str, ResourceSet]]:
-    """What streams of each API in use are served of these types of a group: API to type URL to set."""
+    """The sets that streams of each other API in use are served: API to type URL to set."""
     urls = {V2_URLS.get(type_url, type_url) for type_url in type_urls}
     found: dict[str, dict[str, ResourceSet]] = {}
     for api in fleet.apis(group) - {""}:
@@ -65,16 +65,16 @@ def variant_sets(
 
 
 @dataclass(frozen=True, slots=True)
-class Unexpressed:
-    """A resource that a node asks for and is not sent, because the API it speaks cannot express it."""
+class UnexpressedResource:
+    """A requested resource that is not sent, because the API of the node cannot express it."""
 
     name: str
     problem: str
 
 
-def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[Unexpressed, ...]]:
-    """By type alias what a connected node asks for and its API cannot express (DESIGN 5.1); some where it is much."""
-    found: dict[str, tuple[Unexpressed, ...]] = {}
+def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[UnexpressedResource, ...]]:
+    """The requested resources that the API of a connected node cannot express, by type alias. The lists are bounded."""
+    found: dict[str, tuple[UnexpressedResource, ...]] = {}
     for stream in node.streams:
         view = cache.view(node.group, stream.api) if stream.api else None
         if view is None:
@@ -87,7 +87,7 @@ def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[Unexpr
     return found
 
 
-def _wanted(state: TypeState, omitted: Mapping[str, str]) -> Iterator[Unexpressed]:
-    # What is omitted is missing in what was served; both lists are cut off where they are long.
+def _wanted(state: TypeState, omitted: Mapping[str, str]) -> Iterator[UnexpressedResource]:
+    # Omitted resources are listed as missing. Both lists are bounded.
     named = {*state.names, *state.missing}
-    return (Unexpressed(name, problem) for name, problem in omitted.items() if state.wildcard or name in named)
+    return (UnexpressedResource(name, problem) for name, problem in omitted.items() if state.wildcard or name in named)

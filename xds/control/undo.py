@@ -1,7 +1,7 @@
-"""What ``undo`` goes back to: never to what was undone or refused before (spec/first_hour.md A6).
+"""Finds the revision that ``undo`` goes back to: never one that was undone or rejected before.
 
-What a group is served came about by a line of revisions, its rollbacks followed (`RevisionInfo.undone_by`). ``undo``
-takes back the last of them that is a change of configuration; those that changed endpoints alone stay.
+The content of a group is the result of a line of revisions, with rollbacks followed (`RevisionInfo.undone_by`).
+``undo`` takes back the last change of configuration in that line. Changes of endpoints alone stay.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from xds.control.content import Content, Key
+from xds.control.group_content import GroupContent, Key
 from xds.control.policy_review import assignment_name
-from xds.control.rollout import rollout
+from xds.control.progress import rollout_status
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Sync
 from xds.model.errors import NotFoundError
@@ -27,14 +27,14 @@ REFUSED_SHARE = 0.1
 WATCH_S = 1.0
 CANDIDATES_LIMIT = 10
 PAGE = 100
-PAGES_LIMIT = 100  # a history is looked through so far
+PAGES_LIMIT = 100  # pages of the history that are searched
 
 _log = structlog.get_logger(logger_name="xds.control.undo")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A revision that could be gone back to; ``reason`` says why it is not chosen, empty for one that can be."""
+class UndoCandidate:
+    """An earlier revision. ``reason`` says why ``undo`` does not go back to it; empty where it can."""
 
     line: RevisionInfo
     reason: str
@@ -42,10 +42,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class UndoPlan:
-    """What taking the last change of configuration back comes to.
+    """What ``undo`` would do.
 
-    ``takes_back`` is that change, ``to`` the revision to go back to; None where every earlier one was undone, or
-    refused, or is not kept: then a person has to choose. ``candidates`` are the newest earlier ones.
+    ``takes_back`` is the last change of configuration, ``to`` the revision to go back to. ``to`` is None where every
+    earlier revision was undone, rejected or collected, so that a person has to choose among ``candidates``, the newest
+    earlier revisions.
     """
 
     group: str
@@ -53,13 +54,13 @@ class UndoPlan:
     etag: str
     takes_back: RevisionInfo
     to: RevisionInfo | None
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[UndoCandidate, ...]
 
 
-class Undo:
-    """Plans, from a store's history and from what nodes refuse. ``held`` is what a group holds now.
+class UndoPlanner:
+    """Plans undo from the history of a group and from NACKs. ``held`` looks up the content of a group.
 
-    A revision that more than ``refused_share`` of its nodes refused is not gone back to.
+    A revision that more than ``refused_share`` of its nodes rejected is never gone back to.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Undo:
         store: Store,
         cache: SnapshotCache,
         fleet: Fleet,
-        held: Callable[[str], Content | None],
+        held: Callable[[str], GroupContent | None],
         refused_share: float,
     ) -> None:
         self._store = store
@@ -75,24 +76,24 @@ class Undo:
         self._fleet = fleet
         self._held = held
         self._share = refused_share
-        self._noted: dict[str, tuple[int, int]] = {}  # revision and refusals by group, as they were stored last
+        self._noted: dict[str, tuple[int, int]] = {}  # by group: revision and number of refusals stored last
 
-    async def plan(self, held: Content) -> UndoPlan:
-        """What ``undo`` would do with a group that holds this.
+    async def plan(self, held: GroupContent) -> UndoPlan:
+        """Plan ``undo`` for a group with this content.
 
-        Raises ``NotFoundError`` where there is nothing before, ``StoreError``.
+        Raises ``NotFoundError`` where there is no earlier revision, ``StoreError``.
         """
         group = held.group
         await self.note_refusals([group])
         takes_back, chosen = None, None
-        candidates: list[Candidate] = []
+        candidates: list[UndoCandidate] = []
         follows = held.revision + 1
         async for line in self._configured(group, follows):
             if line.kind == DELETE and not line.undone_by:
                 break
             if takes_back is not None:
                 reason = self._reason(line)
-                candidates.append(Candidate(line if reason else await self._latest(group, line, follows), reason))
+                candidates.append(UndoCandidate(line if reason else await self._latest(group, line, follows), reason))
                 if not reason:
                     chosen = chosen or candidates[-1].line
             elif not line.undone_by and not line.content_of:
@@ -106,12 +107,12 @@ class Undo:
         return UndoPlan(group, held.revision, held.etag, takes_back, chosen, shown)
 
     async def note_refusals(self, groups: Iterable[str]) -> None:
-        """Store how many of their nodes refuse what these groups hold, where some do. Raises ``StoreError``."""
-        for group in self._fleet.nack_log.open_groups().intersection(groups):  # none, most often
+        """Store how many nodes reject the content of these groups, if any do. Raises ``StoreError``."""
+        for group in self._fleet.nack_log.open_groups().intersection(groups):  # usually none
             held = self._held(group)
             if held is None:
                 continue
-            states = (await rollout(self._cache, self._fleet, held.snapshot)).states
+            states = (await rollout_status(self._cache, self._fleet, held.snapshot)).states
             refused, before = states.get(Sync.NACKED, 0), self._noted.get(group, (0, 0))
             if refused > (before[1] if before[0] == held.revision else 0):
                 nodes = refused + states.get(Sync.SYNCED, 0) + states.get(Sync.PENDING, 0)
@@ -119,7 +120,7 @@ class Undo:
                 self._noted[group] = (held.revision, refused)
 
     async def watch_refusals(self) -> None:
-        """Store, while nodes refuse something, how many do: after a restart that is all that is known of it."""
+        """Store the number of rejecting nodes at intervals, since a restart forgets which nodes rejected a revision."""
         while True:
             await asyncio.sleep(WATCH_S)
             try:
@@ -128,7 +129,7 @@ class Undo:
                 _log.warning("undo.refusals_not_stored", error_message=str(error))
 
     def _reason(self, line: RevisionInfo) -> str:
-        """Why a revision is not gone back to; empty where it can be."""
+        """Why ``undo`` does not go back to a revision; empty where it can."""
         if line.kind == DELETE:
             return "the group was deleted"
         if line.undone_by:
@@ -138,22 +139,22 @@ class Undo:
         return "" if line.content else "its content is no longer kept"
 
     async def _latest(self, group: str, line: RevisionInfo, follows: int) -> RevisionInfo:
-        """The revision with a line's configuration and the latest endpoints that were pushed before ``follows``."""
+        """The revision with the same configuration and the latest endpoints that were pushed before ``follows``."""
         for each in await self._store.history(group, before=follows, limit=1):
             if each.revision > line.revision and each.content and not each.undone_by:
                 return each
         return line
 
-    async def _nothing(self, held: Content, first: RevisionInfo | None) -> str:
-        """Why nothing can be taken back."""
+    async def _nothing(self, held: GroupContent, first: RevisionInfo | None) -> str:
+        """Why there is nothing to undo."""
         newest = await self._store.history(held.group, limit=1)
         if first is not None and newest and newest[0].endpoints_only:
-            hint = "go back to earlier ones with the number of a revision, endpoints included"
+            hint = "name a revision to go back to, endpoints included"
             return f"group {held.group}: only endpoints changed since revision {first.revision}; {hint}"
         return f"group {held.group}: there is no revision before {held.revision} to go back to"
 
     async def _configured(self, group: str, before: int) -> AsyncIterator[RevisionInfo]:
-        """The history without pushes of endpoints alone, the newest first."""
+        """The history without changes of endpoints alone, newest first."""
         for _ in range(PAGES_LIMIT):
             lines = await self._store.history(group, before=before, limit=PAGE, endpoints=False)
             for line in lines:
@@ -163,10 +164,10 @@ class Undo:
             before = lines[-1].revision
 
 
-def keeping(change: Rollback, held: Content | None, target: Content) -> Rollback:
-    """A rollback that leaves the assignments of the present to clusters that are there before and after it.
+def with_kept_endpoints(change: Rollback, held: GroupContent | None, target: GroupContent) -> Rollback:
+    """A rollback in which clusters that exist before and after it keep their present assignments.
 
-    An assignment that is not there now comes back: a cluster without one never gets warm.
+    An assignment that does not exist now is restored, since a cluster without one never becomes warm.
     """
     if not change.keeps_endpoints or held is None:
         return replace(change, keep=())
@@ -176,7 +177,7 @@ def keeping(change: Rollback, held: Content | None, target: Content) -> Rollback
     return replace(change, keep=tuple(keep))
 
 
-def _clusters(content: Content) -> Iterator[tuple[Key, Resource]]:
+def _clusters(content: GroupContent) -> Iterator[tuple[Key, Resource]]:
     for key in content.blob_ids:
         if key[0] == CLUSTER and (resource := content.get(key)) is not None:
             yield key, resource

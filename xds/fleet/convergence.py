@@ -1,21 +1,33 @@
-"""How far one node has come with a push. Judged by content: a version_info may repeat.
+"""How many nodes have taken a push, and counts over the whole fleet.
 
-What was made of a pushed set for the nodes of a locality, or for clients of another API, stands for that set.
+A node has a push when it has ACKed its content; versions are not compared, because a version_info may repeat. Content
+that was derived from a pushed set, for a locality or for another API, counts as that set. `take_census` may run in
+another thread than the one that applies events: it iterates over copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
-from xds.fleet.mixed import stands_for
+from xds.fleet.node_records import (
+    NodeRecord,
+    StreamRecord,
+    TypeRecord,
+    by_alias,
+    worst,
+)
+from xds.fleet.partial_sets import stands_for
 from xds.fleet.state import Sync
-from xds.fleet.track import NodeTrack, TypeTrack
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 
+STALE_AFTER_S = 60.0
+
 
 class NodeProgress:
-    """The worst state over all streams and pushed types, and what to show for it."""
+    """The worst state over all streams and pushed types of a node, with its NACK ids and its last ACK."""
 
     __slots__ = ("last_ack", "nacks", "state")
 
@@ -24,65 +36,131 @@ class NodeProgress:
         self.nacks: list[int] = []
         self.last_ack = 0.0
 
-    def add(self, track: TypeTrack, target: ResourceSet) -> None:
+    def add(self, record: TypeRecord, target: ResourceSet) -> None:
         """Take one type of one stream into account."""
-        state = progress(track, target)
+        state = progress(record, target)
         if state is Sync.NACKED:
             self.state = Sync.NACKED
-            self.nacks += (refusal.record.id for refusal in track.refusals if refusal.concerns(target))
+            self.nacks += (refusal.record.id for refusal in record.refusals if refusal.concerns(target))
         elif state is Sync.PENDING and self.state is not Sync.NACKED:
             self.state = Sync.PENDING
         elif state is Sync.SYNCED:
-            self.last_ack = max(self.last_ack, track.since)
+            self.last_ack = max(self.last_ack, record.since)
             if self.state is Sync.NOT_SUBSCRIBED:
                 self.state = Sync.SYNCED
 
 
 def node_progress(
-    node: NodeTrack, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
+    node: NodeRecord, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
 ) -> NodeProgress:
-    """Where a connected node stands with ``targets``, the pushed sets by type URL.
+    """The progress of a connected node towards ``targets``, the pushed sets by type URL.
 
-    ``variants`` are the sets that streams of another API get instead, by API.
+    ``variants`` are the sets for streams of another API, by API and type URL.
     """
     found = NodeProgress()
     for stream in list(node.streams.values()):
         for type_url, target in variants.get(stream.api, targets).items():
-            track = stream.types.get(type_url)
-            if track is not None:
-                found.add(track, target)
+            record = stream.types.get(type_url)
+            if record is not None:
+                found.add(record, target)
     return found
 
 
 def type_progress(
-    node: NodeTrack, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
+    node: NodeRecord, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
 ) -> dict[str, Sync]:
-    """Where a connected node stands with each pushed type, by alias; the worst of its streams."""
+    """The state of a connected node for each pushed type, by alias: the worst of its streams."""
     found = {alias_of(type_url): NodeProgress() for type_url in targets}
     for stream in list(node.streams.values()):
         for type_url, target in variants.get(stream.api, targets).items():
-            track, progressed = stream.types.get(type_url), found.get(alias_of(type_url))
-            if track is not None and progressed is not None:
-                progressed.add(track, target)
+            record, progressed = stream.types.get(type_url), found.get(alias_of(type_url))
+            if record is not None and progressed is not None:
+                progressed.add(record, target)
     return {alias: each.state for alias, each in found.items()}
 
 
-def progress(track: TypeTrack, target: ResourceSet) -> Sync:
-    """Where one type on one stream stands with the set that was pushed."""
-    if track.state is Sync.NOT_SUBSCRIBED:
+def progress(record: TypeRecord, target: ResourceSet) -> Sync:
+    """The state of one type on one stream with respect to the pushed set."""
+    if record.state is Sync.NOT_SUBSCRIBED:
         return Sync.NOT_SUBSCRIBED
-    if track.state is Sync.NACKED:
-        # A refusal of what came before this push says nothing about it: the new offer may be on its way.
-        return Sync.NACKED if any(refusal.concerns(target) for refusal in track.refusals) else Sync.PENDING
-    if track.state is Sync.SYNCED and track.acked is not None and same(track.acked, target):
+    if record.state is Sync.NACKED:
+        # A NACK of earlier content says nothing about this push: the new response may be on its way.
+        return Sync.NACKED if any(refusal.concerns(target) for refusal in record.refusals) else Sync.PENDING
+    if record.state is Sync.SYNCED and record.acked is not None and same(record.acked, target):
         return Sync.SYNCED
     return Sync.PENDING
 
 
 def same(one: ResourceSet, other: ResourceSet) -> bool:
-    """True when ``one`` has the content of ``other``, or that under an overlay: then what was pushed has arrived.
-
-    What lingers besides does not matter.
-    """
+    """Whether ``one`` has the content of ``other``, with or without an overlay. Lingering resources are ignored."""
     one = stands_for(one)
     return one is other or one.origin_id == other.origin_id or one.digest == other.digest
+
+
+@dataclass(slots=True)
+class Census:
+    """Counts of connected nodes.
+
+    * ``nodes``: by group; ``nacked``, ``stale``: nodes that reject a type, and nodes whose ACK is overdue, by (alias,
+      group);
+    * ``missing``: requested names that do not exist, by alias, over all streams;
+    * ``synced``: whether a type is synced, by (node, group, alias), for the first nodes only; ``left_out`` counts the
+      other nodes;
+    * ``lingering``, ``held``: by group, nodes that keep removed resources, and nodes from which resources are held
+    back.
+    """
+
+    nodes: Counter[str] = field(default_factory=Counter)
+    nacked: Counter[tuple[str, str]] = field(default_factory=Counter)
+    stale: Counter[tuple[str, str]] = field(default_factory=Counter)
+    missing: Counter[str] = field(default_factory=Counter)
+    lingering: Counter[str] = field(default_factory=Counter)
+    held: Counter[str] = field(default_factory=Counter)
+    synced: dict[tuple[str, str, str], bool] = field(default_factory=dict)
+    left_out: int = 0
+
+
+def take_census(
+    nodes: Collection[NodeRecord],
+    streams: Collection[StreamRecord],
+    now: float,
+    *,
+    stale_after_s: float = STALE_AFTER_S,
+    detailed: int = 0,
+) -> Census:
+    """Count the fleet. ``synced`` covers the first ``detailed`` nodes."""
+    found = Census()
+    for node in list(nodes):
+        if node.streams:
+            _count_node(found, node, now - stale_after_s, detailed)
+    for stream in list(streams):
+        for record in list(stream.types.values()):
+            if record.names and (missing := record.missing()):
+                found.missing[alias_of(record.type_url)] += len(missing)
+    return found
+
+
+def _count_node(found: Census, node: NodeRecord, stale_before: float, detailed: int) -> None:
+    found.nodes[node.group] += 1
+    clients = list(node.clients.values())
+    found.lingering[node.group] += any(client.lingering for client in clients)
+    found.held[node.group] += any(client.held for client in clients)
+    is_detailed = detailed > 0 and found.nodes.total() <= detailed
+    if detailed and not is_detailed:
+        found.left_out += 1
+    for alias, records in by_alias(_type_records(node)).items():
+        lead = worst(records)
+        if lead.state is Sync.NACKED:
+            found.nacked[alias, node.group] += 1
+        elif lead.state is Sync.PENDING and min(_pending_since(records)) < stale_before:
+            found.stale[alias, node.group] += 1
+        if is_detailed and lead.state is not Sync.NOT_SUBSCRIBED:
+            found.synced[node.node.id, node.group, alias] = lead.state is Sync.SYNCED
+
+
+def _type_records(node: NodeRecord) -> list[TypeRecord]:
+    return [record for stream in list(node.streams.values()) for record in list(stream.types.values())]
+
+
+def _pending_since(records: list[TypeRecord]) -> list[float]:
+    return [record.since for record in records if record.state is Sync.PENDING] or [float("inf")]

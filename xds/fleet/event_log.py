@@ -1,10 +1,10 @@
-"""What happened, for those who look on: a bounded log with growing numbers, without a clock, tasks or queues.
+"""A bounded log of events for operators, and the events that the fleet records in it. No clock, no tasks, no queues.
 
-A reader is a number: that of the last event it has seen. Who reads too slowly, or comes back too late, finds that
-what it missed is forgotten (``Page.lagged``) and goes on with what is there. So a reader costs the writers nothing.
+A reader is a cursor: the number of the last event that it has seen. A reader that is too slow, or that comes back too
+late, is told so (``EventPage.lagged``) and continues with the events that are left. So readers cost writers nothing.
 
-Rare events (pushes, NACKs) and frequent ones (streams, ACKs, assignments) are kept apart: a fleet that reconnects does
-not push the history of changes out. ACKs are recorded only while somebody reads them.
+Rare events (pushes, NACKs) and frequent events (streams, ACKs, assignments) are kept in separate buffers, so that a
+reconnecting fleet does not displace the history of changes. ACKs are recorded only while somebody reads them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,25 @@ from enum import StrEnum
 from heapq import merge
 from types import MappingProxyType
 
+from xds.fleet.node_records import StreamRecord
+from xds.fleet.state import NackRecord
+from xds.model.resource_type import alias_of
+from xds.model.snapshot import ResourceSet
+from xds.protocol.linger import Removal
+
 RARE_LIMIT = 5_000
 FREQUENT_LIMIT = 10_000
 MESSAGE_LIMIT = 1_000
+ORPHANED = "no group matches: the node keeps its resources and gets no updates"
+GUILTY_SHOWN = 10
+LINGER_CUT = (
+    "more than order.linger_max pushes removed resources: the oldest are removed while connections may use them"
+)
+WAIT_ENDED = "not ready in time: the resources that waited for it are sent"
 
 
-class Kind(StrEnum):
-    """What an event is about; ``action`` says what happened to it."""
+class EventKind(StrEnum):
+    """The subject of an event; ``action`` says what happened."""
 
     PUSH = "push"
     ROLLBACK = "rollback"
@@ -39,21 +51,21 @@ class Kind(StrEnum):
     STORE = "store"
 
 
-FREQUENT = frozenset({Kind.NODE, Kind.STREAM, Kind.ACK, Kind.ASSIGNMENT, Kind.AUTH})
-ON_DEMAND = frozenset({Kind.ACK})
-DEFAULT_KINDS = frozenset(Kind) - ON_DEMAND
+FREQUENT = frozenset({EventKind.NODE, EventKind.STREAM, EventKind.ACK, EventKind.ASSIGNMENT, EventKind.AUTH})
+ON_DEMAND = frozenset({EventKind.ACK})
+DEFAULT_KINDS = frozenset(EventKind) - ON_DEMAND
 
 
 @dataclass(frozen=True, slots=True)
 class FleetEvent:
-    """One thing that happened, at ``time`` (epoch seconds). Empty strings and None: does not apply.
+    """One event at ``time`` (epoch seconds). Empty strings and None mean that a field does not apply.
 
-    ``details`` holds what only some actions have; JSON scalars.
+    ``details`` are fields of some actions only; JSON scalars.
     """
 
     id: int
     time: float
-    kind: Kind
+    kind: EventKind
     action: str
     group: str = ""
     node: str = ""
@@ -65,9 +77,9 @@ class FleetEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events a reader wants; an empty group or node means all."""
+    """The events that a reader wants. An empty group or node means all."""
 
-    kinds: frozenset[Kind] = DEFAULT_KINDS
+    kinds: frozenset[EventKind] = DEFAULT_KINDS
     group: str = ""
     node: str = ""
 
@@ -76,8 +88,8 @@ class EventFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Events after a number, oldest first. Go on with ``cursor``; ``lagged``: some before these are forgotten."""
+class EventPage:
+    """Events after a cursor, oldest first. Continue with ``cursor``. ``lagged``: events before these were dropped."""
 
     events: tuple[FleetEvent, ...]
     cursor: int
@@ -85,17 +97,17 @@ class Page:
 
 
 class _Ring:
-    """The latest events; ``forgotten`` is the newest number that is not held any more."""
+    """The latest events. ``dropped`` is the newest event number that was dropped."""
 
-    __slots__ = ("events", "forgotten")
+    __slots__ = ("dropped", "events")
 
-    def __init__(self, limit: int, forgotten: int) -> None:
+    def __init__(self, limit: int, dropped: int) -> None:
         self.events: deque[FleetEvent] = deque(maxlen=limit)
-        self.forgotten = forgotten
+        self.dropped = dropped
 
     def append(self, event: FleetEvent) -> None:
         if len(self.events) == self.events.maxlen:
-            self.forgotten = self.events[0].id
+            self.dropped = self.events[0].id
         self.events.append(event)
 
     def after(self, cursor: int) -> list[FleetEvent]:
@@ -109,12 +121,12 @@ class _Ring:
 
 
 class EventLog:
-    """The latest events. ``first_id``: choose one above those of earlier processes, so that readers can come back."""
+    """The latest events. ``first_id`` must be above the ids of earlier processes, so that readers can continue."""
 
     def __init__(self, first_id: int = 1, rare_limit: int = RARE_LIMIT, frequent_limit: int = FREQUENT_LIMIT) -> None:
         self.newest = first_id - 1
         self.closed = False
-        self.acks_wanted = False  # somebody reads them; asked for at every ACK
+        self.acks_wanted = False  # read at every ACK
         self._rare = _Ring(rare_limit, self.newest)
         self._frequent = _Ring(frequent_limit, self.newest)
         self._ack_readers = 0
@@ -124,7 +136,7 @@ class EventLog:
 
     def record(
         self,
-        kind: Kind,
+        kind: EventKind,
         action: str,
         now: float,
         *,
@@ -135,7 +147,7 @@ class EventLog:
         message: str = "",
         details: Mapping[str, str | int] = MappingProxyType({}),
     ) -> None:
-        """Note what happened, and wake who waits for it."""
+        """Record an event and wake the waiting readers."""
         self.newest += 1
         short = message[:MESSAGE_LIMIT]
         event = FleetEvent(self.newest, now, kind, action, group, node, type, revision, short, details)
@@ -143,16 +155,16 @@ class EventLog:
         self._wake()
 
     def close(self) -> None:
-        """Tell the readers that nothing more will come."""
+        """End the log: readers finish when they have read it."""
         self.closed = True
         self._wake()
 
     # Reading
 
     @contextmanager
-    def watching(self, kinds: Collection[Kind]) -> Iterator[None]:
-        """While a reader is there, what it reads is recorded."""
-        ack = int(Kind.ACK in kinds)
+    def watching(self, kinds: Collection[EventKind]) -> Iterator[None]:
+        """Within, the kinds that are recorded on demand are recorded."""
+        ack = int(EventKind.ACK in kinds)
         self._ack_readers += ack
         self.acks_wanted = self._ack_readers > 0
         try:
@@ -161,29 +173,29 @@ class EventLog:
             self._ack_readers -= ack
             self.acks_wanted = self._ack_readers > 0
 
-    def after(self, cursor: int, wanted: EventFilter, limit: int) -> Page:
-        """At most ``limit`` events that pass ``wanted``. A cursor of another process counts as forgotten."""
+    def after(self, cursor: int, wanted: EventFilter, limit: int) -> EventPage:
+        """At most ``limit`` events that match ``wanted``. A cursor of another process counts as dropped."""
         rings = [
             ring
             for ring, kinds in ((self._rare, wanted.kinds - FREQUENT), (self._frequent, wanted.kinds & FREQUENT))
             if kinds
         ]
         known = cursor if cursor <= self.newest else 0
-        lagged = known != cursor or any(known < ring.forgotten for ring in rings)
+        lagged = known != cursor or any(known < ring.dropped for ring in rings)
         found: list[FleetEvent] = []
         for event in merge(*(ring.after(known) for ring in rings), key=lambda event: event.id):
             if wanted(event):
                 found.append(event)
                 if len(found) == limit:
-                    return Page(tuple(found), event.id, lagged)
-        return Page(tuple(found), self.newest, lagged)
+                    return EventPage(tuple(found), event.id, lagged)
+        return EventPage(tuple(found), self.newest, lagged)
 
     def call_on_next(self, callback: Callable[[], None]) -> None:
-        """Call once, at the next event or at the end."""
+        """Call ``callback`` once, at the next event or at the end of the log."""
         self._waiting.append(callback)
 
     def forget_call(self, callback: Callable[[], None]) -> None:
-        """The reader is gone; harmless when it was called already."""
+        """Withdraw a callback. It is no error if it has been called already."""
         if callback in self._waiting:
             self._waiting.remove(callback)
 
@@ -192,3 +204,105 @@ class EventLog:
             waiting, self._waiting = self._waiting, []
             for callback in waiting:
                 callback()
+
+
+def record_stream(log: EventLog, action: str, stream: StreamRecord, now: float) -> None:
+    """A stream of a node opened or closed."""
+    principal = {"principal": stream.principal} if stream.principal else {}
+    log.record(
+        EventKind.STREAM,
+        action,
+        now,
+        group=stream.group,
+        node=node_id(stream),
+        details={
+            "stream": stream.id,
+            "service": stream.service,
+            "variant": stream.variant,
+            "peer": stream.peer,
+            **principal,
+        },
+    )
+
+
+def record_node(log: EventLog, action: str, stream: StreamRecord, now: float) -> None:
+    """The first stream of a node opened, or the last one closed."""
+    log.record(EventKind.NODE, action, now, group=stream.group, node=node_id(stream))
+
+
+def record_moved(log: EventLog, stream: StreamRecord, group: str, now: float) -> None:
+    """A node moved to another group, or matches none. Recorded once per node, although its streams move one by one."""
+    node = stream.node
+    if node is None or (group == node.group and not node.adrift):
+        return
+    if group:
+        log.record(EventKind.NODE, "moved", now, group=group, node=node.node.id, details={"previous": node.group})
+    elif not node.adrift:
+        log.record(EventKind.NODE, "orphaned", now, group=node.group, node=node.node.id, message=ORPHANED)
+    node.adrift = not group
+
+
+def record_acked(log: EventLog, stream: StreamRecord, accepted: ResourceSet, revision: int | None, now: float) -> None:
+    """A type was ACKed. Once per revision, also that the node is synced with all of its types."""
+    node = stream.node
+    if node is None:
+        return
+    name, alias = node.node.id, alias_of(accepted.type.type_url)
+    log.record(
+        EventKind.ACK,
+        "acked",
+        now,
+        group=stream.group,
+        node=name,
+        type=alias,
+        revision=revision,
+        details={"version": accepted.version_info},
+    )
+    if revision is not None and revision != node.synced_revision and node.is_synced():
+        node.synced_revision = revision
+        log.record(EventKind.ACK, "synced", now, group=stream.group, node=name, revision=revision)
+
+
+def record_nack(log: EventLog, action: str, record: NackRecord, now: float) -> None:
+    """A NACK record was opened, narrowed to the rejected names, or resolved."""
+    details: dict[str, str | int] = {"nack": record.id, "version": record.version}
+    if record.guilty:
+        details["guilty"] = ", ".join(record.guilty[:GUILTY_SHOWN])
+    log.record(
+        EventKind.NACK,
+        action,
+        now,
+        group=record.group,
+        node=record.node,
+        type=record.type,
+        message=record.message,
+        details=details,
+    )
+
+
+def record_wait_ended(log: EventLog, stream: StreamRecord, type_url: str, now: float) -> None:
+    """A wait for a type, usually clusters, timed out (docs/design.md#order-of-updates)."""
+    alias = alias_of(type_url)
+    log.record(
+        EventKind.ORDER, "wait_ended", now, group=stream.group, node=node_id(stream), type=alias, message=WAIT_ENDED
+    )
+
+
+def record_linger_cut(log: EventLog, stream: StreamRecord, removal: Removal, now: float) -> None:
+    """Lingering resources were removed early from the nodes of a group. ``node`` is the first of them."""
+    count = sum(map(len, removal.names.values()))
+    details: dict[str, str | int] = {"resources": count, "types": ", ".join(sorted(map(alias_of, removal.names)))}
+    log.record(
+        EventKind.ORDER,
+        "linger_cut",
+        now,
+        group=stream.group,
+        node=node_id(stream),
+        revision=removal.revision,
+        message=LINGER_CUT,
+        details=details,
+    )
+
+
+def node_id(stream: StreamRecord) -> str:
+    return stream.node.node.id if stream.node is not None else ""

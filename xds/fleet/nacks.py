@@ -1,51 +1,59 @@
-"""The NACK records: bounded, one per node, type and refused content."""
+"""The NACK records: bounded, one per node, type and rejected content, with the stored form of open records.
+
+The stored form is bounded as well, because clients choose names and messages.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count, islice
+from itertools import accumulate, count, islice, takewhile
 from types import MappingProxyType
 from typing import NamedTuple
 
-from xds.fleet.refusal import MESSAGE_LIMIT, Refusal
+from xds.fleet.refused_content import MESSAGE_LIMIT, RefusedContent
+from xds.fleet.refused_content import NAMES_LIMIT as NAMES_SHOWN
 from xds.fleet.state import NackRecord, NackState
+from xds.model.resource_type import alias_of
 from xds.protocol.events import Nacked
 
 RECORDS_LIMIT = 10_000
 TEXT_LIMIT = 64 * 1024 * 1024
-_NONE: Mapping[str, tuple[Refusal, ...]] = MappingProxyType({})
+MESSAGE_KEPT = 4096  # characters in the stored form
+NAMES_TEXT_KEPT = 64 * 1024  # characters in the stored form
+_NONE: Mapping[str, tuple[RefusedContent, ...]] = MappingProxyType({})
 
-__all__ = ["MESSAGE_LIMIT", "Changes", "NackLog", "mentions"]
+__all__ = ["MESSAGE_LIMIT", "NackChanges", "NackLog", "mentions"]
 
 
-class Changes(NamedTuple):
-    """Open records that are new or have changed, and the ids of those that are resolved or forgotten."""
+class NackChanges(NamedTuple):
+    """Open records that are new or changed, and the ids of records that are resolved or forgotten."""
 
-    stand: list[Refusal]
+    open: list[RefusedContent]
     gone: list[int]
 
 
 class NackLog:
-    """Records by id. When full, the oldest resolved one goes first.
+    """Records by id. When the log is full, the oldest resolved record is dropped first.
 
-    ``first_id``: choose one above those of earlier processes, so that an id never stands for another record later.
-    ``records_limit`` bounds their number, ``text_limit`` the characters of messages and names they hold together.
+    ``first_id`` must be above the ids of earlier processes, so that an id never means two records. ``records_limit``
+    bounds the number of records, ``text_limit`` the characters of all messages and names.
     """
 
     def __init__(self, records_limit: int = RECORDS_LIMIT, text_limit: int = TEXT_LIMIT, first_id: int = 1) -> None:
         self._first_id = first_id
         self._ids = count(first_id)
-        self._open: dict[int, Refusal] = {}
+        self._open: dict[int, RefusedContent] = {}
         self._resolved: dict[int, NackRecord] = {}
-        self._by_node: dict[str, dict[str, tuple[Refusal, ...]]] = {}  # node -> type URL -> the open ones
+        self._by_node: dict[str, dict[str, tuple[RefusedContent, ...]]] = {}  # node -> type URL -> open records
         self._sizes: dict[int, int] = {}
         self._text = 0
         self._records_limit = records_limit
         self._text_limit = text_limit
-        self.forgotten = 0  # open records that had to go
-        self._changed: set[int] = set()  # since they were taken; open ones, and kept ones that are so no more
-        self._kept: set[int] = set()  # taken, to be kept across restarts
+        self.forgotten = 0  # open records that were dropped
+        self._changed: set[int] = set()  # ids changed since the last take_changes
+        self._kept: set[int] = set()  # ids of records that were handed out to be stored
 
     def __len__(self) -> int:
         return len(self._open) + len(self._resolved)
@@ -56,7 +64,7 @@ class NackLog:
         return iter(sorted(everything, key=lambda record: (record.last, record.id), reverse=True))
 
     def __bool__(self) -> bool:
-        """True while a record is open."""
+        """Whether a record is open."""
         return bool(self._open)
 
     def open_groups(self) -> frozenset[str]:
@@ -67,34 +75,34 @@ class NackLog:
         refusal = self._open.get(record_id)
         return refusal.record if refusal is not None else self._resolved.get(record_id)
 
-    def is_open(self, refusal: Refusal) -> bool:
+    def is_open(self, refusal: RefusedContent) -> bool:
         return refusal.record.id in self._open
 
-    def refuse(self, node: str, group: str, event: Nacked, now: float) -> tuple[Refusal, bool]:
-        """Record a NACK; one of the same content, or of a part of it, counts on the open record.
+    def refuse(self, node: str, group: str, event: Nacked, now: float) -> tuple[RefusedContent, bool]:
+        """Record a NACK. A NACK of the same content, or of a part of it, is counted in the open record.
 
-        True as well when there is news to tell: a new record, or names that are known now to be refused.
+        The second value is True for a new record, and when more rejected names are known than before.
         """
         known = next((each for each in self.open_of(node, event.type_url) if each.is_about(event)), None)
         if known is not None:
             is_news = known.repeat(event, now)
-            self.weigh(known)
+            self.update_size(known)
             return known, is_news
-        refusal = Refusal(next(self._ids), node, group, event, now)
+        refusal = RefusedContent(next(self._ids), node, group, event, now)
         self._add(refusal)
         self._evict(keep=refusal.record.id)
         return refusal, True
 
-    def open_of(self, node: str, type_url: str) -> tuple[Refusal, ...]:
+    def open_of(self, node: str, type_url: str) -> tuple[RefusedContent, ...]:
         """The open records of a node and type."""
         return self._by_node.get(node, _NONE).get(type_url, ())
 
-    def open_of_node(self, node: str) -> list[Refusal]:
+    def open_of_node(self, node: str) -> list[RefusedContent]:
         """The open records of a node."""
         return [refusal for refusals in self._by_node.get(node, _NONE).values() for refusal in refusals]
 
-    def resolve(self, refusal: Refusal, now: float) -> NackRecord:
-        """The refused content is no longer what the node lacks."""
+    def resolve(self, refusal: RefusedContent, now: float) -> NackRecord:
+        """Resolve a record: the node does not reject the content any more, or no longer needs it."""
         record = refusal.record
         if self._open.pop(record.id, None) is not None:
             self._unlink(refusal)
@@ -102,8 +110,8 @@ class NackLog:
             self._resolved[record.id] = record
         return record
 
-    def weigh(self, refusal: Refusal) -> None:
-        """The text of an open record may be another than before."""
+    def update_size(self, refusal: RefusedContent) -> None:
+        """Update the size of an open record whose text may have changed."""
         identifier, size = refusal.record.id, refusal.size
         self._changed.add(identifier)
         self._text += size - self._sizes.get(identifier, 0)
@@ -111,8 +119,8 @@ class NackLog:
 
     # Across restarts
 
-    def restore(self, refusals: Sequence[Refusal]) -> None:
-        """These stood when an earlier process ended; before anything else is recorded."""
+    def restore(self, refusals: Sequence[RefusedContent]) -> None:
+        """Restore the open records of an earlier process. Call it before a NACK is recorded."""
         for refusal in refusals:
             self._add(refusal)
             self._kept.add(refusal.record.id)
@@ -121,20 +129,20 @@ class NackLog:
         self._ids = count(max(kept + 1, self._first_id))
         self._evict(keep=0)
 
-    def take_changes(self, limit: int) -> Changes:
-        """What an earlier take did not have yet, at most so many: what stands, and what does so no more."""
+    def take_changes(self, limit: int) -> NackChanges:
+        """At most ``limit`` changes since the last call."""
         taken = set(islice(self._changed, limit))
         self._changed -= taken
-        stand = [self._open[id] for id in taken if id in self._open]
+        still_open = [self._open[id] for id in taken if id in self._open]
         gone = [id for id in taken if id not in self._open]
-        self._kept.update(refusal.record.id for refusal in stand)
+        self._kept.update(refusal.record.id for refusal in still_open)
         self._kept.difference_update(gone)
-        return Changes(stand, gone)
+        return NackChanges(still_open, gone)
 
-    def give_back(self, changes: Changes) -> None:
-        """They could not be kept: the next take has them again."""
+    def give_back(self, changes: NackChanges) -> None:
+        """The changes could not be stored: the next ``take_changes`` returns them again."""
         self._kept.update(changes.gone)
-        ids = (*changes.gone, *(refusal.record.id for refusal in changes.stand))
+        ids = (*changes.gone, *(refusal.record.id for refusal in changes.open))
         self._changed.update(id for id in ids if id in self._kept)
 
     def _evict(self, keep: int) -> None:
@@ -149,14 +157,14 @@ class NackLog:
                 self._unlink(self._open.pop(oldest))
             self._text -= self._sizes.pop(oldest)
 
-    def _add(self, refusal: Refusal) -> None:
+    def _add(self, refusal: RefusedContent) -> None:
         record = refusal.record
         self._open[record.id] = refusal
         types = self._by_node.setdefault(record.node, {})
         types[record.type_url] = (*types.get(record.type_url, ()), refusal)
-        self.weigh(refusal)
+        self.update_size(refusal)
 
-    def _unlink(self, refusal: Refusal) -> None:
+    def _unlink(self, refusal: RefusedContent) -> None:
         record = refusal.record
         if record.id in self._kept:
             self._changed.add(record.id)
@@ -173,5 +181,59 @@ class NackLog:
 
 
 def mentions(names: Iterable[str], record: NackRecord) -> bool:
-    """True when one of the refused names is among ``names``: of the guilty ones, once these are known."""
+    """Whether one of ``names`` is rejected; once the guilty names are known, only they count."""
     return not set(record.guilty or record.names).isdisjoint(names)
+
+
+def encoded(refusal: RefusedContent) -> bytes:
+    """The stored form of a record, without its id, node and type."""
+    record, versions = refusal.record, _bounded(refusal.refused_versions)
+    document = {
+        "group": record.group,
+        "version": record.version,
+        "nonce": record.nonce,
+        "code": record.code,
+        "message": record.message[:MESSAGE_KEPT],
+        "first": record.first,
+        "last": record.last,
+        "count": record.count,
+        "resources": record.resources,
+        "versions": versions,
+        "guilty": [name for name in refusal.guilty if name in versions],
+    }
+    return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def decoded(id: int, node: str, type_url: str, body: bytes) -> RefusedContent:
+    """A record from its stored form. Raises ``ValueError`` for an invalid form."""
+    try:
+        found = json.loads(body)
+        versions = {str(name): str(version) for name, version in found["versions"].items()}
+        guilty = tuple(str(name) for name in found["guilty"])
+        record = NackRecord(
+            id=id,
+            node=node,
+            group=str(found["group"]),
+            type=alias_of(type_url),
+            type_url=type_url,
+            version=str(found["version"]),
+            nonce=str(found["nonce"]),
+            code=int(found["code"]),
+            message=str(found["message"]),
+            first=float(found["first"]),
+            last=float(found["last"]),
+            names=tuple(versions)[:NAMES_SHOWN],
+            resources=int(found["resources"]),
+            count=int(found["count"]),
+            guilty=guilty[:NAMES_SHOWN],
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a stored NACK: {error!r}") from error
+    return RefusedContent.restored(record, versions, guilty)
+
+
+def _bounded(versions: Mapping[str, str]) -> dict[str, str]:
+    pairs = list(versions.items())
+    sizes = accumulate(len(name) + len(version) for name, version in pairs)
+    fit = sum(1 for _ in takewhile(lambda size: size <= NAMES_TEXT_KEPT, sizes))
+    return dict(pairs[:fit])

@@ -1,4 +1,4 @@
-"""What operators are shown: frozen values, built on demand. Times are epoch seconds."""
+"""The state of the fleet as operators see it: frozen values, built on demand. Times are epoch seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xds.model.node import Locality
 
 
 class Sync(StrEnum):
-    """Where a client stands with one type."""
+    """The state of a client with respect to one type."""
 
     SYNCED = "synced"
     PENDING = "pending"
@@ -23,9 +23,9 @@ class TypeState:
     """One type on one node.
 
     ``revision`` is the newest revision of the group whose content the client has ACKed; None when it is not known.
-    ``subscribed`` counts the names asked for, ``names`` lists some of them; with ``wildcard`` the client wants
-    everything besides. ``missing`` lists names asked for that do not exist, ``error`` is the client's own word on
-    what it refused, ``guilty`` are the names known to be refused. ``since`` is when the state was entered.
+    ``subscribed`` counts the subscribed names, ``names`` lists some of them; with ``wildcard`` the client subscribes to
+    all resources besides. ``missing`` lists subscribed names that do not exist, ``error`` is the message of the last
+    NACK, ``guilty`` are the names known to be rejected. ``since`` is when the state was entered.
     """
 
     type: str
@@ -47,8 +47,8 @@ class TypeState:
 class StreamState:
     """One gRPC stream. ``variant`` is ``sotw`` or ``delta``; ``service`` is the short name, such as ``ADS``.
 
-    ``api`` is the variant of the group's view that the stream follows: ``v2`` for the old transport, else empty.
-    ``principal`` is who its connection has proved to be, empty for nobody.
+    ``api`` is ``v2`` for a stream on the v2 transport, else empty. ``principal`` is the authenticated principal of the
+    connection, empty without one.
     """
 
     id: int
@@ -62,10 +62,11 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
-class Linger:
-    """What the push of ``revision`` removed of a type and the node keeps for a while (DESIGN 3.2, Removals).
+class LingeringResources:
+    """Resources of a type that the push of ``revision`` removed and the node keeps for a while.
 
-    It goes at ``until``; None while something that could refer to it is not ACKed. ``names`` are some of ``count``.
+    They are removed at ``until``; None while the client has not ACKed all resources that may refer to them. ``names``
+    are some of ``count`` (docs/design.md#order-of-updates).
     """
 
     type: str
@@ -76,10 +77,10 @@ class Linger:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Content that waits for clusters to be warm: ``resources``, each a type and a name, are some of ``count``.
+class HeldResources:
+    """Resources that wait until clusters are warm. ``resources``, pairs of type and name, are some of ``count``.
 
-    With ``any_cluster`` nobody can read which clusters it leads to: it waits for all that are new.
+    With ``any_cluster`` their clusters cannot be determined, so they wait for all new clusters.
     """
 
     resources: tuple[tuple[str, str], ...]
@@ -92,9 +93,9 @@ class Held:
 class NodeState:
     """One node id with all its streams.
 
-    ``types`` merges the streams (a client may use one per type, or several per type): the worst state wins.
-    A node without streams has left at ``last_seen``; ``types`` is then what it had. ``lingering`` is the oldest of what
-    lingers, ``lingering_total`` counts the resources in all of it; ``held`` is what is held back.
+    ``types`` merges the streams (a client may use one per type, or several per type): the worst state wins. A node
+    without streams disconnected at ``last_seen``; ``types`` is then its last state. ``lingering`` are the oldest
+    lingering resources, ``lingering_total`` counts all of them; ``held`` are the resources held back.
     """
 
     id: str
@@ -106,9 +107,9 @@ class NodeState:
     last_seen: float
     streams: tuple[StreamState, ...] = ()
     types: tuple[TypeState, ...] = ()
-    lingering: tuple[Linger, ...] = ()
+    lingering: tuple[LingeringResources, ...] = ()
     lingering_total: int = 0
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldResources, ...] = ()
 
     @property
     def connected(self) -> bool:
@@ -116,24 +117,26 @@ class NodeState:
 
     @property
     def principals(self) -> tuple[str, ...]:
-        """Who its connections have proved to be."""
+        """The authenticated principals of its connections."""
         return tuple(sorted({stream.principal for stream in self.streams if stream.principal}))
 
 
 class NackState(StrEnum):
+    """Whether a NACK record is open or resolved."""
+
     OPEN = "open"
     RESOLVED = "resolved"
 
 
 @dataclass(frozen=True, slots=True)
 class NackRecord:
-    """Who refused what, and why.
+    """A NACK of a node: what it rejected, and why.
 
-    One record per node, type and refused content while it is open: a repetition raises ``count``, and so does each part
-    of it that is refused while the server looks for what is wrong. ``message`` is the client's whole text (bounded).
-    ``names`` are some of the ``resources`` names that may be meant, ``guilty`` those that are known to be refused. The
-    record resolves when the node ACKs other content of them, when they are not pushed or not wanted any more, or when
-    the node is forgotten.
+    There is one open record per node, type and rejected content. A repeated NACK increases ``count``, as does each NACK
+    while the server searches for the rejected resources. ``message`` is the client's message (bounded). ``names`` are
+    some of the ``resources`` names that may be rejected, ``guilty`` those that are known to be. The record is resolved
+    when the node ACKs other content of these names, when they are no longer pushed or subscribed to, or when the node
+    is forgotten.
     """
 
     id: int
@@ -157,10 +160,10 @@ class NackRecord:
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """How far a push has come among the connected nodes of its group that subscribe to what it changed.
+    """How many nodes have taken a push, among the connected nodes of its group that subscribe to a changed type.
 
-    ``last_ack`` is when the last of the synced nodes came into step. ``held`` says what is held back from pending
-    nodes, node by node. The lists are bounded; the counts are not.
+    ``last_ack`` is when the last of the synced nodes ACKed. ``held`` pairs a pending node with the resources that are
+    held back from it. The lists are bounded; the counts are not.
     """
 
     synced: int = 0
@@ -169,7 +172,7 @@ class Convergence:
     last_ack: float = 0.0
     pending_nodes: tuple[str, ...] = field(default=())
     nacks: tuple[NackRecord, ...] = field(default=())
-    held: tuple[tuple[str, Held], ...] = field(default=())
+    held: tuple[tuple[str, HeldResources], ...] = field(default=())
 
     @property
     def total(self) -> int:

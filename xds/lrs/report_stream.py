@@ -9,8 +9,8 @@ from typing import NamedTuple
 from xds.lrs.load_stats import LoadStatsRequest, LoadStatsResponse
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.load_report import ClusterLoad
-from xds.model.node import Node
-from xds.wire.node import NODE_BYTES, decode_node
+from xds.model.node import NODE_BYTES, Node
+from xds.wire.node import decode_node
 
 INTERVAL_S = 10.0
 MINIMUM_INTERVAL_S = 1.0

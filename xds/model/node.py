@@ -10,6 +10,8 @@ from typing import Any
 
 _FINGERPRINT_BYTES = 6
 
+NODE_BYTES = 256 * 1024  # default limit; Envoy's node has 61 kB, nearly all of it the list of its extensions
+
 
 @dataclass(frozen=True, slots=True)
 class Locality:

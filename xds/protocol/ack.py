@@ -6,8 +6,8 @@
     IN_FLIGHT  -               known := offered  -> REJECTED       record names  dirty              dirty
     REJECTED   -               -                 record            record names  offer              offer what differs
 
-At most one response per type is in flight (rule 20: "the client's ACK always carries the newest names"), which is
-backpressure as well. Only the methods below write ``state``.
+Rule 20: "At most one response per type is in flight", which is backpressure as well. Only the methods below write
+``state``. docs/protocol.md#response-states describes the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xds.protocol.responses import Response
 
 
 class ResponseState(Enum):
-    """As in docs/design.md#response-states."""
+    """The response states of docs/protocol.md#response-states."""
 
     NEW = "new"
     SETTLED = "settled"
@@ -61,7 +61,7 @@ class AckState:
     def classify(self, nonce: str, is_error: bool) -> RequestKind:
         """The kind of a request with this nonce, which changes nothing yet. ``is_error``: it has an error_detail."""
         if self.state is ResponseState.NEW:
-            # Rule 12: "the FIRST request of a type on a stream must be accepted whatever nonce it carries".
+            # Rule 12: "The first request of a type is accepted whatever nonce it carries".
             return RequestKind.FIRST
         if not nonce:
             return RequestKind.PLAIN
@@ -90,7 +90,7 @@ class AckState:
         self.state = ResponseState.SETTLED
 
     def become_held(self) -> None:
-        """There is something to send, but the client rejected it."""
+        """There is content to send, but the client rejected it (rule 16)."""
         self.state = ResponseState.REJECTED
 
     def become_rejected(self) -> Response:

@@ -60,7 +60,7 @@ class _Group:
 class SnapshotCache:
     """All groups that are served.
 
-    ``identifier`` is told to clients as ``control_plane.identifier``. ``nonce_prefix`` must differ between processes.
+    ``identifier`` is sent to clients as ``control_plane.identifier``. ``nonce_prefix`` must differ between processes.
     ``translations`` maps an API version to the function that translates a set to it; the function returns None for a
     type that the version does not have.
     """
@@ -118,11 +118,11 @@ class SnapshotCache:
         self.responses.keep_parts(precomputed.parts)
 
     def precompute(self, snapshot: Snapshot) -> Precomputed:
-        """What streams will ask for when this is served next; may run in another thread."""
+        """The results that streams will need when this snapshot is served next; may run in another thread."""
         return precompute(self.get(snapshot.group), snapshot, self.responses.parts_of)
 
     def drop(self, group: str) -> None:
-        """Serve a group no more. Its nodes keep what they have."""
+        """Stop serving a group. Its nodes keep their configuration (rule 9)."""
         dropped = self._groups.pop(group, None)
         if dropped is not None:
             self.responses.drop_parts(dropped.snapshot, None)
@@ -137,9 +137,9 @@ class SnapshotCache:
         self.epoch += 1
 
     def overlay(self, group: str, overlays: Overlays) -> frozenset[Locality]:
-        """Apply these overlays to what the group is served, now and by later pushes.
+        """Apply these overlays to the group's snapshot, the present one and later ones.
 
-        Returns the sources whose nodes may be served something else now: those whose overlay is another object.
+        Returns the sources whose overlay is another object than before: their nodes may be served other content now.
         """
         before = self._overlays.get(group, _NO_OVERLAYS)
         changed = frozenset(s for s in {*before, *overlays} if before.get(s) is not overlays.get(s))
@@ -158,7 +158,7 @@ class SnapshotCache:
         return group in self._overlays
 
     def prepare_overlays(self, snapshot: Snapshot) -> None:
-        """Compute what overlays put into a snapshot before it is served; may run in another thread."""
+        """Compute the resources that overlays put into a snapshot, before it is served; may run in another thread."""
         for overlay in self._overlays.get(snapshot.group, _NO_OVERLAYS).values():
             overlay.over(snapshot.get(overlay.type_url))
 

@@ -1,8 +1,19 @@
-"""What is so of a client: what was released to it, what it ACKed, what it watches, and what lingers for it.
+"""The state of one client: the content released to it, its subscriptions, and the resources that linger for it.
 
-A client is a proxy: (peer address, node id). Its streams share one state, so that a client with a stream per type is
-ordered as well. The state holds references to shared snapshots and sets only; it does not grow with the resources.
-While the newest snapshot is not all released and ACKed, there is a `Transition`, which says what has to wait.
+A client is a proxy, identified by peer address and node id. Its streams share one state, so a client with one stream
+per type is ordered too. The state refers to shared snapshots and sets, so it does not grow with their resources.
+
+    phase          content released to the client        what waits, and for what       what ends the phase
+    NO GROUP       none, or what it was sent before      the client, for a group        `follow`: a group matches
+    IDLE           the newest snapshot, and what         nothing (``transition`` is     `follow`: part of a push has to
+                   lingers                               None)                          wait; `join`: older content
+    IN TRANSITION  the same, without what has to wait    listener trees, for the ACKs   `advance`: all is ACKed and all
+                                                         and proofs in `transition`     clusters are warm
+    phase of a removed resource
+    NO END YET     the resource as it was                its end, for the ACKs of all   `advance`: these ACKs
+                                                         that could refer to it
+    LINGERING      the resource as it was                its removal, for its end       `expire`; `let_go`; `follow`: it
+                                                                                        is pushed again
 """
 
 from __future__ import annotations
@@ -27,13 +38,22 @@ from xds.protocol.watches import Watches
 
 _NOTHING: frozenset[str] = frozenset()
 _URLS = {type.alias: (type.type_url, V2_URLS.get(type.type_url, "")) for type in V3_TYPES}
-NO_SNAPSHOT = Snapshot("", 0)  # of a client that no group matches yet
+NO_SNAPSHOT = Snapshot("", 0)  # of a client whose node no group has matched yet
 
 
 class ClientState:
-    """The state of one client. Shared by its ``streams``, changed only through the methods below.
+    """The state of one client. Its streams share it and change it only through the methods below.
 
-    ``goal`` is the newest snapshot, ``released`` what the client may see of it: the very ``goal`` in the end.
+    * ``goal``: the newest snapshot of its group; ``released``: what may be sent to it, the same object in the end;
+    * ``watches``: its subscriptions; ``past``: what is remembered of earlier connections;
+    * ``shown``: the clusters that it showed when it reconnected; ``has_clusters``: it requested clusters since;
+    * ``warm``: the clusters that were all warm when the last transition ended; None if that is unknown;
+    * ``returned_s``: since when it is known to have held content before it connected; None for a new client;
+    * ``undecided``: the watches of requests that came too early to know what the client holds (`is_early`);
+    * ``unknown_until_s``: when names that a Delta client showed and no revision has are reported as removed;
+    * ``drain_until_s``: when the old connections of changed listeners have ended;
+    * ``cut``: removals that ``linger_max`` ended early and no event has reported yet;
+    * ``told_lingering``, ``told_held``: what events reported last.
     """
 
     __slots__ = (
@@ -77,17 +97,16 @@ class ClientState:
         self.transition: Transition | None = None
         self.past = Past(memories)
         self.is_aggregated = False
-        self.shown: ResourceSet | None = None  # the clusters that it showed when it came back
-        self.has_clusters = False  # it asked for clusters on this connection
+        self.shown: ResourceSet | None = None
+        self.has_clusters = False
         self.drain_until_s = 0.0
-        # The clusters that were all warm when the last transition was over; None where nobody knows.
         self.warm: ResourceSet | None = None
-        self.returned_s: float | None = None  # since when it shows something that it held before
-        self.undecided: tuple[Watch, ...] = ()  # what it asks for on streams that came before all that would tell
+        self.returned_s: float | None = None
+        self.undecided: tuple[Watch, ...] = ()
         self.unknown_until_s: float | None = None
-        self.told_lingering: Lingering = NOTHING_LINGERS  # what operators know of it
+        self.told_lingering: Lingering = NOTHING_LINGERS
         self.told_held: tuple[HeldContent, ...] = ()
-        self.cut: tuple[Removal, ...] = ()  # what ``linger_max`` ended and nobody was told of yet
+        self.cut: tuple[Removal, ...] = ()
         self._has_moved = False
         self._now_s = 0.0
         self._position = 0
@@ -96,9 +115,9 @@ class ClientState:
             self.order = view.order
 
     def copy(self) -> tuple[ClientState, dict[Watch, Watch]]:
-        """An independent client in the same state, and the copy of each watch, which its streams continue with.
+        """An independent client in the same state, and the copy of each watch for the copies of its streams.
 
-        Snapshots, sets and what is computed of them are shared: nobody changes them.
+        Snapshots, sets and everything computed from them are immutable, so the copy shares them.
         """
         made = copy(self)
         made.watches, copies = self.watches.copy()
@@ -115,47 +134,51 @@ class ClientState:
 
     @property
     def is_idle(self) -> bool:
-        """True when every type is released in full."""
+        """Whether nothing has to wait: every type is released in full, but for what lingers."""
         return self.transition is None
 
     @property
     def has_returned(self) -> bool:
-        """Did it show something that it held before?"""
+        """Whether a request showed that the client held content before this connection."""
         return self.returned_s is not None
 
     def release_of(self, type_url: str) -> ResourceSet:
-        """The content the client may see now. Requests are answered from it at once."""
+        """The content of a type that may be sent to the client now. Requests are answered from it at once."""
         return self.released.get(type_url)
 
     def is_silent(self, type_url: str) -> bool:
-        """Is nothing to be told of this type, since it is not known what the client holds of it?"""
+        """Whether nothing of this type may be sent, because it is unknown what the client holds of it."""
         return self.transition is not None and type_url in self.transition.silent
 
     def coming(self, type_url: str) -> ResourceSet | None:
-        """What the type will become once it is released; None when nothing of it is held back."""
+        """The newest set of a type while some of it is held back: its names are not reported as missing meanwhile.
+
+        None if nothing is, and after `order_timeout_s`: "a name that exists only in held content is reported as missing
+        after `order_timeout_s`, and sent when it is released" (docs/protocol.md#additions).
+        """
         transition = self.transition
         if transition is None or transition.is_pending_release_told or not transition.keeps(type_url):
             return None
         return self.goal.get(type_url)
 
     def is_held_back(self, type_url: str) -> bool:
-        """Is newer content of this type waiting for its turn?"""
+        """Whether newer content of this type waits in the transition."""
         transition = self.transition
         return transition is not None and (type_url in transition.silent or transition.keeps(type_url))
 
     def names_wanted(self, type_url: str) -> frozenset[str]:
-        """All names the client's streams subscribe to for a type."""
+        """All names of a type to which the client's streams subscribe."""
         return self.watches.names(type_url)
 
     def next_position(self) -> int:
-        """A number that orders the client's sends."""
+        """The next number in the order of what the client requests, ACKs and is sent, over all its streams."""
         self._position += 1
         return self._position
 
     # -- what streams tell ------------------------------------------------------------------------------------------
 
     def follow(self, view: View, now_s: float) -> None:
-        """The client's view is this snapshot from now on."""
+        """Serve this view from now on: at once if no part of the change has to wait, else by a transition."""
         self.order = view.order
         goal = view.snapshot
         if goal is self.goal:
@@ -178,7 +201,7 @@ class ClientState:
             and not self.watches.lagging_types
             and (not step.has_trees or not self._awaits_clusters(now_s))
         ):
-            # The most frequent pushes: none of what changes waits for anything.
+            # The most frequent pushes: no part of the change has to wait.
             kept = releases.lingerings.kept(lingering, goal) if lingering is not NOTHING_LINGERS else NO_NAMES
             self.release(releases.release(self.released, goal, kept), now_s)
             return
@@ -188,18 +211,18 @@ class ClientState:
         self.lingering = with_removed(self, removed, goal.revision)
 
     def strand(self, now_s: float) -> None:
-        """No group matches any more: it keeps what it has, and is given nothing that it does not have."""
+        """No group matches the client any more: it keeps its content. Secrets and endpoints that it was not sent go."""
         self.goal = sent_of(self, self.goal)
         self.release(sent_of(self, self.released), now_s)
 
     def join(self, watch: Watch, names: frozenset[str], shown: Shown | None, now_s: float) -> None:
-        """A stream asked for names of a type for the first time; ``shown`` is what its client holds from before."""
+        """A stream requested a type for the first time; ``shown`` is the earlier content that the request shows."""
         url = watch.type.type_url
         watch.refusals = self.watches.refusals_of(url)
         self.watches.add(watch, now_s)
         self.has_clusters = self.has_clusters or watch.type.is_route_target
         if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
-            if self.has_returned:  # it is back, and never accepted anything of this type
+            if self.has_returned:  # it has reconnected, and never accepted anything of this type
                 watch.refusals = watch.refusals or self.past.refusals(url)
             if is_early(self, watch, names):
                 self.undecided = (*self.undecided, watch)
@@ -210,7 +233,7 @@ class ClientState:
         come_back(self, watch, shown, now_s, is_first=len(self.watches.of(url)) == 1)
 
     def take_undecided(self) -> tuple[Watch, ...]:
-        """What was asked for on streams that came early, now that it may be told what it is for."""
+        """The watches of early requests that still have no response, once it can be decided what the client holds."""
         undecided, self.undecided = self.undecided, ()
         if self.transition is not None:
             self.transition.silent -= {watch.type.type_url for watch in undecided}
@@ -220,7 +243,7 @@ class ClientState:
     def leave(self, watch: Watch) -> None:
         """The stream of this watch ended."""
         if self.transition is not None and watch.lags:
-            # The other streams may be about to end as well: what it did not ACK, the client may use still.
+            # The connection may be broken: then the other streams end next, and the client still uses its old content.
             self.transition.broken_until_s = self._now_s + self.rules.return_s
         self.past.keep(watch)
         self.watches.remove(watch)
@@ -228,7 +251,7 @@ class ClientState:
             self.undecided = tuple(other for other in self.undecided if other is not watch)
 
     def update(self, watch: Watch, now_s: float) -> None:
-        """The watch sent something or heard from its client."""
+        """Note whether the watch is in step with the released content, after a response or a request."""
         if watch.in_step_with(self.released.get(watch.type.type_url)):
             self.watches.mark_synced(watch)
         else:
@@ -237,7 +260,7 @@ class ClientState:
     # -- what comes next --------------------------------------------------------------------------------------------
 
     def advance(self, now_s: float) -> bool:
-        """Release what may be released; True when something was."""
+        """Release all content that no longer has to wait; True when the client's streams may have something to send."""
         moved, self._has_moved = self._has_moved, False
         self._now_s = now_s
         transition = self.transition
@@ -258,7 +281,7 @@ class ClientState:
         return moved
 
     def expire(self, now_s: float) -> list[str]:
-        """Give up waits that lasted too long, and let go of what lingered; returns the types no longer waited for."""
+        """Give up waits that lasted too long and end lingering; returns the types whose ACK is no longer waited for."""
         if self.unknown_until_s is not None and self.unknown_until_s <= now_s:
             self.unknown_until_s = None
             self._doubt_unknown(now_s)
@@ -282,7 +305,7 @@ class ClientState:
         return min((each for each in due if each is not None), default=None) if due else None
 
     def let_go(self, now_s: float) -> bool:
-        """Told by hand: nothing lingers any more (`xds release`). False when nothing did."""
+        """End all lingering, on the order of an operator (`xds release`). False when nothing lingered."""
         if not self.lingering:
             return False
         self.drain_until_s = 0.0
@@ -292,7 +315,7 @@ class ClientState:
     # -- what operators are told ------------------------------------------------------------------------------------
 
     def held(self) -> tuple[HeldContent, ...]:
-        """The trees that wait for clusters now."""
+        """The trees that wait for clusters now, each "with the clusters that it waits for"."""
         transition = self.transition
         if transition is None or not transition.held:
             return ()
@@ -307,14 +330,14 @@ class ClientState:
         )
 
     def untell(self) -> None:
-        """A stream that told of it ended: another one tells it again."""
+        """A stream ended: another stream of the client reports again what lingers and what is held."""
         self.told_lingering, self.told_held = NOTHING_LINGERS, ()
 
     # -- what a transition asks -------------------------------------------------------------------------------------
 
     @property
     def is_live(self) -> bool:
-        """Has the client traffic to lose: has it ever ACKed a listener or a route, or shows that it has one?"""
+        """Whether the client may serve traffic: it ACKed or showed a listener or a route, or its content is unknown."""
         if self.transition is not None and self.transition.silent:
             return True
         return any(
@@ -325,35 +348,35 @@ class ClientState:
         )
 
     def url_of(self, alias: str) -> str:
-        """The type of this alias that the client uses: of v2 or of v3."""
+        """The type URL of an alias in the API version that the client uses, v2 or v3."""
         url, old_url = _URLS[alias]
         if old_url in self.watches or (old_url in self.goal.sets and url not in self.goal.sets):
             return old_url
         return url
 
     def refused(self, type_url: str) -> Mapping[str, str]:
-        """What the client refuses of a type and never accepted in another version: name to version."""
+        """Name to version of the newest resources that the client rejects and never accepted in another version."""
         return self.watches.refused(type_url, self.goal.get(type_url))
 
     def last_acked(self, type_url: str) -> ResourceSet | None:
-        """What the client ACKed last of a type, on this connection or when it was here before; None for nothing."""
+        """The set of a type that the client ACKed last, on this connection or before it; None if it ACKed none."""
         found = self.watches.acked(type_url)
         return found if found is not None else self.past.acked(type_url, self.releases)
 
     def not_remembered(self, type_url: str) -> frozenset[str]:
-        """Clusters of the newest snapshot that the client is not known to have used when it was here last.
+        """Clusters of the newest snapshot that the client is not known to have used on an earlier connection.
 
-        On streams of its own it ACKs a cluster before it is warm: there, only what was warm counts.
+        On separate streams a client ACKs a cluster before it is warm, so only clusters known to be warm count there.
         """
         held, goal = self.last_acked(type_url) if self.is_aggregated else self.past.warm, self.goal.get(type_url)
         return self.releases.added(held, goal) if held is not None else frozenset(goal.resources)
 
     @property
     def takes_clusters(self) -> bool:
-        """Does this client ask this server for clusters, though it has not yet on this connection?
+        """Whether the client is known to subscribe to clusters of this server, even before it requests them.
 
-        "Who takes clusters here is remembered per node id; one that is not remembered does if, on an aggregated stream,
-        it names an assignment that a served or retained CDS set refers to".
+        docs/protocol.md#coming-back: "The server remembers per node id which clients subscribed to clusters. On ADS, an
+        unknown client counts as one if it requests the assignment of a served cluster." Retained revisions count too.
         """
         if not self.is_aggregated:
             return False
@@ -364,7 +387,7 @@ class ClientState:
         return bool(named) and self.cache.refers_to(self.goal, url, named)
 
     def release(self, release: Snapshot, now_s: float) -> None:
-        """The client may see this from now on."""
+        """Make this the released content: streams whose types changed have something to send."""
         before, self.released = self.released, release
         if before is release:
             return
@@ -377,7 +400,7 @@ class ClientState:
                     self.watches.mark_pending(watch, now_s)
 
     def _cool(self, url: str, release: Snapshot) -> None:
-        """Clusters that are taken away are warm no more, should they come back."""
+        """Forget that removed clusters were warm: if they are pushed again, they become warm anew."""
         if self.warm is not None and self.warm.type.type_url == url:
             self.warm = self.releases.common(self.warm, release.get(url))
         if self.transition is not None:
@@ -386,7 +409,7 @@ class ClientState:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _awaits_clusters(self, now_s: float) -> bool:
-        """Is this client about to ask for its clusters? On streams of its own it does so in a moment or not at all."""
+        """Whether a CDS request is expected. On separate streams it comes within ``return_s``, or never."""
         if self.has_clusters:
             return False
         if self.is_aggregated:
@@ -403,7 +426,7 @@ class ClientState:
         return self.transition
 
     def begin_return(self, now_s: float) -> Transition:
-        """The client was away while the snapshot changed: its types may come in any order, and are all waited for."""
+        """Begin the phase RETURNING: a reconnected client "may request its types in any order", so content waits."""
         is_new = self.transition is None
         transition = self._begin(now_s)
         if is_new:
@@ -411,7 +434,8 @@ class ClientState:
         return transition
 
     def _start_clock(self, transition: Transition, now_s: float) -> None:
-        """All that could refer to what was removed is ACKed: it goes when the last old connection may have ended."""
+        """Set the end of removals: "where a listener changed or was removed, they stay another `listener_drain_s`", and
+        "a later push does not shorten a drain" (docs/protocol.md#removals)."""
         delay_s = _either(self.order.removal_delay_s, self.rules.removal_delay_s)
         drain_s = _either(self.order.listener_drain_s, self.rules.listener_drain_s)
         if transition.drains and self._drains_listeners():
@@ -425,7 +449,7 @@ class ClientState:
             self.unknown_until_s = ends_s
 
     def _warm_now(self, before: ResourceSet | None) -> ResourceSet | None:
-        """The clusters that are warm: those of the newest snapshot, and those that linger and were warm before."""
+        """The clusters that are warm: those of the newest snapshot, and lingering ones that were warm before."""
         url = self.url_of("clusters")
         acked, goal = self.watches.acked(url), self.goal.get(url)
         if acked is None or acked is goal:
@@ -436,7 +460,7 @@ class ClientState:
         return self.releases.mixed(acked, empty_set(url), never)
 
     def _drains_listeners(self) -> bool:
-        """Clients that subscribe to listeners by name (gRPC) have no draining connections."""
+        """Whether a listener of this client drains: those of "clients that request listeners by name (gRPC)" do not."""
         watches = self.watches.of(self.url_of("listeners"))
         return not watches or any(w.subscription.interest.wildcard or w.subscription.interest.globs for w in watches)
 
@@ -447,7 +471,7 @@ class ClientState:
         self.release(self.releases.release(self.released, self.goal, joined(keep, kept)), now_s)
 
     def look_at_pending_release(self, now_s: float) -> None:
-        """ "An on-demand name of a held tree as missing after ``order_timeout_s``"."""
+        """Offer all types of which the client requested held names: these are reported as missing now (`coming`)."""
         for url in self.watches:
             for watch in self.watches.of(url):
                 if watch.pending_release:

@@ -1,4 +1,7 @@
-"""The clients that are connected: whose streams share a state, and what is remembered of those that left."""
+"""The table of connected clients, and the memories of clients that left.
+
+All streams of a client share one `ClientState`. When the last of them ends, the state becomes a memory of the node id.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ ClientKey = tuple[str, str]  # peer address, and node id
 class ClientTable:
     """The states of all connected clients, by (peer address, node id).
 
-    ``refused`` is what nodes refused before a restart, as in `Memory`, by node id; handed in by who keeps it.
+    ``refused`` has what nodes rejected before the server started: by node id and type URL, name to version. The caller
+    sets it. docs/protocol.md#refusals: "rejections are remembered per node id, also across a restart of the server".
     """
 
     def __init__(self, cache: SnapshotCache, rules: OrderRules) -> None:
@@ -28,12 +32,12 @@ class ClientTable:
         self.memories = Memories(2 * (rules.listener_drain_s + rules.removal_delay_s))
 
     def enter(self, key: ClientKey, view: View | None, now_s: float) -> ClientState:
-        """The state of a client, shared by its streams; each stream enters and leaves once."""
+        """The state of the client of a stream that begins; `exit` is called once when the stream ends."""
         state = self._states.get(key)
         if state is None:
             node_id = key[1]
             others = self._by_node.get(node_id, ())
-            # A connection that was cut may be here still, when its client comes back on another.
+            # A client may reconnect before the end of its broken connection is noticed.
             present = (memory for other in others if (memory := other.past.memory(other, now_s)) is not None)
             memories = (*present, *self.memories.of(node_id, now_s))
             state = self._states[key] = ClientState(self._cache, self._rules, view, memories)
@@ -43,14 +47,14 @@ class ClientTable:
         return state
 
     def copy(self, key: ClientKey) -> tuple[ClientTable, dict[Watch, Watch]]:
-        """A table of one client's copy, and the copy of each of its watches: for `DiscoveryStream.copy`."""
+        """A table with a copy of one client only, and the copy of each of its watches (for `DiscoveryStream.copy`)."""
         made = ClientTable(self._cache, self._rules)
         state, watches = self._states[key].copy()
         made._states[key], made._by_node[key[1]] = state, (state,)
         return made, watches
 
     def exit(self, key: ClientKey, now_s: float) -> None:
-        """Rule 80: a client's state goes with its last stream."""
+        """A stream of the client ended. Rule 80: the client's state is dropped with its last stream."""
         state = self._states[key]
         state.streams -= 1
         if state.streams:
@@ -65,10 +69,10 @@ class ClientTable:
         memory = state.past.memory(state, now_s)
         if memory is not None:
             self.memories.keep(node_id, memory)
-            self.refused.pop(node_id, None)  # from here on it is remembered with the rest
+            self.refused.pop(node_id, None)  # the memory has it from now on
 
     def state(self, key: ClientKey) -> ClientState | None:
-        """The state of a connected client."""
+        """The state of a connected client; None if it has no stream."""
         return self._states.get(key)
 
     def __len__(self) -> int:

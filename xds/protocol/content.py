@@ -1,7 +1,7 @@
 """What a response must contain: the difference between what a client holds and what it is to hold.
 
-Pure functions of values: the content computed for one stream serves every stream in the same situation, which is what
-`ResponseKey` says. What SotW and Delta do differently is asked of the `Dialect`.
+Pure functions of values. `ResponseKey` has all that the content depends on, so the content computed for one stream
+serves every stream with an equal key. The `Dialect` decides what SotW and Delta do differently.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class ResponseKey(NamedTuple):
 
     * ``base``: what the client holds; None for nothing;
     * ``goal``: what it is to hold;
-    * ``coming``: what a transition will release later: its names are not told as missing meanwhile;
+    * ``coming``: what a transition will release later: its names are not reported as missing meanwhile;
     * ``unanswered``: names to be answered even if unchanged;
     * ``resend``: names to be sent again if the client wants them (EDS behind its CDS);
     * ``first``: nothing of this type was sent on the stream yet;
     * ``placeholders``: an empty assignment may stand for a missing one (the client shows no earlier version);
-    * ``told``: names that were told as missing already;
+    * ``told``: names that were reported as missing already;
     * ``reads_errors``: the client reads resource_errors, so that these alone are worth a response.
     """
 
@@ -51,9 +51,9 @@ class ResponseContent:
 
     * ``names``: resources of the goal;
     * ``removed``: names in removed_resources;
-    * ``absent``: names that are told by a placeholder;
+    * ``absent``: names that are reported as missing by a placeholder;
     * ``pending_release``: names that were asked for, and will be answered when a transition releases them;
-    * ``errors``: names that a SotW client is told not to exist, in resource_errors (TP3).
+    * ``errors``: names that are reported as missing to a SotW client, in resource_errors (rule 39).
     """
 
     names: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ def missing_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: C
 
 
 def _whole_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
-    """Rule 34: "every resource the client is subscribed to, on every response; absence = deletion"."""
+    """Rule 34: "SotW LDS and CDS responses are full state: absence is deletion"."""
     goal, interest = key.goal, key.interest
     if not (key.first or key.unanswered or uncertain or key.base is None):
         change = change_of(key.base, goal)
@@ -94,13 +94,13 @@ def _whole_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: Ch
     return ResponseContent(
         names=_selected(interest, goal),
         pending_release=pending_release,
-        # Rule 39: "send once". A name that a push takes away is told as well.
+        # Rule 39: a missing name is reported once, and so is a name that a push removes.
         errors=tuple(name for name in missing if name not in pending_release and name not in key.told),
     )
 
 
 def _partial_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
-    """All that differs from what the client holds, and all that is to be answered."""
+    """The resources that differ from those that the client holds, and the names that need an answer."""
     goal, interest = key.goal, key.interest
     names, removed = _difference(key, uncertain, change_of)
     missing = interest.missing(goal, key.unanswered & interest.names)
@@ -150,7 +150,7 @@ def _resolve(names: Iterable[str], goal: ResourceSet) -> Iterable[str]:
 
 
 def _gone(key: ResponseKey) -> list[str]:
-    """Names to be answered that only a wildcard asks for and that do not exist: told as removed (rule 59)."""
+    """Names to be answered that only a wildcard covers and that do not exist: reported as removed (rule 59)."""
     interest, goal = key.interest, key.goal
     return sorted(
         name
@@ -172,7 +172,7 @@ def _selected(interest: Interest, goal: ResourceSet) -> tuple[str, ...]:
 
 
 def _touches(change: Change, key: ResponseKey) -> bool:
-    """True when a change concerns what the client wants."""
+    """Whether a change concerns resources that the client wants."""
     goal, interest = key.goal.resources, key.interest
     if any(interest.wants(goal[name]) for name in (*change.added, *change.changed)):
         return True

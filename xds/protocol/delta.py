@@ -1,7 +1,7 @@
 """Delta (incremental xDS): what the Delta variant does differently from SotW (`Dialect`), heartbeats included.
 
-A heartbeat starts the TTLs of what a client holds anew, and changes nothing else (rule 72). Heartbeats are sent in
-every state of the type, beside the response in flight; each has a nonce of its own, which tells its answer from others.
+A heartbeat restarts the TTLs of resources that a client holds, and changes nothing else (rule 72). Heartbeats are sent
+in every response state, beside the response in flight. Each has its own nonce, by which its answer is recognised.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class DeltaDialect:
     def note_names_added(
         self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache
     ) -> None:
-        """Nothing: what was asked for is answered, warming or not."""
+        """Nothing: in Delta every newly subscribed name is answered anyway (rule 53)."""
 
     def shown_by(self, watch: Watch, request: DeltaRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
         return shown_by_versions(watch, request, cache, origin)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
-        """Rule 53: an explicit subscribe is answered, even if the client rejected the resource before."""
+        """Rule 53: "Re-subscribing to a held name is answered", even if the client rejected the resource before."""
         watch.ack.rejected = b""
         if watch.refusals is not None and not is_first:
             watch.refusals.forgive(names)
@@ -88,15 +88,15 @@ class DeltaDialect:
     def tell_absent(
         self, type: ResourceType, removed: Sequence[str], missing: Sequence[str], *, has_placeholders: bool
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """In removed_resources, but for a type that has another way to say so."""
-        if type.missing is Missing.SILENT:  # rule 49: never removed_resources for ECDS
+        """By removed_resources (rule 57), except for types that report missing names in another way, or not at all."""
+        if type.missing is Missing.SILENT:  # rule 49: "ECDS never reports `removed_resources`"
             return (), ()
         if type.missing is Missing.ALIAS_ONLY:
             return tuple(removed), tuple(missing)
         return tuple(dict.fromkeys((*removed, *missing))), ()
 
     def tell_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
-        """Rule 39: "A name must not be in both lists": Delta has removed_resources."""
+        """None: Delta reports missing names in removed_resources (rule 57)."""
         return ()
 
     def encode(
@@ -112,7 +112,7 @@ class DeltaDialect:
         return encode_delta(url, version_info, nonce, parts, content.removed, control_plane, absent)
 
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
-        """Rule 72: "skip when a real update went out recently", where that had all that heartbeats would renew."""
+        """Rule 72: a response with all resources that a heartbeat would renew replaces the next heartbeat."""
         held = sent.resource_set if sent is not None else watch.acked_set
         ttl_s = held.shortest_ttl_s if held is not None else None
         if ttl_s is None:
@@ -122,7 +122,7 @@ class DeltaDialect:
         assert held is not None
         due_s = next_heartbeat_s(now_s, ttl_s)
         if watch.heartbeats is None:
-            # A client that is in step after a reconnect is sent nothing: its TTLs run since the last connection.
+            # A client that reconnects in sync is sent no response: its TTLs have run since the last connection.
             watch.heartbeats = Heartbeats(due_s if sent is not None else now_s)
         elif sent is not None and renewable(held, None, watch.subscription.interest, ()).keys() <= set(sent.names):
             watch.heartbeats.due_s = due_s
@@ -153,12 +153,12 @@ class Heartbeats:
             del self.unanswered[next(iter(self.unanswered))]
 
     def pop_answered(self, nonce: str) -> tuple[str, ...] | None:
-        """The names of the heartbeat that a nonce answers; None where it answers none."""
+        """The names of the heartbeat with this nonce; None if it is the nonce of no heartbeat."""
         return self.unanswered.pop(nonce, None)
 
 
 def next_heartbeat_s(now_s: float, ttl_s: float) -> float:
-    """Rule 72: "Send well below the TTL (e.g. TTL/3)"."""
+    """Rule 72: a heartbeat "is sent well before the TTL ends": every third of it."""
     return now_s + ttl_s / _HEARTBEATS_PER_TTL
 
 

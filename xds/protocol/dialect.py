@@ -1,17 +1,17 @@
 """What the two variants of the protocol, State of the World and Delta, do differently.
 
-The engine asks a `Dialect`, and never which variant it serves. The two dialects are the objects ``sotw.SOTW`` and
-``delta.DELTA``; whoever wants to know what SotW does finds all of it in ``sotw``.
+The engine calls the methods of a `Dialect` and never checks which variant it serves. The two dialects are the objects
+``sotw.SOTW`` and ``delta.DELTA``; all that is particular to SotW is in ``sotw``.
 
     question                                     SotW                               Delta
-    what does a request say of the interest?     all of it                          what is added and removed
-    what does a client show at its return?       the version_info it ACKed last     initial_resource_versions
+    what does a request state of the interest?   all of it                          what is added and removed
+    what does a reconnecting client show?        the version_info it ACKed last     initial_resource_versions
     what must the first response contain?        everything that is subscribed      what the client does not show
     what does a repeated ACK ask for?            assignments of warming clusters    nothing
     what does a response contain?                full-state types: the whole set;   what differs from what the client
                                                  other types: what differs          holds
-    how is an absent resource told?              by leaving it out; an empty        in removed_resources
-                                                 ClusterLoadAssignment;
+    how is an absent resource reported?          by leaving it out; by an empty     in removed_resources
+                                                 ClusterLoadAssignment; in
                                                  resource_errors
     are TTLs renewed?                            no (Envoy would remove resources)  by heartbeats
 """
@@ -89,7 +89,7 @@ class Dialect(Protocol[R_contra]):
     def note_names_added(
         self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache
     ) -> None:
-        """The interest changed after the first request: note what the new names may ask for besides."""
+        """The interest changed after the first request: note which unchanged assignments the new names ask for."""
         ...
 
     # -- a client that returns --------------------------------------------------------------------------------------
@@ -117,14 +117,14 @@ class Dialect(Protocol[R_contra]):
     def tell_absent(
         self, type: ResourceType, removed: Sequence[str], missing: Sequence[str], *, has_placeholders: bool
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """How a partial response tells that resources are gone (``removed``) or do not exist (``missing``).
+        """How a partial response reports resources that were removed (``removed``) or do not exist (``missing``).
 
-        Returns the names for removed_resources, and the names that a placeholder stands in for.
+        Returns the names for removed_resources, and the names that are reported by a placeholder.
         """
         ...
 
     def tell_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
-        """The missing names of a partial type that are told in resource_errors (rule 39)."""
+        """The missing names of a partial type that are reported in resource_errors (rule 39)."""
         ...
 
     def encode(
@@ -139,7 +139,7 @@ class Dialect(Protocol[R_contra]):
         ...
 
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
-        """Set when the next heartbeat is due, after ``sent`` or when there was nothing to send (rule 72)."""
+        """Set the time of the next heartbeat, after ``sent`` or when there was nothing to send (rule 72)."""
         ...
 
 

@@ -36,7 +36,7 @@ class Diffs:
         )
 
     def begin_age(self) -> None:
-        """Forget what was not asked for since the age before began."""
+        """Drop the results that were not used since the age before began."""
         for memo in (self._changes, self._assignments, self._missing, self._lacking):
             memo.begin_age()
 
@@ -48,13 +48,13 @@ class Diffs:
             self._assignments.put(key, names)
 
     def change(self, old: ResourceSet | None, new: ResourceSet) -> Change:
-        """What a holder of ``old`` must be told to hold ``new``; None is the empty set."""
+        """The change from ``old`` to ``new``; None is the empty set."""
         return self._changes.get(set_ids(old, new), lambda: self._diff(old, new))
 
     def _diff(self, old: ResourceSet | None, new: ResourceSet) -> Change:
         if old is None or (old.mixture is None and new.mixture is None):
             return diff(old, new)
-        # Of mixed sets only the names mixed in are compared: the sets they were mixed from were compared before.
+        # Of mixed sets only the names mixed in are compared: their bases were compared before.
         before, kept_before = (old.mixture.base, old.mixture.kept) if old.mixture else (old, ())
         after, kept_after = (new.mixture.base, new.mixture.kept) if new.mixture else (new, ())
         between = self.change(before, after).names if before is not after else ()

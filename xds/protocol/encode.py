@@ -79,7 +79,7 @@ def encode_delta(
 
 
 def encode_heartbeat(resource: Resource) -> bytes:
-    """Rule 72: "Resource with name, TTL, SAME version, no body"."""
+    """Rule 72: "A heartbeat has the same version and no body"."""
     return (
         text_field(1, resource.version)
         + text_field(3, resource.name)
@@ -88,7 +88,7 @@ def encode_heartbeat(resource: Resource) -> bytes:
 
 
 def encode_alias_only(name: str) -> bytes:
-    """Tell a VHDS client that a host does not exist: name and alias, no body (docs/clients.md#envoy)."""
+    """A virtual host that does not exist. Rule 57: "VHDS: name and alias without a body" (docs/clients.md#vhds)."""
     return text_field(3, name) + text_field(4, name)
 
 

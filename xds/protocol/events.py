@@ -124,7 +124,7 @@ class ViewChanged:
 
 
 class LingerChanged(NamedTuple):
-    """The removed content that the client keeps for a while has changed (docs/design.md#order-of-updates).
+    """The removed content that lingers for the client has changed (docs/protocol.md#removals).
 
     All streams of the client share it; any of them may report it.
     """
@@ -146,7 +146,7 @@ class LingerCut:
 class HeldContent:
     """Content that is held back: ``names`` by type URL, and the clusters that must be warm first.
 
-    ``is_unreadable``: what it refers to cannot be read, so that it may lead to any of these clusters.
+    ``is_unreadable``: its references cannot be read, so that it may refer to any of these clusters.
     """
 
     names: Names

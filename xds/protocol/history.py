@@ -1,11 +1,12 @@
-"""What returning clients may hold: the retained revisions of groups, and the groups that nodes followed.
+"""The history of revisions: finds the set that a reconnecting client names, among the retained revisions of its groups.
 
 A client that opens a new stream shows a version_info (SotW) or resource versions (Delta) of an earlier stream.
-`RevisionHistory` finds the set that they name.
+`RevisionHistory` finds the set that they name. docs/protocol.md#coming-back: "a label identifies old content only if
+its 8 hex digits match the set rebuilt from it".
 
-A version_info may name a mixed set that this process never made, because it has restarted: a pushed set with some names
-as other revisions have them, or without them. The label has the first digits of the set's hash, which is a sum over the
-resources (`content_digest`), so that every combination can be tried at the cost of an addition (`mixture_of`).
+The set may be a mixed set that an earlier process made: a pushed set in which some names have the content of other
+revisions or are missing. The hash of a set is a sum over its resources (`content_digest`), so each combination of
+revisions costs one addition, and `mixture_of` tries them until the hash matches the label.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from xds.protocol.holdings import fed_by, has_all, leads_within, named_by
 from xds.protocol.memo import Memo
 from xds.protocol.overlay import OverlaidSets
 
-# Combinations that are looked at: some 3 ms. Of more the later ones, of the oldest sets, are not.
+# Combinations that are tried, in about 3 ms. If there are more, the content of the oldest sets is not tried.
 _COMBINATIONS_LIMIT = 1 << 12
 _HASH_SHIFT = DIGEST_BITS - 4 * HASH_CHARS
 _ALL_BITS = (1 << DIGEST_BITS) - 1
 
 
 class _Other(NamedTuple):
-    """What a name may be instead: in another version, or not there; ``difference`` is what that adds to the sum."""
+    """Other content of a name: its version in the set ``earlier``, or None if the name is missing.
+
+    ``difference`` is what this content adds to the hash.
+    """
 
     difference: int
     name: str
@@ -38,9 +42,10 @@ class _Other(NamedTuple):
 def mixture_of(
     base: ResourceSet, history: Sequence[ResourceSet], shown: str, change_of: ChangeOf
 ) -> ResourceSet | None:
-    """The set with this hash that is ``base`` but for names as some of a history have them, the newest first.
+    """The mixed set with the hash ``shown``: ``base`` with some names as sets of ``history`` have them.
 
-    ``shown`` is the hash as labels show it. None where there is none, or where it would take too long to tell.
+    ``history`` has the newest set first. ``shown`` has the 8 hex digits of a label. None if no combination has this
+    hash, or the one that has it is beyond the limit of combinations.
     """
     choices = _choices(base, history, change_of)
     found = _search(int.from_bytes(base.digest, "big"), choices, _number(shown))
@@ -54,7 +59,7 @@ def mixture_of(
 
 
 def _choices(base: ResourceSet, history: Sequence[ResourceSet], change_of: ChangeOf) -> list[list[_Other]]:
-    """For each name in which sets differ, what it may be but what it is in ``base``."""
+    """For each name in which the sets differ, its content other than that in ``base``."""
     others: dict[str, dict[str, _Other]] = {}
     combinations = 1
     for name, version, earlier in _differing(base, history, change_of):
@@ -75,7 +80,7 @@ def _choices(base: ResourceSet, history: Sequence[ResourceSet], change_of: Chang
 def _differing(
     base: ResourceSet, history: Sequence[ResourceSet], change_of: ChangeOf
 ) -> Iterator[tuple[str, str, ResourceSet | None]]:
-    """Names with a version that they have elsewhere, and where; an empty version: they are not there."""
+    """Names with their version in another set, and that set; an empty version if the set lacks the name."""
     for older in history:
         change = change_of(older, base)
         yield from ((name, older.resources[name].version, older) for name in (*change.removed, *change.changed))
@@ -83,7 +88,7 @@ def _differing(
 
 
 def _search(total: int, choices: Sequence[Sequence[_Other]], wanted: int) -> list[_Other] | None:
-    """The choices that lead to the hash; the fewest first among the first names."""
+    """The choices that lead to the hash; None if none do. For each name, the content in the base is tried first."""
     if not choices:
         return [] if (total & _ALL_BITS) >> _HASH_SHIFT == wanted else None
     first, rest = choices[0], choices[1:]
@@ -109,7 +114,7 @@ def _without(base: ResourceSet, names: Sequence[str]) -> ResourceSet:
 
 
 def _labelled(made: ResourceSet, base: ResourceSet) -> ResourceSet:
-    """``made`` as if it had been mixed at once."""
+    """``made`` with the label and mixture of a set that is mixed from ``base`` in one step."""
     changed = [
         name
         for name in base.resources
@@ -118,12 +123,12 @@ def _labelled(made: ResourceSet, base: ResourceSet) -> ResourceSet:
     return mix(base, made, [*changed, *(name for name in made.resources if name not in base.resources)])
 
 
-_FORMER_GROUPS = 2  # a client may have left amid the transition from one to the other
+_FORMER_GROUPS = 2  # a client may have left during the transition from one group to the other
 _FOLLOWED_LIMIT = 50_000  # nodes
 
 
 class RetainedSets(Protocol):
-    """What the cache has of the past of its groups."""
+    """The earlier sets of groups, as the cache keeps them."""
 
     def retained_sets(self, groups: Sequence[str], type_url: str, api_version: str) -> list[ResourceSet]:
         """The distinct sets of a type among the retained revisions, group by group, newest first."""
@@ -135,7 +140,7 @@ class RetainedSets(Protocol):
 
 
 class RevisionHistory:
-    """Finds sets that returning clients name."""
+    """Finds the sets that reconnecting clients name, and remembers the groups that nodes followed."""
 
     __slots__ = ("_diffs", "_fed", "_followed", "_mixtures", "_parts", "_recalled", "_retained")
 
@@ -151,29 +156,29 @@ class RevisionHistory:
         )
 
     def begin_age(self) -> None:
-        """Forget what was not asked for since the age before began."""
+        """Drop the results that were not used since the age before began."""
         for memo in (self._parts, self._fed, self._mixtures, self._recalled):
             memo.begin_age()
 
     def note_followed(self, node_id: str, group: str) -> None:
-        """The node follows this group now."""
+        """Note that the node follows this group now."""
         before = self._followed.pop(node_id, ())
         self._followed[node_id] = (group, *(each for each in before if each != group))[:_FORMER_GROUPS]
         if len(self._followed) > _FOLLOWED_LIMIT:
             del self._followed[next(iter(self._followed))]
 
     def followed(self, node_id: str) -> tuple[str, ...]:
-        """The groups that a node followed last, the latest first: what it holds is from them."""
+        """The groups that a node followed last, the latest first: its content is from them."""
         return self._followed.get(node_id, ())
 
     def recall(
         self, group: str, type_url: str, version_info: str, api_version: str = "", former: Sequence[str] = ()
     ) -> ResourceSet | None:
-        """The retained set with the version_info of a returning SotW client; None where there is none.
+        """The set that a reconnecting SotW client names by its version_info; None if there is none.
 
-        ``former`` groups, where the client may have it from, are searched before ``group``. A label counts where it
-        means one content only. A set that was mixed of several revisions is mixed again, and counts if it has the hash
-        in the label.
+        ``former`` groups of the client are searched before ``group``. docs/protocol.md#coming-back: a caller's own
+        label counts "only if the group's history contains it once". A mixed set is mixed again and counts if its hash
+        is that in the label.
         """
         history = self._retained.retained_sets((*former, group), type_url, api_version)
         named = [each for each in history if each.version_info == version_info]
@@ -186,7 +191,7 @@ class RevisionHistory:
         return self._mixed(version_info, history)
 
     def _mixed(self, version_info: str, history: Sequence[ResourceSet]) -> ResourceSet | None:
-        """The mixed set of a label: a retained one, with names as others of the history have them."""
+        """The mixed set with this label: a retained set with some names as other retained sets have them."""
         label, mark, shown = version_info.rpartition("+")
         if not mark:
             return None
@@ -208,12 +213,12 @@ class RevisionHistory:
         api_version: str = "",
         fed: ResourceSet | None = None,
     ) -> ResourceSet:
-        """The resources of a set that a client holds, if it asks for these names only; ``clusters`` are those it has.
+        """The part of a set that a client holds if it subscribes to these names only.
 
-        The client may have subscribed to names that the set lacks since ("answered at once, from the revision it
-        holds"). Their resources are taken from the first revision after the set in which they lead to no cluster that
-        the client lacks, else in which they lead to no cluster but ``fed``, if that is all that is known. A later
-        revision may open what no filter guards yet.
+        The client may have subscribed to names that the set lacks. Each is taken from the earliest revision after the
+        set in which it refers only to clusters that the client has (``clusters``). If there is no such revision, it is
+        taken from the earliest one in which it refers only to clusters in ``fed``, else from the earliest one. A later
+        revision of a route may rely on a filter that the client's listener does not have yet.
         """
         key = (held.id, names, clusters.id if clusters is not None else 0, fed.id if fed is not None else 0)
         return self._parts.get(key, lambda: self._part(held, names, clusters, groups, api_version, fed))
@@ -245,8 +250,10 @@ class RevisionHistory:
     def fed_by(
         self, assignments: frozenset[str], clusters: str, groups: Sequence[str], api_version: str = ""
     ) -> ResourceSet | None:
-        """The clusters of groups that take their endpoints from these assignments: a client that asks for an
-        assignment has its cluster. ``clusters`` is the type URL of clusters."""
+        """The clusters of groups whose endpoints are in these assignments; ``clusters`` is the type URL of clusters.
+
+        A client that subscribes to an assignment has its cluster.
+        """
         history = self._retained.retained_sets(groups, clusters, api_version)
         return self._fed.get((assignments, *(each.id for each in history)), lambda: fed_by(assignments, history))
 
@@ -259,10 +266,11 @@ class RevisionHistory:
         former: Sequence[str] = (),
         remembered: Sequence[ResourceSet] = (),
     ) -> ResourceSet | None:
-        """The set of retained resources with the versions that a returning Delta client shows, name by name.
+        """The set of resources with the versions that a reconnecting Delta client shows; None if none is retained.
 
-        ``remembered`` are sets that the client held when it left. A set that matches exactly is returned itself;
-        otherwise one is put together from all retained revisions. Names whose version is not retained are left out.
+        ``remembered`` are sets that the client held when it left. A retained set that matches exactly is returned
+        itself; otherwise a set is made of resources of all retained revisions. Names whose version is not retained are
+        left out.
         """
         groups = (*former, group)
         history = self._retained.retained_sets(groups, type_url, api_version)
@@ -270,6 +278,6 @@ class RevisionHistory:
         latest = [whole for each in overlaid for whole in each.latest()]
         overrides = [made for each in overlaid for made in each.overrides()]
         history = [*remembered, *history, *(made for made in (*latest, *overrides) if made.type.type_url == type_url)]
-        # Clients that return together show the same mapping, which the entry keeps, so that its id is not reused.
+        # Clients that reconnect together show the same mapping. The entry keeps it, so that its id is not reused.
         key = (id(versions), *(each.id for each in history))
         return self._recalled.get(key, lambda: (versions, named_by(versions, history)))[1]

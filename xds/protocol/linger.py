@@ -1,9 +1,8 @@
-"""What lingers: resources that a push removed and that a client's old connections may still use.
+"""Lingering: removed resources that a client is still served, because its old connections may use them.
 
-The rules are in docs/design.md#removals.
-
-Values only: who lingers is decided by ``client``, what is served of it by ``release``. A client that has nothing
-lingering shares ``NOTHING_LINGERS``, and clients that hold the same share one value, made once by `Lingerings`.
+The rules are in docs/protocol.md#removals. This module has the values. ``removals`` decides which removals linger for a
+client, ``client`` decides when they end, and ``release`` makes the content that includes them. Clients for which
+nothing lingers share ``NOTHING_LINGERS``; clients for which the same lingers share one `Lingering` (`Lingerings`).
 """
 
 from __future__ import annotations
@@ -17,17 +16,21 @@ from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot
 from xds.protocol.memo import Memo
 
-GRID_S = 5.0  # ends are rounded up to it, so that clients of a group share what they are served
+# docs/protocol.md#removals: ends are "rounded up to 5 s so that clients share responses".
+GRID_S = 5.0
 _MEMO_ENTRIES = 4096
 
-# Names by type URL, as a value that can be a key.
+# Names by type URL, hashable so that memos can be keyed by it.
 Names = tuple[tuple[str, frozenset[str]], ...]
 NO_NAMES: Names = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Removal:
-    """What one push removed: names by type URL. ``ends_s`` is None until all that could refer to them is ACKed."""
+    """The names that one push removed, by type URL.
+
+    ``ends_s`` is when they stop lingering. It is None until everything that could refer to them is ACKed.
+    """
 
     revision: int
     names: Mapping[str, frozenset[str]]
@@ -36,7 +39,7 @@ class Removal:
 
 @dataclass(frozen=True, eq=False)
 class Lingering:
-    """The removals that a client does not know of yet, the oldest first."""
+    """The removals that linger for a client: those that it was not told yet, the oldest first."""
 
     removals: tuple[Removal, ...] = ()
 
@@ -54,12 +57,12 @@ class Lingering:
 
     @cached_property
     def next_end_s(self) -> float | None:
-        """When the first of them is over; None while no clock runs."""
+        """When the first removal ends; None while none has an end."""
         return min((each.ends_s for each in self.removals if each.ends_s is not None), default=None)
 
     @cached_property
     def is_pending(self) -> bool:
-        """True while some of it has no end yet."""
+        """Whether some removal has no end yet."""
         return any(each.ends_s is None for each in self.removals)
 
 
@@ -67,17 +70,17 @@ NOTHING_LINGERS = Lingering()
 
 
 def on_grid(time_s: float) -> float:
-    """A time rounded up to the grid."""
+    """The time rounded up to a multiple of ``GRID_S``."""
     return ceil(time_s / GRID_S) * GRID_S
 
 
 def keep_of(names: Mapping[str, Iterable[str]]) -> Names:
-    """Names by type URL as a key; types without names are left out."""
+    """Names by type URL as a hashable value; types without names are left out."""
     return tuple(sorted((url, frozenset(each)) for url, each in names.items() if each))
 
 
 def without(names: Names, others: Names) -> Names:
-    """Names by type URL that are not among others."""
+    """``names`` without ``others``."""
     if not others:
         return names
     gone = dict(others)
@@ -85,14 +88,14 @@ def without(names: Names, others: Names) -> Names:
 
 
 class Lingerings:
-    """Makes each `Lingering` once for all clients in the same situation."""
+    """Makes each `Lingering` once for all clients for which the same lingers."""
 
     def __init__(self) -> None:
         self._made: Memo[tuple[object, ...], Lingering] = Memo(_MEMO_ENTRIES)
         self._kept: Memo[tuple[Lingering, Snapshot], Names] = Memo(_MEMO_ENTRIES)
 
     def begin_age(self) -> None:
-        """Forget what was not asked for since the age before began."""
+        """Drop the results that were not used since the age before began."""
         self._made.begin_age()
         self._kept.begin_age()
 
@@ -103,20 +106,23 @@ class Lingerings:
         return self._kept.get((lingering, goal), lambda: _kept(lingering, goal))
 
     def with_removed(self, lingering: Lingering, revision: int, names: Names) -> Lingering:
-        """What lingers after a push that removed these names as well."""
+        """``lingering`` and the removal of these names by a push."""
         if not names:
             return lingering
         key = (lingering, revision, names)
         return self._made.get(key, lambda: Lingering((*lingering.removals, Removal(revision, dict(names)))))
 
     def missing_in(self, lingering: Lingering, goal: Snapshot) -> Lingering:
-        """What still lingers when this is pushed: what it has again lingers no more."""
+        """What still lingers when ``goal`` is pushed.
+
+        docs/protocol.md#removals: "a resource that is pushed again stops lingering".
+        """
         if not lingering.removals:
             return lingering
         return self._made.get(("missing", lingering, goal), lambda: _missing_in(lingering, goal))
 
     def together(self, several: Iterable[Lingering]) -> Lingering:
-        """All that lingers somewhere: what lingers in several has the latest of its ends."""
+        """All removals of several lingerings, each once."""
         removals: dict[tuple[object, ...], Removal] = {}
         for each in (each for lingering in several for each in lingering.removals):
             key = (each.revision, keep_of(each.names), each.ends_s)
@@ -124,23 +130,23 @@ class Lingerings:
         return self._of(tuple(removals.values()))
 
     def besides(self, lingering: Lingering, names: Names) -> Lingering:
-        """What lingers but for these names."""
+        """``lingering`` without these names."""
         if not names:
             return lingering
         left = (replace(each, names=dict(without(keep_of(each.names), names))) for each in lingering.removals)
         return self._of(tuple(each for each in left if each.names))
 
     def with_ends(self, lingering: Lingering, ends_s: float) -> Lingering:
-        """The clock starts for all that has no end yet."""
+        """``lingering`` with this end for all removals that have none."""
         return self._made.get((lingering, ends_s), lambda: _with_ends(lingering, ends_s))
 
     def without_ended(self, lingering: Lingering, now_s: float) -> Lingering:
-        """What still lingers at a time."""
+        """What still lingers at ``now_s``."""
         left = tuple(each for each in lingering.removals if each.ends_s is None or each.ends_s > now_s)
         return lingering if len(left) == len(lingering.removals) else self._of(left)
 
     def latest(self, lingering: Lingering, limit: int) -> Lingering:
-        """The latest removals that have an end, at most so many; those without an end stay, up to the same number."""
+        """The latest ``limit`` removals."""
         if len(lingering.removals) <= limit:
             return lingering
         return self._of(lingering.removals[-limit:])
@@ -154,10 +160,12 @@ class Lingerings:
 def removed_names(
     released: Snapshot, goal: Snapshot, change: Mapping[str, Change], lingering: Lingering, *, is_draining: bool
 ) -> Names:
-    """What a push removes of what a client was shown, and is to linger; ``change`` leads from the one to the other.
+    """The names that a push removes from a release and that linger; ``change`` has the changes by type URL.
 
-    A virtual host or a scope that goes is gone at once: it is looked up for each request, and its owner wants it gone.
-    But those of a route configuration that lingers do as well, and scopes while a listener drains that may read them.
+    docs/protocol.md#removals: "virtual hosts and scoped routes are removed at once, except those of a lingering route
+    configuration", because Envoy looks them up for each request. Scoped routes also linger when the push removes all
+    of them while a listener drains. Of listeners only internal ones linger: "an internal listener stays as long as a
+    cluster whose own endpoints name it".
     """
     found: dict[str, frozenset[str]] = {}
     for type_url, each in change.items():
@@ -181,7 +189,7 @@ def removed_names(
 
 
 def internal_listeners(clusters: ResourceSet, names: Iterable[str] | None = None) -> frozenset[str]:
-    """The listeners of the same proxy that endpoints in these clusters stand for; ``names``: of some of them."""
+    """The internal listeners that endpoints in clusters name; ``names``: only of these clusters."""
     if not clusters.type.is_route_target:
         return frozenset()
     resources = clusters.resources
@@ -216,7 +224,7 @@ def _with_ends(lingering: Lingering, ends_s: float) -> Lingering:
 
 
 def served_size(lingering: Lingering, sets: Mapping[str, ResourceSet]) -> int:
-    """How many resources of these sets linger."""
+    """The number of lingering resources in these sets."""
     return sum(
         1 for url, names in lingering.names.items() for name in names if url in sets and name in sets[url].resources
     )

@@ -1,9 +1,9 @@
-"""What is remembered of clients that left, by node id: what they held, what lingered for them, what they rejected.
+"""Memories of clients that left, by node id: what they held, what lingered for them, what they rejected.
 
-`Past` is one client's view of its own past, and collects what will be remembered of it: what a stream had ACKed and
-rejected when it ended is kept there until the last of the client's streams ends, and becomes its `ClientMemory` then.
-`Memories` keeps these as long as old connections may live, for a bounded number of nodes. A memory never replaces what
-a client shows itself: a remembered set counts only where the returning client names it.
+When the last stream of a client ends, a `ClientMemory` of it is made and kept in `Memories`, for as long as its old
+connections may live and for a bounded number of nodes. `Past` belongs to a connected client: it has the memories from
+before, and collects what streams of the client held and rejected when they ended. A memory never replaces what a
+client shows: a remembered set counts only if the reconnecting client names it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 NODES_LIMIT = 50_000
-PER_NODE = 4  # proxies of one node id, or one that was cut several times
+PER_NODE = 4  # memories: of several proxies with one node id, or of one proxy that reconnected several times
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 NO_REFUSALS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
@@ -33,14 +33,18 @@ NOTHING_SENT: Mapping[str, Sets] = MappingProxyType({})
 
 
 class ClientMemory(NamedTuple):
-    """One client as it left.
+    """The state of one client when it left.
 
-    * ``sets``: what it had ACKed, by type URL; ``labels``: under which version_info, where that is not that of the set
-      (content that is told under another label is not sent again);
-    * ``warm``: the set of clusters that were all warm;
-    * ``drains``: a listener had changed, and the clock of what lingers for that did not run yet;
-    * ``sent``: by type URL, what it was sent besides and had not ACKed, of full-state types: it may show that;
-    * ``refused``: by type URL, name to the version that was refused; ``suspected``: by type URL, what may be refused.
+    * ``sets``: the sets that it had ACKed, by type URL;
+    * ``labels``: the version_info under which it ACKed them, by type URL, if it is not that of the set: unchanged
+      content is not sent again under a new label;
+    * ``warm``: the clusters that were all warm; None if that is unknown;
+    * ``lingering``: the removals that lingered for it; ``drain_until_s``: when its old connections have ended;
+    * ``drains``: a listener had changed or was removed, and the end of the removals was not set yet;
+    * ``refused``: by type URL, name to rejected version;
+    * ``left_s``: when it left;
+    * ``suspected``: by type URL, rejections whose bad resource was not found yet;
+    * ``sent``: by type URL, sets of full-state types that it was sent and had not ACKed: it may show one of them.
     """
 
     sets: Mapping[str, ResourceSet]
@@ -56,7 +60,7 @@ class ClientMemory(NamedTuple):
 
 
 class Memories:
-    """The memories of all nodes; ``kept_s`` is how long each is kept."""
+    """The memories of all nodes. Each is kept for ``kept_s`` after its client left."""
 
     def __init__(self, kept_s: float) -> None:
         self._kept_s = kept_s
@@ -73,7 +77,7 @@ class Memories:
             del self._by_node[next(iter(self._by_node))]
 
     def of(self, node_id: str, now_s: float) -> Sequence[ClientMemory]:
-        """What is remembered of a node, the latest first."""
+        """The memories of a node, the latest first."""
         self._forget(now_s - self._kept_s)
         return self._by_node.get(node_id, ())
 
@@ -89,30 +93,31 @@ _Acked = tuple[ResourceSet, str]  # a set, and under which label
 
 
 class Past:
-    """``memories`` are those of the client's node id, the latest first: of itself, or of proxies of the same id.
+    """The past of a connected client.
 
-    ``refused_before``: what it refused before the server started, as in `ClientMemory`.
+    ``memories`` are those of its node id, the latest first: of itself or of other proxies with the same id.
+    ``refused_before`` is what its node rejected before the server started, as ``refused`` in `ClientMemory`.
     """
 
     __slots__ = ("_left", "_left_refusals", "_left_sent", "_own", "memories", "refused_before")
 
     def __init__(self, memories: Sequence[ClientMemory]) -> None:
         self.memories = memories
-        self._own = memories  # those that may be of the client itself, by what it shows
+        self._own = memories  # the memories that agree with what the client shows: they may be of the client itself
         self.refused_before: Mapping[str, Mapping[str, str]] = NO_REFUSALS
-        # What was ACKed and refused of types whose streams ended. Most clients have one stream: no room for nothing.
+        # What was ACKed, rejected and sent on streams that ended. Most clients have one stream: None takes no memory.
         self._left: dict[str, _Acked] | None = None
         self._left_refusals: dict[str, Refusals] | None = None
         self._left_sent: dict[str, Sets] | None = None
 
     def forget(self) -> None:
-        """Nothing of it is for this client."""
+        """Drop all memories: they are of groups that the client may not use any more."""
         self.memories = self._own = ()
 
     def note_shown(self, held: ResourceSet) -> None:
-        """The client shows that it holds this: a memory of something else is another proxy's.
+        """The client shows that it holds this set: memories with another set of the type are of another proxy.
 
-        What was sent and not ACKed it may have taken: the ACK was lost with the stream.
+        A set that was sent and not ACKed counts as held too, because the ACK may be lost with the stream.
         """
         if held.type.full_state and self._own:
             url, digest = held.type.type_url, held.digest
@@ -133,22 +138,22 @@ class Past:
 
     @property
     def warm(self) -> ResourceSet | None:
-        """The clusters that were all warm; None where nobody knows, or where memories differ."""
+        """The clusters that were all warm; None if that is unknown or memories differ."""
         agreed = {memory.warm for memory in self._own}
         return agreed.pop() if len(agreed) == 1 else None
 
     @property
     def drains(self) -> bool:
-        """Had a listener changed, and the clock of what lingers for that did not run yet?"""
+        """Whether a listener had changed or was removed, and the end of the removals was not set yet."""
         return any(memory.drains for memory in self.memories)
 
     @property
     def drain_until_s(self) -> float:
-        """When old connections of listeners are known to be over; 0 for nothing known."""
+        """When the old connections of changed listeners have ended; 0 if nothing is known of them."""
         return max((memory.drain_until_s for memory in self.memories), default=0.0)
 
     def lingering(self, releases: Releases) -> Lingering:
-        """All that lingered, with the latest of its ends; without what some memory has in use."""
+        """All that lingered, without names that lingered for one proxy and were in use by another."""
         together = releases.lingerings.together(memory.lingering for memory in self.memories)
         used: dict[str, set[str]] = {}
         for memory in self.memories if together else ():
@@ -158,13 +163,13 @@ class Past:
         return releases.lingerings.besides(together, keep_of(used))
 
     def has(self, type_url: str) -> bool:
-        """Did the client ask this server for the type?"""
+        """Whether the client subscribed to the type on this server and ACKed it."""
         return any(type_url in memory.sets for memory in self.memories)
 
     def acked(self, type_url: str, releases: Releases) -> ResourceSet | None:
-        """What the client had ACKed of a type; None for nothing.
+        """The set of a type that the client had ACKed; None if some memory has none.
 
-        Two proxies of one node id never speak for each other: what not all that is remembered agrees on does not count.
+        Proxies with one node id may have ACKed different sets: only names in all memories count.
         """
         found: ResourceSet | None = None
         for memory in self._own:
@@ -175,7 +180,10 @@ class Past:
         return found
 
     def refusals(self, type_url: str) -> Refusals | None:
-        """ "Refusals are remembered per node id": of several memories the latest says what is so of a name."""
+        """What the client rejected of a type; None for nothing. Of several memories the latest counts for each name.
+
+        docs/protocol.md#refusals: "rejections are remembered per node id, also across a restart of the server".
+        """
         found = Refusals()
         for memory in self.memories:
             suspected = memory.suspected.get(type_url)
@@ -187,7 +195,7 @@ class Past:
     # -- what is kept -----------------------------------------------------------------------------------------------
 
     def keep(self, watch: Watch) -> None:
-        """The stream of this watch ended."""
+        """The stream of this watch ended: keep what it held, rejected and was sent."""
         url = watch.type.type_url
         if watch.refusals:
             self._left_refusals = {**(self._left_refusals or {}), url: watch.refusals}
@@ -197,7 +205,7 @@ class Past:
             self._left_sent = {**(self._left_sent or {}), url: sent}
 
     def memory(self, client: ClientState, now_s: float) -> ClientMemory | None:
-        """What is remembered of the client for its return; None where it holds nothing."""
+        """The memory of the client as it is now; None if it ACKed nothing."""
         held = dict(self._left or {})
         refusals = dict(self._left_refusals or {})
         sent = dict(self._left_sent or {})
@@ -227,14 +235,14 @@ class Past:
 
 
 def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) -> Mapping[str, ResourceSet]:
-    """Clients in step share one mapping."""
+    """``goal`` if it is equal: clients in sync share one mapping."""
     return goal if goal == sets else sets
 
 
 def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
-    """What a watch ACKed, and under which label; under none where another stream says another one of it.
+    """The set that a watch ACKed, and its label. ``before`` is that of another stream of the client.
 
-    Of several streams the one that lags says what all have.
+    Of two streams, the set of the one that lags counts. The label is empty if the streams have different labels.
     """
     assert watch.acked_set is not None
     if before is None:
@@ -243,7 +251,7 @@ def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
 
 
 def _sent_by(watch: Watch) -> Sets:
-    """What a watch sent of a full-state type and has no answer to."""
+    """The sets of a full-state type that a watch sent and the client did not ACK."""
     if not watch.type.full_state:
         return ()
     return tuple(each for each in watch.sent_sets() if each is not watch.acked_set)

@@ -1,6 +1,7 @@
-"""What one stream offers: responses, the rest of what is refused, heartbeats.
+"""The offers of one stream: for each type, the response to send now, or the reason to send none.
 
-``DiscoveryStream`` says when; here is what goes out and why nothing does. What a response contains is in ``content``.
+``DiscoveryStream`` decides when types are offered; ``content`` computes what a response contains. After a NACK, offers
+leave out the rejected resources (`Refusals`). Heartbeats are sent here too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from xds.protocol.watch import Watch
 
 
 class Offers:
-    """The offers of one stream; ``watches`` are its types in the order of their ranks."""
+    """The offers of one stream; ``watches`` are the watches of its types in rank order."""
 
     __slots__ = ("_cache", "_dialect", "_offer_timeout_s", "watches")
 
@@ -39,9 +40,10 @@ class Offers:
         return made
 
     def offer_all(self, client: ClientState, events: list[Event], now: float, enough: int) -> bool:
-        """Offer type by type; True when some are left, because so many bytes are encoded: they are due at once.
+        """Offer type by type. True when types are left for the next call, which is due at once.
 
-        The first stream of a group pays for all: 10,000 new resources in one call held up everybody for 25 ms.
+        Types are left when the process has encoded more than ``enough`` bytes of responses. The first stream of a group
+        encodes for all others: 10,000 new resources in one call would stop the event loop for 25 ms.
         """
         responses = self._cache.responses
         for watch in self.watches:
@@ -52,7 +54,7 @@ class Offers:
         return False
 
     def _offer_type(self, watch: Watch, client: ClientState, events: list[Event], now: float) -> None:
-        """Offer what differs, if the state lets us."""
+        """Offer what the client lacks of one type, unless its response state or its transition forbids it."""
         if client.transition is not None and client.is_silent(watch.type.type_url):
             return
         released = client.release_of(watch.type.type_url)
@@ -75,23 +77,26 @@ class Offers:
     def _collect_pending_release(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
         is_released = client.coming(watch.type.type_url) is None and not watch.refusals
         if is_released and watch.pending_release_from is released:
-            watch.known.mark_unanswered(watch.pending_release)  # held too long: told as missing now
+            watch.known.mark_unanswered(watch.pending_release)  # held for `order_timeout_s`: reported as missing
             watch.pending_release = NOTHING
         watch.collect_pending_release(released)
 
     def _offer_rest(
         self, watch: Watch, client: ClientState, released: ResourceSet, events: list[Event], now: float
     ) -> None:
-        """The client refuses some of it: "news without the suspects, alternating with halves of the suspects"."""
+        """Offer a type of which the client rejects resources.
+
+        docs/protocol.md#refusals: "new content is sent without the suspects, alternating with halves of the suspects".
+        """
         refusals = watch.refusals
         assert refusals is not None
         is_full = self._dialect.sends_whole_set(watch.type)
         if is_full and refusals.refused_set is released:
-            watch.ack.become_held()  # "a full-state set: nothing is sent until content changes"
+            watch.ack.become_held()  # "a rejected full-state set ... waits until its content changes"
             return
         refusals.refused_set = None
         refusals.forget_changed(released, client.goal.get(watch.type.type_url))
-        # A full-state set without any suspect would take back what the client took of them.
+        # A full-state set without all suspects would remove those that the client has applied.
         is_probe = (is_full or not refusals.is_news_due) and refusals.begin_probe()
         if self._offer_without(watch.left_out(released), watch, client, released, events, now):
             refusals.is_news_due = is_probe
@@ -99,7 +104,7 @@ class Offers:
             self._offer_without(watch.left_out(released), watch, client, released, events, now)
             refusals.is_news_due = True
         if not refusals:
-            watch.refusals, watch.ack.rejected = None, b""  # it was replaced: should it come back, it is tried again
+            watch.refusals, watch.ack.rejected = None, b""  # the content changed; if pushed again, it is offered again
 
     def _offer_without(
         self,
@@ -110,7 +115,7 @@ class Offers:
         events: list[Event],
         now: float,
     ) -> bool:
-        """Offer what was released, with the last accepted versions in the place of what is left out."""
+        """Offer the released set, with the last accepted versions of the resources that are left out."""
         url = watch.type.type_url
         held = watch.acked_set or client.watches.accepted(url, left_out) or empty_set(url)
         aim = self._cache.releases.mixed(released, held, left_out)
@@ -125,8 +130,10 @@ class Offers:
         now: float,
         left_out: frozenset[str] = NOTHING,
     ) -> bool:
-        """Send what leads the client to this set; False when there is nothing to send. Of what is left out it may hold
-        any version: nothing is said of it."""
+        """Send what the client lacks of this set; False when nothing is sent.
+
+        The client may hold names in ``left_out`` in any version: the response does not correct them.
+        """
         goal = client.release_of(watch.type.type_url)
         key = self._response_key(watch, client, released)
         uncertain = watch.known.uncertain
@@ -140,7 +147,7 @@ class Offers:
             client.update(watch, now)
             return False
         if built.response.digest == watch.ack.rejected:
-            watch.ack.become_held()  # rule 16: "After a NACK do NOT resend the same content"
+            watch.ack.become_held()  # rule 16: "Rejected content is not re-sent until it changes"
             return False
         nonce, body = self._sign(watch, built.response)
         if watch.type.is_route_target:
@@ -152,10 +159,11 @@ class Offers:
         return True
 
     def _may_supersede(self, watch: Watch, released: ResourceSet, events: list[Event], now: float) -> bool:
-        """Rule 20: one response in flight, later changes coalesce; after ``offer_timeout`` the newest goes out.
+        """Whether newer content may be sent although a response is in flight.
 
-        A CDS response counts as read as soon as the client answers anything that was sent later; newer clusters are
-        sent at once then (docs/design.md#additions). Envoy withholds its answer while a cluster warms.
+        Rule 20: "At most one response per type is in flight". Newer content replaces it after ``offer_timeout_s``.
+        docs/protocol.md#additions: "a CDS response counts as read when something sent after it is answered; a newer CDS
+        response is then sent at once", because Envoy withholds the ACK of CDS while a cluster warms.
         """
         ack = watch.ack
         if not watch.has_news(released):
@@ -171,7 +179,7 @@ class Offers:
         return True
 
     def lose_removed(self, watch: Watch, response: Response) -> None:
-        """What a response takes away that was not accepted may be gone (rule 18): it counts as such."""
+        """Count clusters that an unACKed response removes as removed. Rule 18: the client may have applied it."""
         if watch.type.is_route_target and watch.acked_set is not None:
             watch.acked_set = self._cache.releases.common(watch.acked_set, response.resource_set)
 
@@ -208,30 +216,33 @@ class Offers:
             events.append(Synced(watch.type.type_url, released))
 
     def _sign(self, watch: Watch, response: Response) -> tuple[str, bytes]:
-        """The nonce must be unique on the stream: a body that may have been sent here before gets a fresh one."""
+        """Nonce and body of a response. Rule 12: "Nonces are unique per stream and type".
+
+        A shared body that may have been sent on this stream before gets a fresh nonce.
+        """
         if response.number > watch.ack.number:
             return response.nonce, response.body
         body, nonce = self._cache.responses.with_fresh_nonce(response)
         return nonce, body
 
     def warm(self, parent: Watch, child: Watch, released: ResourceSet, client: ClientState, now: float) -> None:
-        """A parent is sent: the assignments of its changed clusters go out behind it."""
+        """A CDS response is sent: send the assignments of its changed clusters after it (rule 43)."""
         if warming.warm(parent, child, released, self._cache):
             client.update(child, now)
 
     def _narrow(self, watch: Watch, client: ClientState) -> None:
-        """Rule 29: a VHDS wildcard means the hosts under the route names the client subscribed to.
+        """Narrow a VHDS wildcard. Rule 29: "An empty VHDS request means the hosts of the subscribed routes".
 
-        A route without hosts is answered as well: Envoy holds its listener until VHDS says something that concerns the
-        route (measured: an empty response does not, and 15 s pass).
+        A route configuration without hosts needs an answer too. Envoy holds its listener for 15 s unless a VHDS
+        response concerns the route configuration; an empty response does not (docs/clients.md#vhds).
         """
         routes = client.names_wanted(watch.type.narrowed_by)
         before = watch.subscription.interest
         if not routes or not watch.subscription.narrow(routes, self._cache.interests):
             return
         resources = client.release_of(watch.type.type_url).resources
-        # Hosts of a route that is named only now need an answer, though a wildcard brought them before: the listener
-        # with that route waits for them (an inline route configuration with VHDS beside one over RDS).
+        # The hosts of a newly named route configuration need an answer, even if the client got them by the wildcard:
+        # the listener waits for them. This happens when a listener has an inline route configuration beside one by RDS.
         named = routes - (before.routes or NOTHING)
         watch.known.mark_unanswered(name for name in resources if name.rpartition("/")[0] in named)
         empty = named - {name.rpartition("/")[0] for name in resources}

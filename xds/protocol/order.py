@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class OrderRules:
     """How pushes are ordered for a client. Times are in seconds.
 
-    * ``ordered=False`` releases and removes everything at once (to show what the order is worth);
+    * ``ordered=False`` releases and removes everything at once (to measure what the order prevents);
     * ``removal_delay_s``: how long removed content stays after everything else is ACKed: retries and paused requests
       look clusters up again (Envoy's route timeout is 15 s);
     * ``listener_drain_s``: how much longer it stays if a listener changed or was removed: old connections stay on the
@@ -37,7 +37,7 @@ class OrderRules:
 class GroupOrder:
     """The settings of one group; None where that of the server applies.
 
-    ``proceed_on_nack``: content is sent although the client rejected a cluster that it leads to.
+    ``proceed_on_nack``: content is sent although the client rejected a cluster that it refers to.
     """
 
     proceed_on_nack: bool | None = None

@@ -1,7 +1,7 @@
-"""Overlays: the nodes of a locality are served other resources in the place of some of a group's.
+"""Overlays: for the nodes of a locality, some resources of their group are replaced by others.
 
-An overlay is applied to whatever is pushed, in the same step, and alters nothing of it: the overlaid set shares all
-other resources with the pushed one, and its version_info is that of the push with ``+<8 hex of the served set>``.
+docs/protocol.md#overlays: "the overlay is applied to a push in the same step"; "the pushed snapshot is not changed, all
+other resources are shared"; "`version_info` is that of the push with `+<8 hex of the served set>`".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OVERRIDES_LIMIT = 64  # overlaid sets of a group that a client may return with
 
 
 class Override:
-    """What is served in the place of one resource; made once for each pushed version of it.
+    """The replacement of one resource, made once for each pushed version of it.
 
     ``make`` must not fail, and returns the pushed resource where it changes nothing.
     """

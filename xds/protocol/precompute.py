@@ -1,4 +1,4 @@
-"""What streams will ask for after a push, computed before the push is served: where it may be another thread."""
+"""The results that streams need after a push, computed before the push is served. This may run in another thread."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from xds.protocol.responses import NO_PARTS, PREPARED_FROM, Parts, prepare_parts
 
 @dataclass(frozen=True, slots=True)
 class Precomputed:
-    """What leads from one snapshot to the next: changes, and assignments of changed clusters, by the ids of the sets.
+    """The difference between two snapshots.
 
+    ``changes`` and ``assignments`` (those of changed clusters) are keyed by the ids of the sets, as in `Diffs`.
     ``parts`` are the encoded parts of large sets, by lineage.
     """
 

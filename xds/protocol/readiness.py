@@ -1,14 +1,17 @@
-"""Which new clusters of a client are not proved to be warm, so that nothing new may lead to them yet.
+"""Which clusters of a client are cold, that is not proved to be warm. Content that refers to a cold cluster waits.
 
-    cluster                             what proves that it is warm
-    on an aggregated stream             the ACK of CDS: Envoy withholds it, and the NACK, while a cluster warms
-    the same, ``offer_timeout_s`` later besides, the ACK of its assignment, where neither a health check nor a secret
-                                        that is not there keeps it from being warm
-    on streams of its own               the ACK of its assignment, and then the time of its first health check
-    refused, or its assignment refused  nothing, until its content changes
+    cluster                       what proves that it is warm (docs/protocol.md#additions)
+    on an aggregated stream       "the CDS ACK, together with the ACK of the assignment sent after it": Envoy withholds
+                                  the ACK and the NACK of CDS while a cluster warms
+    the same, after               the ACK of its assignment too, if the cluster has no health checks and the client has
+    ``offer_timeout_s``           all its secrets
+    on separate streams           the ACK of the assignment requested since, its secrets, and the time of its first
+                                  health check
+    rejected, or its assignment   nothing, until its content changes
+    is rejected
 
-What cannot be proved is given up after ``order_timeout_s``. A cluster that has a proof of its own is waited for without
-end: "Held without end is only what a readable reference leads to a new cluster whose warmth can be proved".
+"only a readable reference to a new cluster whose readiness can be proved holds content without a time limit";
+"everything else waits at most `order_timeout_s`" (docs/protocol.md#additions).
 """
 
 from __future__ import annotations
@@ -28,8 +31,18 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class Readiness:
-    """The clusters that one transition waits for. ``before`` are those that were warm when it began; None
-    where nobody knows."""
+    """The clusters that one transition waits for.
+
+    * ``before``: the clusters that were warm when the transition began; None if that is unknown;
+    * ``cold``: the clusters that are cold now; ``cold_since_s``: since when;
+    * ``given_up``: cold clusters that are no longer waited for;
+    * ``refused``: clusters that the client rejects, or whose assignments it rejects;
+    * ``is_one_by_one``: CDS was not ACKed for ``offer_timeout_s``, so clusters are checked one by one;
+    * ``proved``: clusters that are proved to be warm one by one; a later version of one becomes warm while it serves;
+    * ``acked_s``: since when CDS is ACKed; None while it is not;
+    * ``acked_at``, on separate streams: the version of a cluster that was ACKed, and the position of the ACK;
+    * ``warm_at_s``, on separate streams: when the first health check of a cluster ends; 0 once it is over.
+    """
 
     __slots__ = (
         "acked_at",
@@ -49,14 +62,12 @@ class Readiness:
         self.cold: frozenset[str] = _NOTHING
         self.cold_since_s: dict[str, float] = {}
         self.given_up: frozenset[str] = _NOTHING
-        self.refused: frozenset[str] = _NOTHING  # clusters that the client refuses, or whose assignments it does
+        self.refused: frozenset[str] = _NOTHING
         self.is_one_by_one = False
-        # Proved one by one: a later version warms while this one serves on.
         self.proved: frozenset[str] = _NOTHING
-        # On streams of their own: the version of a cluster that was ACKed, and the position of the ACK.
         self.acked_at: dict[str, tuple[str, int]] = {}
-        self.acked_s: float | None = None  # since when CDS is ACKed; None while it is not
-        self.warm_at_s: dict[str, float] = {}  # on streams of their own: the end of the first health check; 0 if over
+        self.acked_s: float | None = None
+        self.warm_at_s: dict[str, float] = {}
 
     def copy(self) -> Readiness:
         """An independent object in the same state."""
@@ -66,7 +77,10 @@ class Readiness:
         return made
 
     def look(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str]:
-        """The clusters of the newest snapshot that are cold now. ``is_awaited``: CDS has yet to be asked for."""
+        """The clusters of the newest snapshot that are cold now.
+
+        ``is_awaited``: the client is expected to request clusters. If it has not yet, its clusters may be cold.
+        """
         if client.watches.lagging(client.url_of("clusters")):
             self.acked_s = None
         elif self.acked_s is None:
@@ -81,19 +95,22 @@ class Readiness:
         return cold
 
     def _note_refused(self, client: ClientState, now_s: float) -> None:
-        """What is refused is waited for without end; what is not any more begins to be waited for."""
+        """Wait for rejected clusters without a time limit. For one that is no longer rejected, the limit begins now."""
         before = self.refused
         self.refused = self._unfit(client).union(client.refused(client.url_of("clusters")))
         self.cold_since_s |= {name: now_s for name in before - self.refused if name in self.cold_since_s}
 
     def note_released(self, clusters: ResourceSet, common: Callable[[ResourceSet, ResourceSet], ResourceSet]) -> None:
-        """What is taken away is warm no more, should it come back."""
+        """Forget that clusters that are not released any more were warm: pushed again, they become warm anew.
+
+        ``common`` is `Releases.common`.
+        """
         self.proved = self.proved.intersection(clusters.resources)
         if self.before is not None and self.before.type is clusters.type:
             self.before = common(self.before, clusters)
 
     def holds(self, client: ClientState, leads_to: Iterable[str], *, is_unreadable: bool) -> bool:
-        """Is content that leads to these clusters to wait? What cannot be read may lead to any cold one."""
+        """Whether content that refers to these clusters waits. Unreadable content may refer to every cold cluster."""
         cold = self.cold
         named = cold.intersection(leads_to)
         if any(name not in self.given_up or self.is_endless(client, name) for name in named):
@@ -101,11 +118,15 @@ class Readiness:
         return is_unreadable and not cold <= self.given_up
 
     def let_through(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of some clusters that content may lead to though CDS is not ACKed: they were proved, or given up."""
+        """The clusters among ``names`` that no content waits for: they are warm or given up."""
         return names - (self.cold - self.given_up)
 
     def is_endless(self, client: ClientState, name: str) -> bool:
-        """Is this cold cluster waited for without end? It has a proof of its own, or was refused."""
+        """Whether this cold cluster is waited for without a time limit: it is rejected, or can still be proved.
+
+        On an aggregated stream the ACK of CDS also proves a cluster without a proof of its own, unless another cluster
+        without one is cold: that one may withhold the ACK.
+        """
         if name in self.refused:
             return True
         if client.is_aggregated:
@@ -114,7 +135,7 @@ class Readiness:
         return self._has_own_proof(client, name) and self._is_asked_for(client, name)
 
     def expire(self, client: ClientState, now_s: float) -> frozenset[str]:
-        """Give up waits that lasted too long; returns the clusters that are not waited for any more."""
+        """Give up waits that lasted too long; returns the clusters that are given up now."""
         clusters_since_s = client.watches.lagging_since_s(client.url_of("clusters"))
         if clusters_since_s is not None and now_s >= clusters_since_s + client.rules.offer_timeout_s:
             self.is_one_by_one = True
@@ -139,11 +160,11 @@ class Readiness:
         return min(due, default=None)
 
     def _due_s(self, client: ClientState, since_s: float) -> float:
-        """When the wait for a cluster ends that began then."""
+        """When a wait for a cluster ends that began at ``since_s``."""
         rules = client.rules
         if client.is_aggregated or self.acked_s is None or client.watches.of(client.url_of("endpoints")):
             return since_s + rules.order_timeout_s
-        # Assignments come from elsewhere, or the first stream for one is on its way since the ACK.
+        # No stream requests assignments: another server serves them, or the first stream comes soon after the ACK.
         return max(since_s, self.acked_s) + min(rules.return_s, rules.order_timeout_s)
 
     def _unproved(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str]:
@@ -158,7 +179,7 @@ class Readiness:
         if acked is not goal:
             cold |= client.releases.orphans(acked, client.release_of(url)).intersection(goal.resources)
         for watch in client.watches.lagging(url):
-            if watch.ack.offered is not None:  # what it takes away is as good as gone
+            if watch.ack.offered is not None:  # the response in flight may have removed clusters already
                 cold |= client.releases.added(watch.ack.offered.resource_set, goal)
         if client.is_aggregated:
             cold |= self._on_its_way(client, acked)
@@ -175,15 +196,15 @@ class Readiness:
         return cold if cold != self.cold else self.cold
 
     def _unseen(self, client: ClientState, goal: ResourceSet) -> frozenset[str]:
-        """Clusters that are not known to be warm, while no stream has them."""
+        """The clusters that are not known to be warm, while no stream subscribes to clusters."""
         if self.before is not None and client.has_clusters:
-            return client.releases.added(self.before, goal)  # the stream that had them has just ended
+            return client.releases.added(self.before, goal)  # the stream that subscribed to them has just ended
         return client.not_remembered(goal.type.type_url)
 
     def _proved(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
-        """The clusters in the response in flight that are warm, though its ACK is withheld.
+        """The clusters in the CDS response in flight that are warm, though its ACK is withheld.
 
-        Should it be refused, the client has them as it was sent them before: both must be proved.
+        If the client rejects the response, it keeps the version that it was sent before: both versions must be proved.
         """
         url = client.url_of("clusters")
         watches = client.watches.of(url)
@@ -206,8 +227,11 @@ class Readiness:
         )
 
     def _on_its_way(self, client: ClientState, acked: ResourceSet) -> frozenset[str]:
-        """New clusters whose assignments are not ACKed yet: Envoy takes a cluster for warm when it refuses one, or when
-        it was told that there is none. What counts is the assignment of the version that the client has, besides."""
+        """New clusters whose assignments are not ACKed yet, on an aggregated stream.
+
+        The ACK of CDS alone does not prove them: Envoy also goes live with a cluster whose assignment it rejects or
+        was told to be missing. The assignments of the version that the client holds count too.
+        """
         url = client.url_of("endpoints")
         goal = client.goal.get(client.url_of("clusters"))
         new = client.releases.added(self.before, goal) if self.before is not None else None
@@ -223,7 +247,11 @@ class Readiness:
         return users if new is None else users & new
 
     def _settling(self, client: ClientState, acked: ResourceSet, now_s: float) -> frozenset[str]:
-        """Clusters on streams of their own that were ACKed since all was warm, and that are not warm yet."""
+        """On separate streams: clusters that are not warm yet, of those ACKed since the transition began.
+
+        docs/protocol.md#additions: "a cluster is warm when the assignment requested since is ACKed, its secrets are
+        ACKed, and its first health check may have finished".
+        """
         goal = client.goal.get(client.url_of("clusters")).resources
         names = client.releases.added(self.before, acked) if self.before is not None else acked.resources.keys()
         opened = self._opened(client)
@@ -239,7 +267,7 @@ class Readiness:
         return frozenset(found)
 
     def _forget_versions(self, acked: ResourceSet) -> None:
-        """What was ACKed in another version since warms anew, should this one come back."""
+        """Forget versions that another ACKed version replaced: pushed again, they become warm anew."""
         for name, (version, _) in list(self.acked_at.items()):
             held = acked.resources.get(name)
             if held is None or held.version != version:
@@ -247,21 +275,21 @@ class Readiness:
                 self.warm_at_s.pop(name, None)
 
     def _is_there(self, client: ClientState, cluster: Resource, opened: Mapping[str, int]) -> bool:
-        """Is all there that a cluster on streams of its own needs to become warm?"""
+        """Whether the client has the assignments, requested since, and the secrets of a cluster on separate streams."""
         since = self._acked_at(client, cluster)
         asked = (each.name for each in _assignments(cluster) if each.source == "api")
         return all(opened.get(name, -1) >= since for name in asked) and self._has_secrets(client, cluster)
 
     def _is_checked(self, cluster: Resource, now_s: float) -> bool:
-        """Does the first health check of a cluster last?"""
+        """Whether the first health check of a cluster still runs."""
         if not cluster.first_check_s:
             return False
         return bool(self.warm_at_s.setdefault(cluster.name, now_s + cluster.first_check_s))
 
     def _acked_at(self, client: ClientState, cluster: Resource) -> int:
-        """Since when a stream that asks for the assignment of a cluster does so for this version of it.
+        """The position from which on a stream that requests the cluster's assignment requests it for this version.
 
-        Envoy asks anew for each version of a cluster, on another stream: an older one says nothing of it.
+        Envoy opens another stream for each version of a cluster, so an older stream proves nothing about this version.
         """
         name, version = cluster.name, cluster.version
         found = self.acked_at.get(name)
@@ -272,7 +300,7 @@ class Readiness:
         return found[1]
 
     def _is_asked_for(self, client: ClientState, name: str) -> bool:
-        """Does a stream ask for the assignment of a cluster in the version that was ACKed?"""
+        """Whether a stream requests the assignment of a cluster for the version that was ACKed."""
         names = {each.name for each in _assignments(client.goal.get(client.url_of("clusters")).resources[name])}
         since = self.acked_at.get(name, ("", 0))[1]
         return any(
@@ -281,7 +309,7 @@ class Readiness:
         )
 
     def _opened(self, client: ClientState) -> dict[str, int]:
-        """The names of the assignments that have arrived, with the latest position of a stream that asked for them."""
+        """The names of ACKed assignments, with the position of the latest stream that requested each."""
         found: dict[str, int] = {}
         for watch in client.watches.of(client.url_of("endpoints")):
             for name in watch.arrived():
@@ -289,7 +317,7 @@ class Readiness:
         return found
 
     def _has_own_proof(self, client: ClientState, name: str) -> bool:
-        """Can the ACK of its assignment prove that a cluster is warm?"""
+        """Whether the ACK of its assignment can prove that a cluster is warm."""
         cluster = client.goal.get(client.url_of("clusters")).resources.get(name)
         return cluster is not None and self._proves_itself(client, cluster)
 
@@ -300,7 +328,7 @@ class Readiness:
         return any(each.source == source for each in _assignments(cluster))
 
     def _has_secrets(self, client: ClientState, cluster: Resource) -> bool:
-        """Are the secrets there without which a cluster does not become warm?"""
+        """Whether the client has the secrets without which a cluster does not become warm."""
         return all(
             any(watch.has(each.name) for watch in client.watches.of(each.type_url))
             for each in cluster.references
@@ -308,11 +336,15 @@ class Readiness:
         )
 
     def _arrived(self, client: ClientState) -> frozenset[str]:
-        """Names of the assignments that the client has ACKed."""
+        """The names of the assignments that the client has ACKed."""
         return frozenset().union(*(watch.arrived() for watch in client.watches.of(client.url_of("endpoints"))))
 
     def _unfit(self, client: ClientState) -> frozenset[str]:
-        """Clusters whose assignments are refused, and of which the client never accepted one."""
+        """Clusters of which the client rejects an assignment and never accepted an earlier version of it.
+
+        docs/protocol.md#refusals: "a rejected cluster, or a cluster whose assignment is rejected, holds the trees that
+        refer to it".
+        """
         refused = client.refused(client.url_of("endpoints"))
         if not refused:
             return _NOTHING
@@ -324,5 +356,5 @@ def _assignments(cluster: Resource) -> list[Reference]:
 
 
 def _versions(name: str, sets: Iterable[Mapping[str, Resource]]) -> list[Resource]:
-    """What a name is in these sets, each version once."""
+    """The resources that a name has in these sets, each version once."""
     return list({each.version: each for found in sets if (each := found.get(name)) is not None}.values())

@@ -1,17 +1,18 @@
-"""What a client rejects of one type: the bad resources are found, and all others are sent without them.
+"""The rejected resources of one type: the search for the bad resources in rejected responses.
 
-A NACK rejects a whole response and rarely says which resource is bad. So new content is sent without the suspects,
-alternating with halves of the suspects (docs/design.md#refusals). A resource that was rejected alone, or by name, is
+A NACK rejects a whole response and rarely names the bad resource. So new content is sent "without the suspects,
+alternating with halves of the suspects" (docs/protocol.md#refusals). A resource that was rejected alone or by name is
 left out until its content changes; the client's last accepted version takes its place.
 
-    event                       what becomes of the names in the response
-    NACK that names some        those are refused; the others are offered again
-    NACK of one resource        it is refused
-    NACK of several             suspects, in two halves, before the suspects from earlier
-    ACK                         neither suspects nor refused any more; the next group of suspects is cut in halves
-    the same, of a full-state   what is left of a refused response, once all else in it was accepted, is refused: to
-    set                         try it would be to send the refused response again
-    content changes             no suspect: it is news
+    event                       what becomes of the resources in the response
+    NACK that names resources   the named ones are rejected, and the others are offered again
+    NACK of one resource        it is rejected
+    NACK of several resources   they are suspects, in two halves, to be tried before earlier suspects
+    ACK                         they are neither suspects nor rejected; if suspects were tried, the next group of them
+                                is halved
+    ACK, full-state set         also, if only one suspect of a rejected set is left, it is rejected: a set that contains
+                                it is the set that was rejected
+    content changes             the changed resource is neither a suspect nor rejected: it is new content
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ Groups = tuple[tuple[str, ...], ...]
 
 
 class Refusals:
-    """The refusals of one watch; made at its first NACK.
+    """The rejected resources of one watch; made at its first NACK.
 
-    ``refused`` and ``suspects`` map names to the version that is meant. ``probe`` are suspects that are tried now;
-    ``is_news_due``: their turn was the last one.
-    ``refused_set`` is what was released at the first NACK: a full-state set waits until that changes. ``whole`` are
-    the suspects of the last refused response that had everything: name to version.
+    * ``refused``: name to rejected version of the resources that are known to be bad;
+    * ``suspects``: name to version of those that may be bad; ``groups``: the suspects in the order in which they are
+      tried, a group at a time;
+    * ``probe``: the suspects that are tried in the response in flight;
+    * ``is_news_due``: the next response has new content without suspects, because the last one tried suspects;
+    * ``refused_set``: the set that was released at the first NACK: a full-state set waits until that changes;
+    * ``whole``: name to version of the suspects of the last rejected response that contained all resources.
     """
 
     __slots__ = ("groups", "is_news_due", "probe", "refused", "refused_set", "suspects", "whole")
@@ -56,13 +60,13 @@ class Refusals:
         return made
 
     def for_new_stream(self) -> Refusals:
-        """What the client's next stream begins with: first it is sent what nobody suspects."""
+        """The state for the client's next stream, which is first sent the content without suspects."""
         made = Refusals(self.refused)
         made.suspects, made.groups, made.whole = dict(self.suspects), self.groups, dict(self.whole)
         return made
 
     def join(self, earlier: Refusals) -> None:
-        """Add what was refused earlier, of names that nothing newer is known of."""
+        """Add earlier rejections, except of names of which this object already has one."""
         known = self.refused.keys() | self.suspects.keys()
         older = earlier.copy()
         older._clear(known)
@@ -75,9 +79,9 @@ class Refusals:
     def note_nack(
         self, offered: Mapping[str, str], named: Collection[str], *, is_whole: bool = False
     ) -> tuple[str, ...]:
-        """A response with these names and versions was refused; returns those now known to be refused.
+        """A response with these names and versions was rejected; returns the names that are now known to be bad.
 
-        ``is_whole``: it had, besides, all that the client has.
+        ``is_whole``: the response contained all resources that the client is to have.
         """
         guilty = tuple(name for name in offered if name in named) or (tuple(offered) if len(offered) == 1 else ())
         rest = [name for name in offered if name not in guilty]
@@ -91,7 +95,7 @@ class Refusals:
         return guilty
 
     def note_ack(self, accepted: Mapping[str, str]) -> None:
-        """A response with these names and versions was accepted; or is, as a client shows that comes back."""
+        """The client accepted a response with these names and versions, or shows on a new stream that it holds them."""
         was_probe = bool(self.probe)
         left = {name: version for name, version in self.whole.items() if accepted.get(name) != version}
         mine = (*self.refused.items(), *self.suspects.items())
@@ -105,11 +109,11 @@ class Refusals:
             self.refused |= left
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
-        """The names that are not offered now: refused in this very version, or suspected and not tried yet."""
+        """The names that are not offered now: rejected in this version, or suspects that are not tried now."""
         return self.found_in(released) - self.probe
 
     def found_in(self, released: ResourceSet) -> frozenset[str]:
-        """The names that are refused or suspected in this very version."""
+        """The names that are rejected or suspects in this version."""
         resources = released.resources
         return frozenset(
             name
@@ -123,16 +127,17 @@ class Refusals:
         if not self.groups:
             return False
         if len(self.whole) > 1 and self.whole.keys() <= set(self.groups[0]):
-            self.groups = (*_halves(self.groups[0]), *self.groups[1:])  # to try them all would be to send it again
+            # To try all of them at once would be to send the rejected set again (rule 16).
+            self.groups = (*_halves(self.groups[0]), *self.groups[1:])
         self.probe = frozenset(self.groups[0])
         return True
 
     def forgive(self, names: Collection[str]) -> None:
-        """Rule 53: what a client asks for explicitly is answered, whatever was refused."""
+        """Forget these names: the client unsubscribed from them, or subscribes again and must be answered (rule 53)."""
         self._clear(names)
 
     def forget_changed(self, released: ResourceSet, goal: ResourceSet) -> None:
-        """What was refused in another version than what is released now, or will be, is news."""
+        """Forget rejected versions that are in neither set: the content of these names has changed."""
         sets = released.resources, goal.resources
         gone = [
             name
@@ -159,10 +164,10 @@ def _halves(names: Sequence[str]) -> Groups:
 
 
 def named_in(message: str, names: Collection[str]) -> frozenset[str]:
-    """The resources that a client's error text names as wrong, of those it was sent; empty where it names none.
+    """The names among ``names`` that a client's error message names as bad; empty if it names none.
 
-    Envoy names them for CDS and LDS ("Error adding/updating cluster(s) bad: ..."), gRPC always ("[resource index 0:
-    bad: ...]"). Other texts hold names of other things, so nothing is read out of them.
+    Envoy names bad resources of CDS and LDS ("Error adding/updating cluster(s) bad: ..."), gRPC those of all types
+    ("[resource index 0: bad: ...]"). Other messages may contain the names of other things, so they are not searched.
     """
     if "(s) " in message:
         before = r"(?:\(s\) |, |; |\n)"

@@ -1,7 +1,7 @@
-"""What clients may see between two snapshots, made once for all clients in the same situation.
+"""Releases: the content between two snapshots that a client may be sent, made once for all clients alike.
 
-A release is a snapshot: the pushed one, but for names that stay as they were released before, because they linger or
-because their tree is held. Everything here is keyed by the identity of snapshots and sets, in bounded memos.
+A release is a snapshot: the pushed one, except for names that stay as they were released before, because they linger or
+their tree is held. All results are kept in bounded memos, by the identity of the snapshots and sets involved.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ TypeChanges = Mapping[str, Change]
 
 
 class Step(NamedTuple):
-    """What leads from a release to a pushed snapshot.
+    """The step from a release to a pushed snapshot.
 
-    ``removed`` is to linger. ``is_simple``: nothing of it waits for anything, so that it goes out at once.
-    ``drains``: a listener changed or went, so that old connections stay on what it was. ``has_trees``: some of it may
-    lead to clusters.
+    * ``removed``: the removed names that linger;
+    * ``is_simple``: no part of the step waits for another, so that all of it is released at once;
+    * ``drains``: a listener changed or was removed, so old connections drain on its old filter chains;
+    * ``has_trees``: it changes types of listener trees, which may refer to clusters.
     """
 
     removed: Names
@@ -38,7 +39,7 @@ class Step(NamedTuple):
 
 
 class Releases:
-    """Mixes releases, and finds what differs between them."""
+    """Makes releases, and finds the differences between them."""
 
     def __init__(self, change_of: ChangeOf) -> None:
         self._change_of = change_of
@@ -59,7 +60,7 @@ class Releases:
         self._resumed: Memo[tuple[Snapshot, str, int, int, bool], Snapshot] = Memo(_MEMO_ENTRIES)
 
     def begin_age(self) -> None:
-        """Forget what was not asked for since the age before began."""
+        """Drop the results that were not used since the age before began."""
         for memo in (
             self.lingerings,
             self._mixed,
@@ -80,7 +81,10 @@ class Releases:
             memo.begin_age()
 
     def mixed(self, base: ResourceSet, earlier: ResourceSet, keep: frozenset[str]) -> ResourceSet:
-        """``base`` with these names as ``earlier`` has them (`mix`). Equal sets are one, so that bytes are shared."""
+        """``base`` with these names as ``earlier`` has them (`mix`).
+
+        Equal sets are one object, so that clients share the encoded responses.
+        """
         if not keep or base is earlier:
             return base
         return self._mixed.get((base.id, earlier.id, keep), lambda: self._mix(base, earlier, keep))
@@ -94,7 +98,7 @@ class Releases:
         return self._same.get((base.id, made.digest), lambda: made)
 
     def release(self, released: Snapshot, goal: Snapshot, keep: Names) -> Snapshot:
-        """``goal`` with these names as they were released; the very ``goal`` or ``released`` where that is the same."""
+        """``goal`` with these names as they were released; if equal to ``goal`` or ``released``, that very object."""
         if not keep:
             return goal
         return self._releases.get((released, goal, keep), lambda: self._release(released, goal, keep))
@@ -109,7 +113,7 @@ class Releases:
         return Snapshot(goal.group, goal.revision, sets)
 
     def changes(self, released: Snapshot, goal: Snapshot) -> TypeChanges:
-        """What differs, by type URL; types that do not are left out."""
+        """The changes by type URL; types without a change are left out."""
         return self._changes.get((released, goal), lambda: self._find_changes(released, goal))
 
     def _find_changes(self, released: Snapshot, goal: Snapshot) -> TypeChanges:
@@ -121,7 +125,7 @@ class Releases:
         return found
 
     def step(self, released: Snapshot, goal: Snapshot, lingering: Lingering) -> Step:
-        """What leads from a release to a pushed snapshot."""
+        """The step from a release to a pushed snapshot."""
         return self._steps.get((released, goal, lingering), lambda: self._find_step(released, goal, lingering))
 
     def _find_step(self, released: Snapshot, goal: Snapshot, lingering: Lingering) -> Step:
@@ -144,13 +148,13 @@ class Releases:
         return self._trees.get((released, goal), lambda: changed_trees(released, goal, self.changes(released, goal)))
 
     def newly_named(self, before: ResourceSet, after: ResourceSet) -> Names:
-        """What changed listeners name that no listener named before."""
+        """The names in changed listeners that no listener named before."""
         if before is after:
             return NO_NAMES
         return self._named.get((before.id, after.id), lambda: newly_named(before, after))
 
     def used_by(self, listeners: frozenset[str], snapshot: Snapshot) -> frozenset[Part]:
-        """All that some listeners of a snapshot lead to by name."""
+        """All resources that these listeners of a snapshot refer to by name, directly or not."""
         return self._used.get((listeners, snapshot), lambda: used_by(listeners, snapshot))
 
     def added(self, old: ResourceSet, new: ResourceSet) -> frozenset[str]:
@@ -165,13 +169,16 @@ class Releases:
         return self.mixed(old, new, frozenset(gone)) if gone else old
 
     def renewed(self, old: ResourceSet, new: ResourceSet) -> frozenset[str]:
-        """Names that ``new`` has in another version than ``old``, or alone."""
+        """Names that are new in ``new`` or have another version than in ``old``."""
         if old is new:
             return _NOTHING
         return self._renewed.get((old.id, new.id), lambda: _renewed(self._change_of(old, new)))
 
     def aggregates(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
-        """Changed clusters that name other clusters, with the names: "new members go out with the old aggregate"."""
+        """Changed aggregate clusters with the names of their members.
+
+        docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster".
+        """
         return self._aggregates.get((old.id, new.id), lambda: self._find_aggregates(old, new))
 
     def _find_aggregates(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
@@ -185,13 +192,13 @@ class Releases:
         return found
 
     def orphans(self, held: ResourceSet, released: ResourceSet) -> frozenset[str]:
-        """Clusters of a set that name other clusters of which ``released`` has not all: their next version is new."""
+        """Aggregate clusters with members that ``released`` lacks: their next version counts as a new cluster."""
         if held is released:
             return _NOTHING
         return self._orphans.get((held.id, released.id), lambda: _orphans(held, released))
 
     def clusters_of(self, clusters: ResourceSet, assignments: frozenset[str]) -> frozenset[str]:
-        """The clusters that take their endpoints from one of these assignments."""
+        """The clusters whose endpoints are in one of these assignments."""
         key = (clusters.id, assignments)
         return self._users.get(key, lambda: _clusters_of(clusters, assignments))
 
@@ -204,17 +211,18 @@ class Releases:
         *,
         is_first: bool,
     ) -> Snapshot:
-        """A release as a client that comes back holds it: with what it shows of a type in the place of what is newest.
+        """The release with the resources of a type that a reconnected client holds (``held``).
 
-        Of a type that never waits, this is what the newest set lacks. ``is_first``: no other stream of the client has
-        shown anything of the type, so that it holds nothing else; what it may ask for next stays, if it leads to
-        nothing but ``clusters``.
+        Clusters and the types of listener trees are taken from ``held``; of other types only the names that the release
+        lacks are. ``is_first``: no other stream of the client showed resources of the type, so that the client holds
+        no others. The others are then left out of the release, except those of partial types that refer only to
+        ``clusters``: the client may request them next.
         """
         key = (released, type_url, held.id, clusters.id if clusters is not None else 0, is_first)
         return self._resumed.get(key, lambda: _resumed(self, released, type_url, held, clusters, is_first))
 
     def reverted(self, released: Snapshot, earlier: Snapshot, type_url: str, names: frozenset[str]) -> Snapshot:
-        """A release with these names as an earlier one has them."""
+        """The release with these names as an earlier release has them."""
         keep = ((type_url, names),)
         made = self.release(earlier, released, keep)
         return released if made.sets == released.sets else made
@@ -265,7 +273,7 @@ def _resumed(
 
 
 def joined(*parts: Names) -> Names:
-    """Names by type URL, put together."""
+    """The union of names by type URL."""
     found = [part for part in parts if part]
     if len(found) <= 1:
         return found[0] if found else ()

@@ -1,4 +1,7 @@
-"""Which removals of a push linger for one client (docs/design.md#removals); ``linger`` says for how long."""
+"""Which removals of a push linger for one client, and what it keeps when it moves to another group.
+
+The rules are in docs/protocol.md#removals; ``linger`` has the values.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def with_removed(client: ClientState, removed: Names, revision: int) -> Lingering:
-    """What lingers once a push has removed these names, as far as the client has them: "Only ACKed names linger".
+    """What lingers once a push has removed these names.
 
-    What only leads from a cluster or a listener stays in any case: who holds those may ask for it yet.
+    docs/protocol.md#removals: "a resource that the client never ACKed, or rejected, does not linger". Endpoints and
+    secrets always linger, and so do resources that a released listener refers to: the client may request them yet.
     """
     left = []
     asked = _named_by_listeners(client) if removed else frozenset()
@@ -37,7 +41,10 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
 
 
 def without_unsent(client: ClientState, removed: Names) -> Names:
-    """ "Secrets and endpoints of a group that a node was moved out of are not updated or sent again"."""
+    """The removed names that may linger after a move to another group.
+
+    docs/protocol.md#removals: "secrets and endpoints of a former group linger only if the client was sent them".
+    """
     guarded = ((url, resource_type(url).kept_on_move, names) for url, names in removed)
     return keep_of(
         {url: names & _sent_names(client, url) if is_guarded else names for url, is_guarded, names in guarded}
@@ -45,7 +52,7 @@ def without_unsent(client: ClientState, removed: Names) -> Names:
 
 
 def sent_of(client: ClientState, snapshot: Snapshot) -> Snapshot:
-    """A snapshot without what is guarded and was not sent; the very snapshot where that is nothing."""
+    """The snapshot without secrets and endpoints that the client was not sent; the same object if there are none."""
     sets = dict(snapshot.sets)
     for url, held in snapshot.sets.items():
         names = _sent_names(client, url).intersection(held.resources) if held.type.kept_on_move else held.resources
@@ -55,9 +62,10 @@ def sent_of(client: ClientState, snapshot: Snapshot) -> Snapshot:
 
 
 def with_sent_clusters(client: ClientState, snapshot: Snapshot) -> Snapshot:
-    """A snapshot with its clusters as they were sent: in the version that the client accepted where it has no other.
+    """The snapshot of a former group, with clusters only in versions that the client was sent.
 
-    What a former group would have changed next would need assignments that nobody may send any more.
+    A cluster in another version is replaced by the version that the client accepted, or removed. The version that was
+    not sent would need assignments, which may no longer be sent to the client.
     """
     url = client.url_of("clusters")
     watches, clusters = client.watches.of(url), snapshot.get(url)
@@ -76,7 +84,11 @@ def with_sent_clusters(client: ClientState, snapshot: Snapshot) -> Snapshot:
 
 
 def with_accepted(client: ClientState, snapshot: Snapshot, lingering: Names) -> Snapshot:
-    """A snapshot in which what lingers and is refused is as the client accepted it: nothing newer will be repaired."""
+    """A snapshot with the accepted versions of the resources that linger and that the client rejected.
+
+    docs/protocol.md#refusals: "a resource that was rejected and is removed lingers in its last accepted version". No
+    push will repair it, so its type would stay out of step as long as the client asks for it.
+    """
     if not lingering or not client.watches.refuses_anything:
         return snapshot
     sets = dict(snapshot.sets)
@@ -88,7 +100,7 @@ def with_accepted(client: ClientState, snapshot: Snapshot, lingering: Names) -> 
 
 
 def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
-    """The names that were sent, and those that the clusters and listeners that were sent need."""
+    """The names of a type that the client was sent, and those that the clusters and listeners sent to it refer to."""
     watches = [watch for url in client.watches for watch in client.watches.of(url)]
     needed = (
         each.name
@@ -103,7 +115,7 @@ def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
 
 
 def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:
-    """Those of some names that the client uses, as far as is known."""
+    """The removed names of a type that the client may use."""
     held, type = client.watches.acked(url), resource_type(url)
     names = gone.intersection(held.resources) if held is not None else _NOTHING
     if type.is_route_target:
@@ -114,12 +126,16 @@ def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:
 
 
 def _members_kept(client: ClientState, url: str) -> frozenset[str]:
-    """The members of aggregates as they were released: "new members go out with the old aggregate" and its own."""
+    """The members of released aggregate clusters that the push changes: they stay until the new aggregate is sent.
+
+    docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster, then the new
+    aggregate, then removals".
+    """
     changed = client.releases.aggregates(client.goal.get(url), client.released.get(url))
     return frozenset().union(*changed.values())
 
 
 def _named_by_listeners(client: ClientState) -> frozenset[Part]:
-    """What the listeners that were released lead to: should one be held as it is, the client asks for that."""
+    """The resources that released listeners refer to: the client requests them while a listener is held."""
     listeners = client.released.get(client.url_of("listeners")).resources
     return client.releases.used_by(frozenset(listeners), client.released)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
-from xds.wire.node import NODE_BYTES
+from xds.model.node import NODE_BYTES
 
 if TYPE_CHECKING:
     from xds.protocol.dialect import AnyDialect
@@ -31,7 +31,7 @@ class ErrorDetail:
     message: str
 
 
-# Requests are not frozen, since each ACK creates one and that takes a third of the time; nobody changes them.
+# Requests are not frozen, because each ACK creates one and that takes a third of the time. They are never changed.
 @dataclass(slots=True)
 class SotwRequest:
     """A DiscoveryRequest.
@@ -103,8 +103,8 @@ def check_node_id(node_id: str) -> None:
 def check_type(requested: str, served: str) -> str:
     """Return the type URL of a request on a stream of the service type ``served`` (empty on ADS).
 
-    Raises ``RemoteProtocolError``. Rule 4: "On a per-type stream an absent type_url means the service's type; on ADS
-    an absent one is an error".
+    Raises ``RemoteProtocolError``. Rule 4: "An absent `type_url` means the type of the service; on ADS it is an error.
+    A per-type stream refuses other types".
     """
     if not requested and not served:
         raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, "type_url is required on an aggregated stream")

@@ -91,14 +91,15 @@ class ResponseBuilder:
         return self._built.get(key, lambda: self._build(key, uncertain))
 
     def begin_age(self) -> None:
-        """Forget the responses that were not asked for since the age before began.
+        """Drop the responses that were not used since the age before began.
 
-        They refer to the sets that they lead from and to: with many small pushes to a large group, to all of its past.
+        Each refers to the sets between which it is the difference: after many small pushes to a large group, the
+        responses would keep all earlier sets of the group in memory.
         """
         self._built.begin_age()
 
     def heartbeat(self, resource_set: ResourceSet, resources: Mapping[str, Resource]) -> Response:
-        """Rule 72: the TTLs of these resources start anew, nothing else changes."""
+        """A heartbeat (rule 72): it restarts the TTLs of these resources and changes nothing else."""
         bodiless = [encode_heartbeat(resource) for resource in resources.values()]
         nonce, number = self._next_nonce()
         url, version = resource_set.type.type_url, resource_set.version_info
@@ -106,7 +107,7 @@ class ResponseBuilder:
         return Response(body, nonce, number, resource_set, tuple(resources), (), b"", heartbeat=True)
 
     def with_fresh_nonce(self, response: Response) -> tuple[bytes, str]:
-        """The body under a fresh nonce, and the nonce: for a stream that was sent the response before (rule 12)."""
+        """The body with a fresh nonce, and the nonce, for a stream that was sent the response before (rule 12)."""
         nonce, _ = self._next_nonce()
         return append_nonce(response.body, nonce), nonce
 
@@ -122,7 +123,7 @@ class ResponseBuilder:
         self._parts.update(parts)
 
     def drop_parts(self, old: Snapshot, new: Snapshot | None) -> None:
-        """Drop what is kept of sets that are replaced: it serves few clients any more."""
+        """Drop the encoded parts of sets that are replaced, because few clients will need them."""
         for type_url, resource_set in old.sets.items():
             successor = new.sets.get(type_url) if new is not None else None
             if successor is None or successor.lineage_id != resource_set.lineage_id:

@@ -1,7 +1,8 @@
-"""Clients that come back: what a stream shows that its client holds, and what that does to the client's state.
+"""Reconnecting clients: what their first requests show that they hold, and how that becomes the state of the client.
 
-The first request of a type on a stream says it: by version_info in SotW, by initial_resource_versions in Delta, or by
-names that only a client with an earlier listener can know (docs/design.md#order-of-updates).
+The first request of a type shows content by its version_info (SotW), by initial_resource_versions (Delta), or by names
+that only a client with an earlier listener can know. "The content that a client shows is the old side of the
+transition, however many pushes it missed" (docs/protocol.md#coming-back).
 """
 
 from __future__ import annotations
@@ -27,38 +28,48 @@ from typing import TYPE_CHECKING
 from xds.protocol.removals import with_removed
 from xds.protocol.trees import listeners_naming
 
-_NAMED = ("endpoints", "secrets")  # what clusters and listeners name, beside what is in a tree
+_NAMED = ("endpoints", "secrets")  # types that clusters and listeners refer to and that are in no tree
 
 
 class Origin(NamedTuple):
-    """Where a client may have its content from: its group, the groups it followed before, what is remembered of it."""
+    """Where the content of a client may come from.
+
+    * ``group``, ``api``: its group and the version of the resource API;
+    * ``former``: the groups that it followed before, the latest first;
+    * ``memories``: what is remembered of its node id;
+    * ``clusters``: the clusters that it is known to hold;
+    * ``released``: the set of the requested type that it would be sent;
+    * ``own``: the memories that may be of the client itself;
+    * ``has_returned``: it showed content of another type already;
+    * ``fed``: while it requests no clusters because one warms, the clusters whose assignments it requests. Some of
+      these may be cold.
+    """
 
     group: str
     api: str
     former: Sequence[str]
     memories: Sequence[ClientMemory]
-    clusters: ResourceSet | None  # what the client is known to have
-    released: ResourceSet  # what it would be told of the type that it asks for
-    own: Sequence[ClientMemory] = ()  # those that may be of the client itself
-    has_returned: bool = False  # it showed something of another type already
-    # Where it asks for no clusters, since one warms: those whose assignments it asks for. Not all of them are warm.
+    clusters: ResourceSet | None
+    released: ResourceSet
+    own: Sequence[ClientMemory] = ()
+    has_returned: bool = False
     fed: ResourceSet | None = None
 
     @property
     def has_moved(self) -> bool:
-        """Did it follow another group, or is that forgotten?"""
+        """Whether the client followed another group before; True too if its groups are forgotten."""
         return any(group != self.group for group in self.former) or (not self.former and bool(self.memories))
 
     @property
     def groups(self) -> Sequence[str]:
-        """The groups whose history it may have its content from, the likelier ones first."""
+        """The groups from whose history the content may come, the likelier ones first."""
         return (*self.former, self.group)
 
     def named(self, type_url: str, label: str) -> ResourceSet | None:
-        """The set of a type that the client took under a version_info when it was here last.
+        """The remembered set of a type that the client ACKed under the version_info ``label``.
 
-        Proxies of one node id may have taken different parts of what they refused: what not all have counts as held
-        only if it is there no more, so that it lingers.
+        Proxies of one node id may have applied different parts of a rejected response. A resource that only some of
+        them hold counts as held only if it is no longer released, so that it lingers.
         """
         found: dict[bytes, ResourceSet] = {}
         for memory in self.own:
@@ -72,14 +83,14 @@ class Origin(NamedTuple):
         return most.amended(most.version_info, {}, unsure)
 
     def sets(self, type_url: str) -> list[ResourceSet]:
-        """The sets of a type that are remembered, the latest first."""
+        """The remembered sets of a type, the latest first."""
         return [memory.sets[type_url] for memory in self.memories if type_url in memory.sets]
 
 
 def origin_of(
     client: ClientState, cache: SnapshotCache, type_url: str, former: Sequence[str], group: str, api: str
 ) -> Origin:
-    """Where a client may have content of a type from, as far as it is known now."""
+    """The origin of the content that a client may hold of a type, as far as it is known now."""
     url = client.url_of("clusters")
     clusters, fed = client.last_acked(url), None
     if clusters is None and client.has_returned and client.is_aggregated and resource_type(type_url).in_tree:
@@ -90,20 +101,20 @@ def origin_of(
 
 
 class Shown(NamedTuple):
-    """A client shows an earlier version; ``held`` is what that is, None where nobody knows."""
+    """A client shows that it holds content; ``held`` is that content, None if it is unknown."""
 
     held: ResourceSet | None
 
 
 def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
-    """The set that a SotW client names by its version_info.
+    """The set that a SotW client shows by its version_info; None if it shows none.
 
-    Rule 13: the first request is answered in full all the same; what it holds only tells what must not go yet. Of a
-    type that it names part of, it holds that part.
+    Rule 13: "The first request of a type on a stream is answered, even if its version is current". So the set only
+    decides what may not be removed yet. If the client requests some names of a type, it holds these names only.
     """
     type, label = watch.type, request.version_info
     watch.placeholders = not label
-    watch.acked_label = label  # what it took last, until it takes something on this stream
+    watch.acked_label = label  # the label that it ACKed last, until it ACKs a response on this stream
     if not label:
         return needed_by(watch, request.names, cache, origin)
     url = type.type_url
@@ -111,19 +122,24 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
     if held is not None and not _takes_all(type, request):
         groups = origin.groups
         if type.kept_on_move and origin.has_moved:
-            # A label and names prove nothing: what only another group has stays with the client, and is not sent again.
+            # A label and names do not prove that the client was sent these secrets or endpoints: "other names are not
+            # sent to it, and what it has is not updated" (docs/protocol.md#removals).
             held, groups = empty_set(type.type_url), (origin.group,)
         held = cache.history.part(held, request.names, origin.clusters, groups, origin.api, origin.fed)
     return Shown(held)
 
 
 def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
-    """What a client that is back needs for a listener that it holds, and never got: "from the revision it holds"."""
+    """The content that a reconnected client needs for a listener that it holds, if it shows none of the type itself.
+
+    docs/protocol.md#additions: "names that a client needs for what it holds are answered at once". The content is from
+    the revision that the client holds. None if the client has not reconnected or may be sent the released content.
+    """
     type = watch.type
     if not ((type.in_tree or type.alias in _NAMED) and names) or type.full_state:
         return None
     if not origin.has_returned:
-        # Its streams come in any order: what it asks for and no new process could know of shows that it is back.
+        # Its streams come in any order. A name that only an earlier revision has shows that the client has reconnected.
         served = cache.served_names(origin.group, type.type_url, origin.api)
         known = (each.resources for each in origin.sets(type.type_url))
         if names <= frozenset(served) or not any(names & each.keys() for each in known):
@@ -140,11 +156,11 @@ def _takes_all(type: ResourceType, request: SotwRequest) -> bool:
 
 
 def shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
-    """What ``initial_resource_versions`` says the client holds; only the first message of a type may say so.
+    """The set that a Delta client shows by initial_resource_versions, in the first request of a type only.
 
-    Rule 54: use it "to suppress unchanged resources, to send changed ones, and to report in removed_resources those
-    that vanished while disconnected. It does not itself subscribe." Versions that nobody knows stay as doubts; such a
-    name that no longer exists is told as removed when what lingers ends.
+    Rule 54: "`initial_resource_versions` suppress unchanged resources and reveal vanished ones; they do not subscribe".
+    Names with an unknown version are uncertain. docs/protocol.md#coming-back: "an unknown name is reported as removed
+    after the time of lingering".
     """
     versions = request.initial_versions
     if not versions:
@@ -173,10 +189,14 @@ def shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache,
 def unanswered_at_first(
     watch: Watch, unanswered: frozenset[str], released: ResourceSet, cache: SnapshotCache
 ) -> frozenset[str]:
-    """Rule 56: "names both subscribed and in initial_resource_versions at the current version may be skipped"."""
+    """The names of a first request that need an answer.
+
+    Rule 56: "Names that are subscribed at their current version may be skipped on the first message".
+    """
     uncertain = watch.known.uncertain
     lacking = cache.diffs.lacking(unanswered, watch.known.base, released) - watch.unknown
-    # What is told of another version is sent for that; what does not exist is told as removed when its time comes.
+    # A name with another version is sent because of that version. A name that does not exist is reported as removed
+    # because it is uncertain.
     current = [
         name
         for name, version in uncertain.items()
@@ -186,10 +206,10 @@ def unanswered_at_first(
 
 
 def is_early(client: ClientState, watch: Watch, names: frozenset[str]) -> bool:
-    """Does a stream of its own ask for what only listeners name, before its client asks for listeners, or clusters?
+    """Whether a request on a separate stream comes too early to know what its client holds.
 
-    Envoy asks for routes when it has listeners: this is one that is back, whose streams come in any order, or one with
-    listeners of its own.
+    docs/protocol.md#additions: "on separate streams, a client that requests routes before its listeners and clusters
+    has reconnected, or has listeners of its own: it is answered when it has shown its clusters, or after `return_s`".
     """
     if client.is_aggregated or client.has_clusters or not watch.type.in_tree or watch.type.alias == "listeners":
         return False
@@ -201,7 +221,7 @@ def is_early(client: ClientState, watch: Watch, names: frozenset[str]) -> bool:
 
 
 def decide_early(client: ClientState, cache: SnapshotCache, origin_of: Callable[[str], Origin], now_s: float) -> None:
-    """The clusters of a client are shown: what it asked for before is "answered from the revision it holds"."""
+    """Answer early requests (`is_early`), now that the client has requested clusters and so shown which it holds."""
     for watch in client.take_undecided():
         url = watch.type.type_url
         shown = needed_by(watch, watch.subscription.interest.names, cache, origin_of(url))
@@ -211,7 +231,7 @@ def decide_early(client: ClientState, cache: SnapshotCache, origin_of: Callable[
 
 
 def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_first: bool) -> None:
-    """A stream shows what its client holds; ``is_first``: no other one has, of this type."""
+    """A stream shows what its client holds of a type; ``is_first``: no other stream has shown any of it."""
     url, held = watch.type.type_url, shown.held
     if held is not None:
         client.past.note_shown(held)
@@ -226,11 +246,11 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         if client.is_aggregated and held is not None:
             _trust(client, held)
     if watch.unknown:
-        client.begin_return(now_s)  # they are told as removed when what lingers ends
+        client.begin_return(now_s)  # unknown names are reported as removed after the time of lingering
     watch.refusals = watch.refusals or client.past.refusals(url)
     if watch.refusals is not None and held is not None:
         held = _without_refused(client, watch, held, watch.refusals)
-        watch.refusals.note_ack(held.versions())  # what it has it does not refuse
+        watch.refusals.note_ack(held.versions())  # it does not reject what it holds
     if held is not None:
         _hold(client, watch, held, now_s, is_first=is_first)
     elif watch.type.in_tree:
@@ -240,9 +260,9 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
 
 
 def _without_refused(client: ClientState, watch: Watch, held: ResourceSet, refusals: Refusals) -> ResourceSet:
-    """What it shows, with what it had accepted in the place of what it refused.
+    """The set that a client shows, with the accepted versions of the resources that it rejected.
 
-    A label of a set that is sent in parts, and names that were subscribed to, do not say that it has this resource.
+    The label and the names of a partial type do not prove that the client holds a rejected resource.
     """
     if watch.type.full_state:
         return held
@@ -253,14 +273,14 @@ def _without_refused(client: ClientState, watch: Watch, held: ResourceSet, refus
 
 
 def _hold(client: ClientState, watch: Watch, held: ResourceSet, now_s: float, *, is_first: bool) -> None:
-    """The client may see what it holds, and what leads from there to the newest snapshot."""
+    """Release what the client holds, and begin a transition from there to the newest snapshot if one is needed."""
     url = watch.type.type_url
     goal = client.goal.get(url)
     change = client.cache.diffs.change(held, goal)
     if not change.changed and not change.removed and not (watch.type.full_state and change.added):
         refused = watch.refusals.left_out(goal) if watch.refusals is not None else NOTHING
         watch.acked_set = client.releases.mixed(goal, held, refused)
-        if client.released.get(url) is not goal:  # pushed since the client came back, and held
+        if client.released.get(url) is not goal:  # content was pushed after the client reconnected, and is held back
             _resume(client, url, held, is_first=is_first)
         return
     watch.acked_set = held
@@ -278,15 +298,16 @@ def _hold(client: ClientState, watch: Watch, held: ResourceSet, now_s: float, *,
         return
     transition = client.begin_return(now_s)
     transition.origin = client.releases.resumed(transition.origin, url, held, clusters, is_first=is_first)
-    # Without memory of what lingered, it may have begun to drain just now.
+    # Without memories of the client, its listeners may have begun to drain just now.
     transition.drains = transition.drains or step.drains or not client.past.memories
     client.lingering = with_removed(client, step.removed, client.goal.revision)
 
 
 def _trust(client: ClientState, held: ResourceSet) -> None:
-    """ "On a new stream Envoy asks for no clusters while one warms": what it shows now is warm.
+    """Count the clusters that a client shows on an aggregated stream as warm.
 
-    But for what waits for an assignment that is on its way, which it may be about to refuse.
+    docs/protocol.md#coming-back: "Envoy sends no CDS request on a new stream while a cluster warms". Clusters with an
+    assignment in flight are left out, unless they were warm before: the client may be about to reject it.
     """
     url = client.url_of("endpoints")
     offers = (watch.ack.offered for watch in client.watches.of(url) if watch.ack.offered is not None)
@@ -301,7 +322,7 @@ def _trust(client: ClientState, held: ResourceSet) -> None:
 
 
 def _resume(client: ClientState, url: str, held: ResourceSet, *, is_first: bool) -> None:
-    """The client may see what it showed it holds, instead of what would have been told it."""
+    """Release the set that the client showed, in the place of the set that was released before it showed it."""
     clusters = client.last_acked(client.url_of("clusters"))
     client.released = client.releases.resumed(client.released, url, held, clusters, is_first=is_first)
     transition = client.transition
@@ -310,7 +331,7 @@ def _resume(client: ClientState, url: str, held: ResourceSet, *, is_first: bool)
 
 
 def _restore(client: ClientState) -> None:
-    """What lingered when the client was here last lingers on, with the same ends."""
+    """Restore lingering: it "keeps its end across reconnects" (docs/protocol.md#coming-back)."""
     if not client.lingering:
         lingering = client.past.lingering(client.releases)
         client.lingering = client.releases.lingerings.missing_in(lingering, client.goal)

@@ -55,7 +55,7 @@ class SotwDialect:
         return request.version_info
 
     def answers_repeat(self, watch: Watch, watches: WatchesByType) -> bool:
-        """Rule 14: Envoy repeats an ACK to ask for the assignments of clusters that warm."""
+        """Rule 14: "a repeat of the last ACK after a changed parent is Envoy's re-request (rule 43)"."""
         return warming.repeat(watch, watches)
 
     def note_names_added(
@@ -68,28 +68,28 @@ class SotwDialect:
         return shown_by_version_info(watch, request, cache, origin)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
-        """Nothing: a name that is asked for again is part of every request."""
+        """Nothing: every SotW request repeats all names, so a repeated name asks for nothing."""
 
     def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
     ) -> frozenset[str]:
-        """Rule 13: the first request is answered in full, whatever version_info it carries."""
+        """Rule 13: "The first request of a type on a stream is answered, even if its version is current"."""
         return names
 
     def sends_whole_set(self, type: ResourceType) -> bool:
-        """Rule 34: "every resource the client is subscribed to, on every response; absence = deletion"."""
+        """Rule 34: "SotW LDS and CDS responses are full state: absence is deletion"."""
         return type.full_state
 
     def tell_absent(
         self, type: ResourceType, removed: Sequence[str], missing: Sequence[str], *, has_placeholders: bool
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Rule 35: absence means nothing in a partial response; only an assignment has a form that says "none"."""
+        """Rule 35: in a partial response "absence means nothing"; only a missing assignment has a placeholder."""
         if type.missing is not Missing.EMPTY_ASSIGNMENT or not has_placeholders:
             return (), ()
         return (), tuple(name for name in missing if name)
 
     def tell_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
-        """Rule 39: a name that needs an answer was asked for just now, so it is told once."""
+        """Rule 39: a missing name is reported when it is requested, and so once."""
         return () if type.missing is Missing.SILENT else tuple(missing)
 
     def encode(
@@ -108,7 +108,7 @@ class SotwDialect:
         return encode_sotw(url, goal.version_info, nonce, parts, control_plane, errors)
 
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
-        """Nothing: in SotW a heartbeat removes the cluster in Envoy (rule 73)."""
+        """Nothing. Rule 73: "No heartbeats in SotW", because one would remove the cluster in Envoy."""
 
 
 SOTW: Dialect[SotwRequest] = SotwDialect()

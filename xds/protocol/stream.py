@@ -279,7 +279,7 @@ class DiscoveryStream:
     # -- node and view ----------------------------------------------------------------------------------------------
 
     def _identify(self, request: Request, events: list[Event], now: float) -> None:
-        """Rule 2: "Only the first request of a STREAM is guaranteed to carry node"; the first node counts."""
+        """Rule 2: "Only the first request of a stream is sure to carry `node`"; the first node counts."""
         if self.node is not None:
             # Envoy may send a node of 61 kB with every ACK: only its beginning is compared.
             if request.node and request.node[: len(self._node_prefix)] != self._node_prefix:
@@ -297,7 +297,7 @@ class DiscoveryStream:
         self._node_prefix = node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
-        # Streams whose nodes have one id and differ otherwise may have two views, which would alternate for ever.
+        # Nodes with one id that differ otherwise may have two views; in one client these would alternate for ever.
         self.client_key = (f"{self._peer}{self.api}{node.fingerprint}", node.id)
         self._client = self._clients.enter(self.client_key, view, now)
         if not self._type_url:
@@ -307,7 +307,7 @@ class DiscoveryStream:
             allowed = tuple(group for group in self._former if self._may_return(node, group))
             if allowed != self._former:
                 self._former = allowed
-                self._client.past.forget()  # what it had is of groups that it may not use
+                self._client.past.forget()  # its content may be of groups that it may not use
         if view is not None:
             self._follow(view, now)
 
@@ -319,7 +319,7 @@ class DiscoveryStream:
         client.follow(view, now)
 
     def _park(self, type_url: str, request: Request) -> None:
-        """Rule 9: "an unknown node with no snapshot: leave the watch open and answer when a snapshot appears"."""
+        """Rule 9: a client is not answered while "its group is unknown"; its requests wait until a group matches."""
         if self._waiting is None:
             self._waiting = ParkedRequests(self._dialect, self._limits)
         self._waiting.park(type_url, request)
@@ -357,9 +357,10 @@ class DiscoveryStream:
         client.update(watch, now)
 
     def _heartbeat_answered(self, watch: Watch, names: tuple[str, ...], request: Request, now: float) -> None:
-        """Handle the answer to a heartbeat, which may change the interest as any other.
+        """Handle the answer to a heartbeat, which may also change the interest.
 
-        A NACK says that the client dropped resources that expired: they are sent again.
+        docs/protocol.md#ttls: "If a client rejects a heartbeat, it has dropped the resource, so the resource is sent
+        whole".
         """
         if request.error is not None:
             watch.known.mark_uncertain(names)
@@ -402,11 +403,11 @@ class DiscoveryStream:
             response, guilty = watch.refuse(request.error.message, is_whole=is_whole)
             self._offers.lose_removed(watch, response)
             if asked and watch.acked_set is not None:
-                # It did not have the resources that it asked for, even if it had ACKed the rest of the set.
+                # It does not hold the resources that it asked for, even if it had ACKed the rest of the set.
                 held = self._cache.releases.mixed(watch.acked_set, empty_set(type_url), asked)
                 watch.acked_set = watch.known.base = held
             if watch.type.full_state and guilty and not (watch.refusals and watch.refusals.suspects):
-                # Rule 18: of CDS and LDS, clients accept the valid resources.
+                # Rule 18: "clients apply the valid resources of CDS and LDS".
                 held = watch.acked_set or empty_set(type_url)
                 watch.acked_set = self._cache.releases.mixed(response.resource_set, held, frozenset(guilty))
             events.append(Nacked(type_url, request.nonce, response, request.error, guilty))
@@ -418,13 +419,13 @@ class DiscoveryStream:
         return request.error is not None and watch.is_of_earlier(request.error.message, version_info)
 
     def _note_read(self, answered: Watch) -> None:
-        """The client read all that was sent before a response that it answers, even if it withholds other answers."""
+        """Note that a client that answers a response has read all earlier ones, even if it withholds their answers."""
         for watch in self._in_rank_order:
             if watch.ack.offered is not None and watch.sent < answered.sent:
                 watch.is_read = True
 
     def _shifted(self, watch: Watch, shift: InterestChange, answer: RequestKind) -> None:
-        """Rules 24, 25, 53: names that the client asks for need an answer, even if they were sent before."""
+        """Rules 25 and 53: requested names need an answer, even if the client holds them."""
         known = watch.known
         known.forget(shift.dropped)
         if shift.dropped and watch.refusals is not None:
@@ -445,8 +446,8 @@ class DiscoveryStream:
     def _may_warm(self, watch: Watch) -> bool:
         """Whether the client may wait for assignments although it shows their newest versions.
 
-        "On a new stream Envoy asks for no clusters while one warms", and that one needs its assignment after the
-        cluster, even if the client has the assignment for another cluster.
+        docs/protocol.md#coming-back: "Envoy sends no CDS request on a new stream while a cluster warms". That cluster
+        needs its assignment after it, even if the client has the assignment already.
         """
         client = self._require_client()
         return watch.type.alias == "endpoints" and not client.has_clusters and client.takes_clusters

@@ -88,7 +88,7 @@ class Interest:
 class InterestTable:
     """The interests of all streams: equal ones are one object.
 
-    So a fleet that asks for the same thousands of names holds them once, and what was computed for one stream is found
+    So the names of a fleet that subscribes to the same thousands are stored once, and results for one stream are found
     for the others by identity.
     """
 
@@ -152,8 +152,7 @@ class Subscription:
     def replace(self, names: frozenset[str], interests: InterestTable) -> InterestChange:
         """SotW: the request states the whole interest.
 
-        Rule 27: "Legacy wildcard: every request so far on this stream for this type had empty resource_names";
-        after any explicit name, an empty list is "unsubscribe all".
+        Rule 27: "An empty list of names is a wildcard until the client names anything; then it means nothing".
         """
         self._explicit = self._explicit or bool(names)
         before = self.interest
@@ -173,10 +172,10 @@ class Subscription:
     def change(
         self, subscribe: frozenset[str], unsubscribe: frozenset[str], interests: InterestTable
     ) -> InterestChange:
-        """Delta: the request states changes; subscribe is honoured before unsubscribe (rule 63).
+        """Delta: the request states changes. Rule 63: "subscribe comes before unsubscribe".
 
-        Rule 61: a legacy wildcard stays until ``*`` is unsubscribed; rule 62: unsubscribing the last name leaves
-        nothing, not a wildcard.
+        Rule 61: "a legacy wildcard stays when names are added", until ``*`` is unsubscribed. Rule 62: "Unsubscribing
+        the last name leaves an empty subscription, not a wildcard".
         """
         if self._started and not subscribe and not unsubscribe:
             return UNCHANGED  # an ACK alone must not cost a comparison of all names

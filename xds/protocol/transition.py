@@ -1,24 +1,26 @@
-"""One client on its way from what it was shown to the newest snapshot (docs/design.md#additions).
+"""The transition of one client to the newest snapshot: what has to wait, and for what (docs/protocol.md#order).
 
-It exists only while one is under way. Nothing is pinned to a snapshot: what goes out is always what differs between
-what was released to this client and the newest snapshot, tree by tree (`trees`).
+A transition is not tied to one push. What may be sent is always the difference between the content released to this
+client and the newest snapshot. The difference is split into listener trees (`trees`), and each tree is in one phase:
 
-    phase of a tree  what the client sees of it               what it waits for              what moves it on
-    CLUSTERS         as before; what it leads to goes out:    every cold cluster that it     ACK of CDS, proof of one
-                     CDS, EDS, SDS, each at once              leads to (`readiness`)         cluster; order_timeout_s
-    LISTENERS        extension configurations, listeners      ACK of LDS and ECDS            the ACKs
-    FETCHING         the same                                 all that the listeners newly   the ACKs; order_timeout_s
-                                                              name
-    ROUTES           scopes, routes, virtual hosts too        their ACKs                     the ACKs
-    LINGERING        all; what went is not told yet           nobody waits (`linger`)        its end
+    phase of a tree  what the client is sent              what the tree waits for          what ends the phase
+    CLUSTERS         the clusters that the tree refers    every cold cluster that it       the ACK of CDS, or proof for
+                     to, with EDS and SDS; nothing of     refers to (`readiness`)          single clusters;
+                     the tree itself                                                       order_timeout_s
+    LISTENERS        extension configurations, listeners  the ACKs of LDS and ECDS         the ACKs
+                     and new routes
+    FETCHING         the same                             everything that the listeners    the ACKs; order_timeout_s
+                                                          newly name
+    ROUTES           changed routes too                   their ACKs                       the ACKs
+    LINGERING        everything but removals              nothing                          the end of lingering
 
-    phase of a client that comes back
-    RETURNING        what it shows it holds, nothing of       its requests for the types     the requests; return_s, or
-                     types of which that is not known         it took before, clusters       order_timeout_s where CDS
-                                                              before all                     is known to come
+    phase of a client
+    RETURNING        updates of what it shows that it     its requests for the types that  return_s; order_timeout_s
+                     holds; nothing of types of which     it had before, above all CDS     while it is known to use CDS
+                     the server knows nothing                                              and has not requested it
 
-A tree that leads to nothing cold is past CLUSTERS at once. A refusal holds the tree where it is; a refused route or
-extension configuration of a listener that is new takes the listener back to its last accepted version.
+"Routes" are scoped routes, route configurations and virtual hosts. A tree whose clusters are all warm skips CLUSTERS.
+Lingering outlasts the transition (`ClientState.lingering`). A rejected resource stops its tree in the phase it is in.
 """
 
 from __future__ import annotations
@@ -44,10 +46,17 @@ _MET_LIMIT = 8
 class Transition:
     """The transition of one client.
 
-    ``origin`` is what was released when its listeners were ready last; ``met`` has the listeners that were ACKed since,
-    which new connections may meet as well. ``held`` are the trees that wait for clusters
-    now. ``silent`` are the types of which nothing is told, since nobody knows what the client holds. ``drains``: a
-    listener changed or went.
+    * ``origin``: the release under which all listeners were ready last, so that new connections use it;
+    * ``met``: the releases with listeners that were ACKed since; new connections may use these as well;
+    * ``held``: the trees of which nothing is released yet: they wait for clusters or internal listeners, or for the
+      repair of a rejected resource;
+    * ``kept``: all names that stay as they were released, besides lingering ones;
+    * ``drains``: a listener changed or was removed, so old connections drain;
+    * ``silent``: the type URLs of which nothing is sent, because it is unknown what the client holds;
+    * ``fetch_since_s``: since when listeners are in the phase FETCHING; ``is_fetch_over``: this wait was given up;
+    * ``is_pending_release_told``: names that only held content has are reported as missing;
+    * ``returning_until_s``: the end of the phase RETURNING; None outside of it;
+    * ``broken_until_s``: a stream ended during the transition, and until then the others may end as well.
     """
 
     __slots__ = (
@@ -70,7 +79,7 @@ class Transition:
         self.began_s = now_s
         self.origin: Snapshot = client.released
         self.met: tuple[Snapshot, ...] = ()
-        # Of a client that has just started all was warm before it went live.
+        # A client that has just started goes live when its clusters are warm: the clusters that it ACKed count as warm.
         acked = client.watches.acked(client.url_of("clusters"))
         self.readiness = Readiness(client.warm or (acked if not client.has_returned else None))
         self.held: tuple[Tree, ...] = ()
@@ -81,7 +90,7 @@ class Transition:
         self.is_fetch_over = False
         self.is_pending_release_told = False
         self.returning_until_s: float | None = None
-        self.broken_until_s: float | None = None  # a stream ended amid it
+        self.broken_until_s: float | None = None
 
     def copy(self) -> Transition:
         """An independent transition in the same state."""
@@ -90,13 +99,13 @@ class Transition:
         return made
 
     def keeps(self, type_url: str) -> bool:
-        """Is some of this type kept as it was released?"""
+        """Whether some resources of this type stay as they were released."""
         return any(url == type_url for url, _ in self.kept)
 
-    # -- what may be seen -------------------------------------------------------------------------------------------
+    # -- what may be released ---------------------------------------------------------------------------------------
 
     def keep(self, client: ClientState, now_s: float) -> Names:
-        """The names that stay as they were released, besides those that linger."""
+        """The names that stay as they were released, besides lingering ones. All others may be released."""
         awaited = self.returning_until_s is not None or self.broken_until_s is not None
         cold = self.readiness.look(client, now_s, is_awaited=awaited)
         if self.silent and not cold and self._is_known_what_is_there(client):
@@ -122,22 +131,26 @@ class Transition:
             or not tree.listeners.isdisjoint(back)
         ]
         if any(tree.has_added_listener for tree in held):
-            # The new one may take the port of the old one: both go in one response, or none.
+            # "listeners are replaced within one response, because the old one may hold the port of the new one"
+            # (docs/protocol.md#additions).
             held += [tree for tree in trees if tree.has_removed_listener and tree not in held]
         self.held = tuple(held)
         kept = [part for tree in held for part in (tree.first, tree.then)]
-        # Until a listener is ready, new connections meet what it was before.
+        # Until a listener is ready, new connections use its earlier versions and what those refer to.
         used = _NO_PARTS
         if unready:
             used = used.union(*(client.releases.used_by(unready, each) for each in (self.origin, *self.met)))
         waiting = joined(*(tree.changed for tree in trees if tree not in held and _waits(tree, unready, used)))
         if waiting:
-            # A listener that warms waits for what it newly names, not the other way round.
+            # A listener does not become ready without the resources that it newly names: these do not wait for it.
             waiting = self._without_needed(client, waiting, used)
         return [*kept, waiting]
 
     def _absent_listeners(self, client: ClientState, unready: frozenset[str] | None) -> frozenset[str]:
-        """New listeners that are not ready: nothing may lead to one that is internal. A changed one serves on."""
+        """New listeners that are not ready: nothing may refer to an internal one of them yet.
+
+        A changed listener is not among them: it "serves its previous content meanwhile" (docs/protocol.md#additions).
+        """
         url = client.url_of("listeners")
         if not client.watches.of(url):
             return _NOTHING
@@ -145,9 +158,10 @@ class Transition:
         return new if unready is None else new & unready
 
     def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
-        """What waits for listeners, but for what they newly name, and for what the client refuses and is repaired.
+        """``waiting`` without the names that listeners newly name, and without the names that the client rejects.
 
-        What an unready listener ``used`` before waits all the same: the new one warms with what that had.
+        Rejected names do not wait, so that a repair is sent at once. Names that an unready listener ``used`` before
+        wait in any case: its new version becomes ready with what the client holds under them.
         """
         url = client.url_of("listeners")
         goal, acked = client.goal.get(url), client.watches.acked(url) or self.origin.get(url)
@@ -161,7 +175,11 @@ class Transition:
         return without(without(waiting, needed), client.watches.all_refused())
 
     def _aggregates(self, client: ClientState, cold: frozenset[str]) -> Names:
-        """ "Within CDS: new members go out with the old aggregate, then the aggregate, then removals"."""
+        """The aggregate clusters that stay as they were released, because a member of the new version is cold.
+
+        docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster, then the new
+        aggregate, then removals".
+        """
         url = client.url_of("clusters")
         found = client.releases.aggregates(client.released.get(url), client.goal.get(url))
         names = frozenset(
@@ -170,7 +188,11 @@ class Transition:
         return ((url, names),) if names else NO_NAMES
 
     def _unready_listeners(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str] | None:
-        """The listeners whose newest version, or what it newly names, is not ACKed yet; None: every one."""
+        """The listeners that are not ready: the client has not ACKed the newest version and all that it newly names.
+
+        None means every listener. Routes do not overtake these: "within a tree a route never overtakes the listener
+        that refers to it, nor resources that the listener newly names" (docs/protocol.md#additions).
+        """
         url = client.url_of("listeners")
         goal = client.goal.get(url)
         if not client.watches.of(url):
@@ -184,7 +206,7 @@ class Transition:
             unready = unready.difference(client.refused(url))
         unready = unready | self._filters_unready(client) | self._fetching(client, now_s)
         if not unready and acked is client.released.get(url) and not self.is_fetch_over:
-            self.origin, self.met = client.released, ()  # what new connections meet from now on
+            self.origin, self.met = client.released, ()  # new connections use this release from now on
         return unready
 
     def _note_met(self, client: ClientState, acked: ResourceSet) -> None:
@@ -194,7 +216,7 @@ class Transition:
             self.met = (*self.met, met)[-_MET_LIMIT:]
 
     def _filters_unready(self, client: ClientState) -> frozenset[str]:
-        """Listeners with an extension configuration that is on its way: a route must not overtake it either."""
+        """The listeners that name an extension configuration that is not ACKed: a route must not overtake it either."""
         url = client.url_of("extension_configs")
         watches = client.watches.lagging(url)
         if not watches:
@@ -206,7 +228,10 @@ class Transition:
         return listeners_naming(((url, changed),), client.goal) if changed else _NOTHING
 
     def _fetching(self, client: ClientState, now_s: float) -> frozenset[str]:
-        """Listeners that were ACKed and still warm: what they newly name is not ACKed yet."""
+        """The listeners in the phase FETCHING: released, but the client has not ACKed all that they newly name.
+
+        docs/protocol.md#additions: a route "waits at most `order_timeout_s` for resources that never come".
+        """
         url = client.url_of("listeners")
         named = client.releases.newly_named(self.origin.get(url), client.released.get(url))
         missing = client.watches.not_fetched(named) if named and not self.is_fetch_over else NO_NAMES
@@ -218,7 +243,11 @@ class Transition:
         return listeners_naming(missing, client.released)
 
     def _is_known_what_is_there(self, client: ClientState) -> bool:
-        """ "Anything else counts as unknown: nothing is told as removed before CDS is shown"."""
+        """Whether the client's clusters are known, so that silent types may be sent.
+
+        docs/protocol.md#coming-back: "if the content of a client is unknown, no removal is sent before its clusters are
+        known".
+        """
         url = client.url_of("clusters")
         if not client.watches.of(url):
             return self.returning_until_s is None
@@ -227,9 +256,10 @@ class Transition:
     # -- refusals ---------------------------------------------------------------------------------------------------
 
     def _take_back(self, client: ClientState, now_s: float) -> frozenset[str]:
-        """A refused route or extension configuration of a new listener: Envoy would go live with nothing behind it.
+        """Release the last accepted version of listeners that newly name a rejected resource; returns the listeners.
 
-        "a new route or extension configuration takes its listener back to its last accepted version".
+        docs/protocol.md#refusals: "a rejected route or extension configuration that a listener newly names takes the
+        listener back to its last accepted version, because Envoy would go live without it".
         """
         back = self._refused_listeners(client)
         if back:
@@ -238,7 +268,7 @@ class Transition:
         return back
 
     def _refused_listeners(self, client: ClientState) -> frozenset[str]:
-        """The newest listeners that newly name what the client refuses and never had."""
+        """The newest listeners that newly name a resource that the client rejects and never accepted."""
         if not client.watches.refuses_anything:
             return _NOTHING
         url = client.url_of("listeners")
@@ -253,7 +283,10 @@ class Transition:
     # -- its end ----------------------------------------------------------------------------------------------------
 
     def is_shown(self, client: ClientState) -> bool:
-        """True when the client has ACKed all that can refer to clusters: the clock of what lingers may start."""
+        """Whether the client has ACKed everything that can refer to clusters.
+
+        docs/protocol.md#removals: "the clock starts when everything that could refer to the resource is ACKed".
+        """
         if self.kept or self.silent or self.fetch_since_s is not None:
             return False
         if self.returning_until_s is not None or self.broken_until_s is not None:
@@ -261,13 +294,13 @@ class Transition:
         return not any(resource_type(url).in_tree for url in client.watches.lagging_types)
 
     def is_over(self, client: ClientState) -> bool:
-        """True when nothing is left to wait for."""
+        """Whether all clusters are warm and CDS is ACKed: once `is_shown` holds as well, the transition ends."""
         return not self.readiness.cold and not any(
             resource_type(url).is_route_target for url in client.watches.lagging_types
         )
 
     def expire(self, client: ClientState, now_s: float) -> bool:
-        """Give up what waited too long; True when content goes out that nothing proves ready."""
+        """Give up waits that lasted too long; True when content is released without proof that the client is ready."""
         rules = client.rules
         over = self.readiness.expire(client, now_s)
         is_unreadable = any(tree.is_unreadable for tree in self.held)
@@ -303,7 +336,10 @@ class Transition:
         return min(due, default=None)
 
     def _returning_until_s(self, client: ClientState) -> float:
-        """ "Until its CDS request comes (order_timeout_s at most) new trees wait, and silence keeps what Envoy has"."""
+        """When the phase RETURNING ends.
+
+        docs/protocol.md#coming-back: "New trees wait for its CDS request, at most `order_timeout_s`".
+        """
         assert self.returning_until_s is not None
         if not client.watches.of(client.url_of("clusters")) and client.takes_clusters:
             return self.began_s + client.rules.order_timeout_s

@@ -1,12 +1,11 @@
-"""Listener trees: what differs between two snapshots, in the units in which it is released.
+"""Listener trees: the difference between two snapshots, in the units in which it is released.
 
-The rules are in docs/design.md#additions.
+docs/protocol.md#order: "The unit is the *listener tree*: a listener and the scoped routes, route configurations,
+virtual hosts and extension configurations that it refers to by name, as far as they differ. Trees that share a part are
+one tree. A resource that no listener refers to is a tree of its own." A tree also has the clusters that its new content
+refers to, so that it can be held while one of them is cold.
 
-A tree is a listener and the scopes, routes, virtual hosts and extension configurations that it leads to, as far as they
-differ; trees that share a part are one. What no listener of the snapshot leads to is a tree of its own. A tree says
-which clusters its new content leads to, so that it can be held while one of them is cold.
-
-Pure functions of values: the cache keeps what they find for all clients in the same situation.
+Pure functions of values: `Releases` keeps the results for all clients alike.
 """
 
 from __future__ import annotations
@@ -24,14 +23,18 @@ Part = tuple[str, str]  # type URL and name
 
 
 class Tree(NamedTuple):
-    """What differs, and goes out together.
+    """One listener tree, as far as two snapshots differ in it.
 
-    ``first`` are extension configurations and listeners, ``then`` the scopes, routes and virtual hosts behind them.
-    ``changed`` are those of ``then`` that the client may use already, so that they must not overtake their listener:
-    what is new is not in use until a listener that names it is. ``listeners`` are all that lead to a part,
-    changed or not. ``leads_to`` names the clusters behind the new content; ``is_unreadable``: it may lead to any.
-    ``needs`` are the internal listeners that endpoints of those clusters stand for, but for those that lead back here:
-    the new content waits until they are ready, if they are new.
+    * ``first``: its extension configurations and listeners;
+    * ``then``: its scoped routes, route configurations and virtual hosts;
+    * ``changed``: those of ``then`` that the client may use already, so that they must not overtake their listener; new
+      ones are not used before a listener that names them;
+    * ``listeners``: the names of all listeners that refer to a part of the tree, changed or not;
+    * ``leads_to``: the names of the clusters that the new content refers to;
+    * ``needs``: the internal listeners that endpoints in these clusters name, except those that refer back to this
+      tree. The tree waits for new ones;
+    * ``is_unreadable``: the new content has references that cannot be read, so it may refer to any cluster;
+    * ``has_added_listener``, ``has_removed_listener``: a listener is new, or was removed.
     """
 
     first: Names
@@ -46,13 +49,13 @@ class Tree(NamedTuple):
 
 
 def changed_trees(released: Snapshot, goal: Snapshot, change: Mapping[str, Change]) -> tuple[Tree, ...]:
-    """The trees in which ``goal`` differs from what was released; ``change`` leads from the one to the other."""
+    """The trees in which ``goal`` differs from ``released``; ``change`` has the changes by type URL."""
     changed = {
         (url, name)
         for url, each in change.items()
         if resource_type(url).in_tree
         for name in each.names
-        if not (resource_type(url).lingers and name in each.removed)  # told by time, not by tree
+        if not (resource_type(url).lingers and name in each.removed)  # it lingers, and waits for no tree
     }
     if not changed:
         return ()
@@ -71,7 +74,7 @@ def changed_trees(released: Snapshot, goal: Snapshot, change: Mapping[str, Chang
 
 
 class _Groups:
-    """Parts that belong together; each is alone at first."""
+    """Groups of parts that belong to one tree; each part is a group of its own at first."""
 
     def __init__(self, parts: Iterable[Part]) -> None:
         self._group_of = {part: [part] for part in sorted(parts)}
@@ -89,14 +92,14 @@ class _Groups:
 
 
 def _below(listener: Resource | None, snapshot: Snapshot, among: Iterable[Part]) -> frozenset[Part]:
-    """The parts, of some, that a listener leads to in a snapshot."""
+    """The parts in ``among`` that a listener refers to in a snapshot, directly or not."""
     if listener is None:
         return frozenset()
     return frozenset(part for part in _reached(listener, snapshot) if part in among)
 
 
 def _reached(resource: Resource, snapshot: Snapshot) -> Iterator[Part]:
-    """All that a listener, a scope or a route configuration leads to by name, step by step."""
+    """All parts of trees that a listener, a scoped route or a route configuration refers to, directly or not."""
     for reference in resource.references:
         url, type = reference.type_url, resource_type(reference.type_url)
         if not type.in_tree or type.alias == "listeners":
@@ -115,7 +118,7 @@ def _named(resource: Resource, name: str, members: Mapping[str, Resource], *, is
         return (name,)
     if is_under_route and alias_of(resource.type_url) == "routes":
         return [each for each in members if each.rpartition("/")[0] == resource.name]
-    return members  # all scopes; the virtual hosts of an inline route configuration, whose name is not known
+    return members  # all scoped routes; or all virtual hosts, because an inline route configuration has no known name
 
 
 def _tree(parts: list[Part], listeners: Mapping[Part, frozenset[Part]], released: Snapshot, goal: Snapshot) -> Tree:
@@ -150,7 +153,7 @@ def _tree(parts: list[Part], listeners: Mapping[Part, frozenset[Part]], released
 
 
 def _clusters(resource: Resource, goal: Snapshot) -> set[str]:
-    """The clusters that a resource and all below it lead to; ``*`` where content cannot be read."""
+    """The clusters that a resource and all parts below it refer to; ``*`` stands for unreadable references."""
     found = _mentioned(resource)
     if alias_of(resource.type_url) in ("listeners", "scoped_routes"):
         for url, name in _reached(resource, goal):
@@ -161,7 +164,10 @@ def _clusters(resource: Resource, goal: Snapshot) -> set[str]:
 
 
 def _needs(clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot) -> frozenset[str]:
-    """The internal listeners behind clusters, but for those that lead back to one of these ``listeners``."""
+    """The internal listeners that endpoints in clusters name, except those that refer back to ``listeners``.
+
+    docs/protocol.md#additions: "listeners that refer to each other are sent together".
+    """
     needed = _behind(clusters, goal) - listeners
     return frozenset(name for name in needed if listeners.isdisjoint(_all_behind(name, goal)))
 
@@ -172,7 +178,7 @@ def _behind(clusters: Iterable[str], goal: Snapshot) -> frozenset[str]:
 
 
 def _all_behind(listener: str, goal: Snapshot) -> set[str]:
-    """The internal listeners that a listener leads to, through however many others; each is looked at once."""
+    """The internal listeners that a listener refers to through clusters, directly or through other listeners."""
     found, left = set[str](), [listener]
     while left:
         name = left.pop()
@@ -190,7 +196,7 @@ def _mentioned(resource: Resource) -> set[str]:
 
 
 def with_members(names: Iterable[str], goal: Snapshot) -> frozenset[str]:
-    """Clusters, and those that they name: an aggregate is active before its members are."""
+    """The clusters and all members of aggregates among them: Envoy activates an aggregate before its members."""
     found, left = set[str](), list(names)
     sets = [goal.sets[url].resources for url in goal.sets if resource_type(url).is_route_target]
     while left:
@@ -204,7 +210,7 @@ def with_members(names: Iterable[str], goal: Snapshot) -> frozenset[str]:
 
 
 def newly_named(before: ResourceSet, after: ResourceSet) -> Names:
-    """What changed listeners name that no listener named before, and that the client asks this server for."""
+    """The names in changed listeners that no listener named before, of resources that this server serves."""
     old, found = before.resources, dict[str, set[str]]()
     changed = [each for name, each in after.resources.items() if name not in old or old[name].version != each.version]
     if not changed:
@@ -217,7 +223,7 @@ def newly_named(before: ResourceSet, after: ResourceSet) -> Names:
 
 
 def used_by(listeners: frozenset[str], snapshot: Snapshot) -> frozenset[Part]:
-    """All that some listeners of a snapshot lead to by name."""
+    """All parts of trees that these listeners of a snapshot refer to, directly or not."""
     found: set[Part] = set()
     for url in snapshot.sets:
         if alias_of(url) == "listeners":
@@ -228,7 +234,7 @@ def used_by(listeners: frozenset[str], snapshot: Snapshot) -> frozenset[Part]:
 
 
 def listeners_naming(names: Names, snapshot: Snapshot) -> frozenset[str]:
-    """The listeners of a snapshot that name one of these."""
+    """The listeners of a snapshot that refer directly to one of these names."""
     wanted = {(url, name) for url, each in names for name in each}
     return frozenset(
         listener.name

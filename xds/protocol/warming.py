@@ -1,7 +1,7 @@
 """Assignments for warming clusters: Envoy uses a changed cluster, and ACKs it, after its assignment was sent again.
 
-Rule 43: "Cluster warming needs an EDS response AFTER each CDS update that changes the cluster". The names of the
-assignments that are sent behind their clusters, though they are unchanged, are in ``Watch.resend``.
+Rule 43: "A changed EDS cluster needs an EDS response after its CDS response, even if the endpoints did not change". The
+names of assignments to send for this reason are in ``Watch.resend``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ReleaseOf = Callable[[str], ResourceSet]
 
 
 def warm(parent: Watch, child: Watch, released: ResourceSet, cache: SnapshotCache) -> bool:
-    """Note which assignments must follow a CDS response; False where ``child`` is not the type of assignments."""
+    """Note which assignments must follow a CDS response; False if ``child`` is not the watch of assignments."""
     if not (
         parent.type.is_route_target and child.type.alias == "endpoints" and parent.type.type_url in child.type.parents
     ):
@@ -43,8 +43,8 @@ def repeat(watch: Watch, watches: WatchesByType) -> bool:
 def warm_doubted(watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache) -> None:
     """Note which assignments a SotW request with other names asks for again, because their clusters warm.
 
-    Assignments of changed clusters are sent anyway. This is about clusters in unanswered responses, which may change
-    back from the client's point of view (rule 18).
+    Assignments of changed clusters are sent anyway (`warm`). These are the assignments of clusters in unanswered
+    responses: the client may hold such a cluster in any version (rule 18), so that it may change for the client.
     """
     for parent in _parents_sent_since(watch, watches):
         if parent.type.is_route_target and parent.known.uncertain:

@@ -1,7 +1,7 @@
 """One type on one stream: its subscription, its ack state, and what the client holds.
 
-What a client holds of a type that is in step is one reference to a shared set, so that a watch does not grow with the
-number of resources. What deviates from the set is kept beside it (`KnownContent`).
+The content that a client holds is kept as one reference to a shared set, so a watch does not grow with the number of
+resources. Deviations from the set are kept beside it (`KnownContent`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_VERSION = ""
 NONE_UNCERTAIN: Mapping[str, str] = MappingProxyType({})
-# Names. Above it nothing is known of the client any more: all is sent anew, and what it holds besides is left alone.
+# Names. Above it, what the client holds counts as unknown: everything is sent again, and no removals are sent.
 UNCERTAIN_LIMIT = 10_000
 _SUPERSEDED_LIMIT = 8
 
@@ -39,8 +39,8 @@ class KnownContent:
     * ``unanswered``: names that the client asked for and that were not answered since, even if ``base`` has them
       (rules 25, 53);
     * ``uncertain``: names that the client may hold in another version than that of ``base``: it showed them in
-      ``initial_resource_versions``, or was offered them and rejected the response. After a NACK "the client's state is
-      a mixture" (rule 18), so the version is ``""`` where it is not known.
+      ``initial_resource_versions``, or was offered them and did not ACK the response. Rule 18: "After a NACK the client
+      may hold any part of the rejected response", so the version is ``""`` if it is unknown.
 
     The mappings are shared: they are replaced, never changed.
     """
@@ -107,9 +107,9 @@ class Watch:
     * ``subscription``; ``known``;
     * ``acked_set``: the set that it accepted last, as far as that is proved; when it returns, the set that it showed;
     * ``acked_label``: the version_info of the last response that it ACKed;
-    * ``told_missing``: names that it was told not to exist, since it asked for them (TP3);
-    * ``unknown``: names that a returning Delta client showed and that no retained set has: told as removed later;
-    * ``refusals``: what it rejects, once it rejected something;
+    * ``told_missing``: requested names that were reported to it as missing (rule 39);
+    * ``unknown``: names that a reconnecting Delta client showed and no retained set has: reported as removed later;
+    * ``refusals``: the resources that it rejects; None until the first NACK;
     * ``placeholders``: it shows no earlier version, so an empty assignment may stand for a missing one;
     * ``reads_errors``: as in `ResponseKey`.
 
@@ -119,7 +119,7 @@ class Watch:
     * ``pending_release``: names that it asked for and that its transition will release; ``pending_release_from`` is
       what was released then;
     * ``heartbeats``: when they are due, while a resource has a TTL (Delta);
-    * ``lags``: the client is not in step with what is released to it, when its `ClientState` looked last.
+    * ``lags``: the client was not in step with the released content at the last `ClientState.update`.
 
     The response in flight (``ack.offered``):
 
@@ -190,7 +190,7 @@ class Watch:
         self.unknown: frozenset[str] = NOTHING
 
     def copy(self) -> Watch:
-        """An independent watch in the same state. Sets, responses and interests are shared: nobody changes them."""
+        """An independent watch in the same state. Sets, responses and interests are immutable and shared."""
         made = copy(self)
         made.subscription, made.ack, made.known = copy(self.subscription), copy(self.ack), copy(self.known)
         made.refusals = self.refusals.copy() if self.refusals is not None else None
@@ -199,7 +199,7 @@ class Watch:
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the client rejects something of what it was sent last."""
+        """Whether the client rejects resources of the type."""
         return self.ack.state is ResponseState.REJECTED or bool(self.refusals)
 
     def in_step_with(self, released: ResourceSet) -> bool:
@@ -233,7 +233,7 @@ class Watch:
         return frozenset(name for name in self.refusals.left_out(released) if wants(name))
 
     def settle(self, released: ResourceSet, pending_release: frozenset[str], goal: ResourceSet) -> None:
-        """There is nothing to send: the client is in step with ``released``, but for names that wait for a release.
+        """There is nothing to send: the client holds ``released``, except for names that wait for a release.
 
         ``goal`` is as in `offer`.
         """
@@ -363,7 +363,7 @@ class Watch:
         return response
 
     def _hold(self, released: ResourceSet, told: Response | None = None) -> None:
-        """The client holds this set. A suspect that ``told`` does not contain may be held in any version."""
+        """The client holds this set, but any version of suspects that the response ``told`` does not contain."""
         if self.refusals is None or not self.refusals.suspects:
             self.known.become(released)
             return

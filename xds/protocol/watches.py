@@ -1,4 +1,4 @@
-"""The watches of one client, by type, and which of them are not in step with what was released to it."""
+"""The watches of one client, by type, and which of them lag: they are not in step with the released content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xds.protocol.watch import Watch
 
 
 class Watches:
-    """The watches of all streams of a client. Nothing is decided here.
+    """The watches of all streams of a client.
 
     Most clients have one stream, so one watch of each type: a tuple takes the least memory.
     """

@@ -10,8 +10,8 @@ from zlib import crc32
 
 import grpc
 
-from xds.control.access import NOBODY, Access, Identity
-from xds.control.phase import Phase
+from xds.control.access import ANONYMOUS, Access, Identity
+from xds.control.lifecycle import Phase
 from xds.control.tokens import HEADER, READ, XDS
 from xds.server.metrics.counters import Metrics
 from xds.server.stream import CallContext, Status, StreamHandler
@@ -87,7 +87,7 @@ class AuthInterceptor:
         refusal = self._refusal(identity, scopes)
         if refusal is not None:
             await self._abort(context, refusal)
-        return identity or NOBODY
+        return identity or ANONYMOUS
 
     def _refusal(self, identity: Identity | None, scopes: tuple[str, ...]) -> AuthRefusal | None:
         if identity is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from xds.control.load_view import ReportStream
-from xds.fleet.event_log import EventLog, Kind
+from xds.fleet.event_log import EventKind, EventLog
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import IngestResult
 from xds.lrs.report_stream import LoadSettings
@@ -105,7 +105,7 @@ class LoadStreams:
 
     def record(self, action: str, node_id: str, group: str, details: Mapping[str, str | int], now: float) -> None:
         """Record an event: a stream was opened or closed."""
-        self._events.record(Kind.STREAM, action, now, group=group, node=node_id, details=details)
+        self._events.record(EventKind.STREAM, action, now, group=group, node=node_id, details=details)
 
     @asynccontextmanager
     async def turn(self, takes_s: float) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic, time
 
 from xds.control.access import Access, Identity
-from xds.fleet.event_log import EventLog, Kind
+from xds.fleet.event_log import EventKind, EventLog
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Node
 from xds.server.flow.limits import RateLimit
@@ -70,4 +70,6 @@ class NodeAuthorizer:
         client = {"principal": shorten(identity.principal), "service": service, "peer": peer}
         action = "refused" if refused else "audited"
         _log.warning(f"node.{action}", node_id=shorten(node.id), group=shorten(group), error_message=reason, **client)
-        self._events.record(Kind.AUTH, action, time(), group=group, node=node.id, message=reason, details=dict(client))
+        self._events.record(
+            EventKind.AUTH, action, time(), group=group, node=node.id, message=reason, details=dict(client)
+        )

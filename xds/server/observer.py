@@ -114,7 +114,7 @@ class StreamObserver:
             observe = _OBSERVERS.get(type(event))
             if observe is not None:
                 observe(self, event, now)
-        self._fleet.fold(self.id, events, time(), now)
+        self._fleet.apply_events(self.id, events, time(), now)
 
     def _sent(self, event: Send, now: float) -> None:
         self._sent_at[event.type_url] = now

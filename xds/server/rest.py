@@ -26,10 +26,10 @@ from xds.codec.node_json import (
     text_of,
 )
 from xds.codec.render import render_resource
-from xds.control.access import NOBODY
+from xds.control.access import ANONYMOUS
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.names import canonical_name
-from xds.model.node import Node
+from xds.model.node import NODE_BYTES, Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.fetch import Fetched, fetch
@@ -44,7 +44,7 @@ from xds.server.metrics.counters import Metrics
 from xds.server.node_auth import Authorize, NodeAuthorizer
 from xds.server.options import MIB
 from xds.server.services import REST_PATHS
-from xds.wire.node import NODE_BYTES, check_node_bytes
+from xds.wire.node import check_node_bytes
 
 JSON = "application/json"
 BODY_LIMIT = 8 * MIB
@@ -97,7 +97,7 @@ class RestDiscovery:
         return poll
 
     def _authorize(self, request: Request) -> Authorize:
-        identity = getattr(request.state, "identity", NOBODY)
+        identity = getattr(request.state, "identity", ANONYMOUS)
         peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
         return self._node_auth.for_request(identity, "REST", peer)
 

@@ -13,8 +13,8 @@ import grpc
 
 from xds.codec import schema
 from xds.control.access import Access, Identity
-from xds.control.off_loop import off_loop
-from xds.control.phase import Phase
+from xds.control.lifecycle import Phase
+from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import RemoteProtocolError
@@ -287,7 +287,7 @@ class XdsServer:
             if snapshot is None or now - pushed_at > CONVERGENCE_LIMIT_S:
                 del self._pushes[group]
                 continue
-            last_ack = await off_loop(len(self._streams), self._fleet.converged_at, group, snapshot.sets)
+            last_ack = await run_sized(self._fleet.converged_at, group, snapshot.sets, resources=len(self._streams))
             if last_ack is not None and self._pushes.get(group) == pushed_at:
                 del self._pushes[group]
                 if last_ack >= pushed_at:

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from xds.control.access import NOBODY, Identity
+from xds.control.access import ANONYMOUS, Identity
 from xds.control.certificate import Certificate
 from xds.model.errors import LimitError, RemoteProtocolError
 from xds.model.node import Node
@@ -98,7 +98,7 @@ class StreamHandler(ABC):
         context: CallContext,
         slot: AdmissionSlot,
         service: str,
-        identity: Identity = NOBODY,
+        identity: Identity = ANONYMOUS,
         on_message: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.id = next(deps.ids)

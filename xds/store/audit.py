@@ -1,9 +1,9 @@
-"""The audit list: every write, and every one that was refused, with who, when, from where, what. Pure.
+"""The audit list: every write and every refused write, with actor, time, source and content. Pure.
 
-An entry stands in one of three lanes, each with a bound of its own: what was changed (by age and size), pushes of
-endpoints alone, and what was refused (both by number). So neither a service that moves every second nor somebody who
-is turned away as often pushes a real change out. Entries of the two latter lanes that have the same key are one, with
-a count; it moves to the end of the list when it grows, under the id that it had.
+Each entry belongs to one of three lanes with bounds of their own: changes (by age and size), pushes of endpoints alone,
+and refusals (both by number). So neither frequent endpoint updates nor many refused requests displace real changes.
+Entries of the last two lanes with the same key are merged and counted. A counted entry keeps its id and moves to the
+end of the list.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-MERGED_S = 3600.0  # entries of one key that begin within so long are one
+MERGED_S = 3600.0  # entries of one key within this time are merged
 ENDPOINTS_KEPT = 10_000
 REFUSED_KEPT = 2_000
-VALUE_LIMIT = 16 * 1024  # characters of an old or a new value
-ENTRY_BYTES = 200  # what an entry takes besides its texts
+VALUE_LIMIT = 16 * 1024  # characters of an old or new value
+ENTRY_BYTES = 200  # estimated size of an entry without its strings
 
 
-class Lane(IntEnum):
-    """Which bound an entry is under."""
+class AuditLane(IntEnum):
+    """The bound that applies to an entry."""
 
     CHANGE = 0
     ENDPOINTS = 1
     REFUSED = 2
 
 
-LIMITS = {Lane.ENDPOINTS: ENDPOINTS_KEPT, Lane.REFUSED: REFUSED_KEPT}
+LIMITS = {AuditLane.ENDPOINTS: ENDPOINTS_KEPT, AuditLane.REFUSED: REFUSED_KEPT}
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """One write as the audit list keeps it.
+class AuditNote:
+    """One write or refused write.
 
-    ``actor`` is who was authenticated, ``author`` what the client says besides, ``peer`` its address. ``subject`` says
-    what of the group was written, ``old`` and ``new`` are JSON. ``reason`` says why it was refused. ``revision`` is the
-    one that was made: the store knows it. ``key``, ``count`` and ``first_s`` are of entries that are counted.
+    ``actor`` is authenticated, ``author`` is what the client claims, ``peer`` its address. ``subject`` is what was
+    written in the group; ``old`` and ``new`` are JSON. ``reason`` says why a write was refused. The store sets
+    ``revision``. ``key``, ``count`` and ``first_s`` are for merged entries.
     """
 
     action: str
@@ -52,38 +52,38 @@ class Note:
     request_id: str = ""
     time_s: float = 0.0
     revision: int = 0
-    lane: Lane = Lane.CHANGE
+    lane: AuditLane = AuditLane.CHANGE
     key: str = ""
     count: int = 1
     first_s: float | None = None  # None: ``time_s``
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """The estimated size in bytes."""
         texts = (self.action, self.actor, self.author, self.peer, self.group, self.subject, self.message)
         return ENTRY_BYTES + sum(map(len, (*texts, self.old, self.new, self.reason, self.request_id, self.key)))
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A line of the list. ``id`` stays, ``position`` grows with ``count``; ``note`` is the latest that it counts."""
+    """An entry of the list. ``id`` is stable; ``position`` changes when ``count`` grows. ``note`` is the latest one."""
 
     id: int
     position: int
-    note: Note
+    note: AuditNote
     count: int
     first_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which entries are wanted; what is empty means all. ``since_s``: seconds since the epoch."""
+    """Which entries to return; empty fields match all. ``since_s`` is epoch seconds."""
 
     group: str = ""
     actor: str = ""
     action: str = ""
     since_s: float = 0.0
-    lanes: frozenset[Lane] = frozenset(Lane)
+    lanes: frozenset[AuditLane] = frozenset(AuditLane)
 
     def __call__(self, entry: AuditEntry) -> bool:
         note = entry.note
@@ -101,10 +101,10 @@ EVERYTHING_AUDITED = AuditFilter()
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Entries behind a cursor, the oldest first. Go on with ``cursor``.
+    """Entries after a cursor, oldest first. Continue with ``cursor``.
 
-    ``more``: there are others already. ``lagged``: some behind the cursor that was given are not kept any more, or it
-    is that of another store.
+    ``more``: there are further entries. ``lagged``: entries after the given cursor were deleted, or the cursor belongs
+    to another store.
     """
 
     entries: tuple[AuditEntry, ...]
@@ -114,14 +114,14 @@ class AuditPage:
 
 
 def cursor_of(epoch: str, position: int) -> str:
-    """Names a place in the list of one store."""
+    """A cursor: a position in the list of one store."""
     return f"{epoch}-{position}"
 
 
-def place_of(cursor: str, epoch: str, trimmed: int, newest: int) -> tuple[int, bool]:
-    """The position behind which a reader goes on, and whether it missed something.
+def position_of_cursor(cursor: str, epoch: str, trimmed: int, newest: int) -> tuple[int, bool]:
+    """The position after which a reader continues, and whether it missed entries.
 
-    ``trimmed`` is the highest position that was let go. Raises ``ValueError`` for what is no cursor.
+    ``trimmed`` is the highest deleted position. Raises ``ValueError`` for an invalid cursor.
     """
     if not cursor:
         return 0, False
@@ -134,8 +134,8 @@ def place_of(cursor: str, epoch: str, trimmed: int, newest: int) -> tuple[int, b
     return position, position < trimmed
 
 
-def entry_of_note(note: Note, position: int, held: AuditEntry | None) -> AuditEntry:
-    """What a note makes at a position that nobody had: an entry of its own, or ``held``, grown."""
+def entry_of_note(note: AuditNote, position: int, held: AuditEntry | None) -> AuditEntry:
+    """The entry for a note at a new position: a new entry, or ``held`` with a higher count."""
     first_s = note.time_s if note.first_s is None else note.first_s
     told = replace(note, count=1, first_s=None)
     if held is None:
@@ -146,7 +146,7 @@ def entry_of_note(note: Note, position: int, held: AuditEntry | None) -> AuditEn
 def page(
     entries: list[AuditEntry], limit: int, epoch: str, newest: int, lagged: bool, wanted: Callable[[AuditEntry], bool]
 ) -> AuditPage:
-    """A page of ``entries``, which are all behind the cursor that was given."""
+    """A page of ``entries``, which are all entries after the given cursor."""
     found = [entry for entry in entries if wanted(entry)]
     more = len(found) > limit
     end = found[limit - 1].position if more else newest

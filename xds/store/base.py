@@ -1,8 +1,8 @@
-"""The contract every store engine fulfils; ``tests/store/contract.py`` checks it for each of them.
+"""The contract of all store engines. ``tests/store/contract.py`` checks it for each of them.
 
-A store keeps, per group, a line of revisions (1, 2, 3 ...), each the complete manifest of a group: type URL, name and
-blob id of every resource. Blobs are content-addressed bytes that the store never looks into. Documents are small
-values beside the revisions. Sources: spec/storage.md 6.1, 9, 10; DESIGN 4.2.
+A store keeps a line of revisions (1, 2, 3 ...) per group. A revision is the complete manifest of the group: type URL,
+name and blob id of every resource. Blobs are content-addressed bytes that the store never parses. Documents are small
+values beside the revisions. See docs/design.md#storage.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from xds.model.errors import NotFoundError, XdsError
-from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditPage, Note
-from xds.store.retention import Collected, Condition, Retention, Stats
+from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
+from xds.store.retention import Collected, Retention, StoreCondition, StoreStats
 
 if TYPE_CHECKING:
     from xds.store.records import Record
 
 BLOB_ID_BYTES = 20
-EVENTS_KEPT = 4096  # how many commits back a watch can be resumed
-READER_BUFFER = 1024  # how many commits a reader of a watch may lag behind
+EVENTS_KEPT = 4096  # a watch can be resumed this many commits back
+READER_BUFFER = 1024  # a reader of a watch may lag this many commits behind
 PUSH_IDS_KEPT_S = 24 * 3600
-PUSH, ROLLBACK, RESTORE, DELETE = "push", "rollback", "restore", "delete"  # what a revision can be
-SKIPPED = "skipped"  # the kind of a document that is told of where cursors were left out: it says nothing
+PUSH, ROLLBACK, RESTORE, DELETE = "push", "rollback", "restore", "delete"  # kinds of revisions
+SKIPPED = "skipped"  # kind of the empty document event that marks skipped cursors
 
 
 def blob_id(data: bytes) -> str:
-    """The name of a blob: BLAKE2b-160 of its bytes in hex (spec/storage.md 6.1)."""
+    """The id of a blob: BLAKE2b-160 of its bytes in hex."""
     return blake2b(data, digest_size=BLOB_ID_BYTES).hexdigest()
 
 
 class Entry(NamedTuple):
-    """One line of a manifest. ``blob_id`` is the hex BLAKE2b-160 of the blob: see ``blob_id``."""
+    """One line of a manifest. ``blob_id`` is the result of the function ``blob_id``."""
 
     type_url: str
     name: str
@@ -53,8 +53,8 @@ class Entry(NamedTuple):
 class Meta:
     """Who pushed and why. ``time_s`` is seconds since the epoch, given by the caller.
 
-    ``actor`` is who was authenticated, ``author`` what the client says besides. ``kind``: what a revision is called in
-    the history, where the change itself does not say it.
+    ``actor`` is authenticated, ``author`` is what the client claims. ``kind`` is the kind of the revision in the
+    history, where the change does not determine it.
     """
 
     author: str = ""
@@ -71,7 +71,7 @@ NO_META = Meta()
 class FullSet:
     """The whole new content of a group, in pushed order.
 
-    ``blobs`` holds the bytes of (at least) every blob the store may not have yet. ``label`` and ``labels`` (by type
+    ``blobs`` contains at least the blobs that the store may not have. ``label`` and ``labels`` (by type
     URL) are the caller's version_info for the types that this push changes.
     """
 
@@ -83,9 +83,9 @@ class FullSet:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Single resources to put or delete in a group; the rest stays. Same fields as ``FullSet`` otherwise.
+    """Single resources to put or delete in a group; the rest stays. Other fields as in ``FullSet``.
 
-    A put of a name that exists keeps its place in pushed order; a new one goes last.
+    A resource that exists keeps its place in pushed order, a new one goes last.
     """
 
     put: tuple[Entry, ...]
@@ -99,8 +99,8 @@ class Delta:
 class Rollback:
     """A new revision with the content, not the versions, of ``to``.
 
-    With ``keeps_endpoints``, ``keep`` names assignments (type URL, name) that stay as the group holds them now,
-    whatever ``to`` has: a caller finds them anew for each try, so they are no part of what is asked for.
+    With ``keeps_endpoints``, ``keep`` lists assignments (type URL, name) that stay as they are now. The caller computes
+    ``keep`` anew for each attempt, so it does not count when a repeated push is compared with the first one.
     """
 
     to: int
@@ -110,9 +110,9 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Delete the group. Its revision counter goes on, so that a group made again never repeats a revision.
+    """Delete the group. Its revision counter is kept, so that a group that is created again never repeats a revision.
 
-    ``docs`` are documents, by kind and id, that go with it where they are there.
+    ``docs`` are documents (kind, id) to delete with it, where they exist.
     """
 
     docs: tuple[tuple[str, str], ...] = ()
@@ -122,8 +122,8 @@ GroupChange = FullSet | Delta | Rollback | Drop
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What a group holds at a revision: all its blob ids, by type URL and name, in pushed order."""
+class StoredContent:
+    """The content of a group at a revision: all blob ids by type URL and name, in pushed order."""
 
     revision: int
     blob_ids: Mapping[tuple[str, str], str]
@@ -133,23 +133,23 @@ class Known:
 class GroupPush:
     """One group's part of a transaction. ``expect`` is the revision the group must be at, 0 for none.
 
-    ``known`` spares an engine reading what the group holds, where its head is at that very revision; what is told of
-    it must be true then. It is no part of what is asked for: the outcome is the same without it and with an older one.
-    ``hashes`` (by type URL) say what the changed types will hold; they stand in the version_info of those without a
-    label. ``note`` is written to the audit list with the revision that the push makes, if it makes one.
+    ``known`` saves the engine reading the content, when its head is at that revision; it must then be correct. The
+    result is the same without it or with an older one. ``hashes`` (by type URL) are hashes of the changed types after
+    the push; they are part of the version_info of types without a label. ``note`` is written to the audit list if the
+    push makes a revision.
     """
 
     group: str
     change: GroupChange
     expect: int | None = None
-    known: Known | None = field(default=None, compare=False, repr=False)
+    known: StoredContent | None = field(default=None, compare=False, repr=False)
     hashes: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    note: Note | None = field(default=None, compare=False, repr=False)
+    note: AuditNote | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The complete content of a group at one revision. ``versions``: type URL to version_info (DESIGN 1)."""
+    """The complete content of a group at one revision. ``versions`` is version_info by type URL."""
 
     group: str
     revision: int
@@ -160,7 +160,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a group stands. ``live`` is False for a deleted group, whose ``revision`` is that of its deletion."""
+    """The latest revision of a group. A deleted group is not ``live``; its ``revision`` is that of the deletion."""
 
     group: str
     revision: int
@@ -169,10 +169,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a commit came to. ``changed`` is False when the content was already so: no revision was made then.
+    """The result of a commit. ``changed`` is False when the content was the same; no revision was made then.
 
-    ``replayed`` is True when ``push_id`` had been committed before and nothing was done now. ``versions`` is the
-    version_info by type URL of what was committed now; empty for a deletion and for what was replayed.
+    ``replayed`` is True when ``push_id`` was committed before and nothing was done now. ``versions`` is the
+    version_info by type URL; empty for a deletion and for a replayed commit.
     """
 
     group: str
@@ -186,13 +186,13 @@ class Commit:
 class RevisionInfo:
     """One line of a group's history.
 
-    ``live`` is False for the revision that deleted the group. ``content`` is False where there is nothing to read or
-    roll back to: for such a revision, and for one whose content was collected.
+    ``live`` is False for the revision that deleted the group. ``content`` is False for such a revision, and for one
+    whose content was collected: neither can be read or rolled back to.
 
-    ``kind`` is ``push``, ``rollback``, ``restore`` (of a deleted group) or ``delete``; ``content_of`` is the revision
-    that a rollback went back to, with ``keeps_endpoints`` where assignments of the present stayed. ``undone_by`` is the
-    revision that took this one back, 0 while it is in effect. ``endpoints_only``: it changed endpoints alone.
-    ``refused`` of ``nodes`` refused it, as far as that was noted.
+    ``kind`` is ``push``, ``rollback``, ``restore`` (of a deleted group) or ``delete``. ``content_of`` is the target of
+    a rollback, with ``keeps_endpoints`` where present assignments were kept. ``undone_by`` is the rollback that undid
+    this revision, 0 while it is in effect. ``endpoints_only``: it changed endpoints alone. ``refused`` of ``nodes``
+    rejected it, as far as that was recorded.
     """
 
     group: str
@@ -212,8 +212,8 @@ class RevisionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Doc:
-    """A small document: settings of a group, tokens and the like. ``revision`` counts its changes from 1."""
+class StoredDocument:
+    """A small document, such as the settings of a group. ``revision`` counts its changes from 1."""
 
     kind: str
     id: str
@@ -223,7 +223,7 @@ class Doc:
 
 @dataclass(frozen=True, slots=True)
 class OpenNack:
-    """A refusal that stands, by the number of its record. Observed state: it has no revisions and nobody watches it."""
+    """An open NACK record. It is observed state, so it has no revisions and is not part of watches."""
 
     id: int
     node: str
@@ -233,9 +233,9 @@ class OpenNack:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """First item of a watch whose cursor cannot be resumed: the state is what ``groups`` (the live ones) say.
+    """First item of a watch whose cursor cannot be resumed. ``groups`` are all live groups.
 
-    Documents are not in it: read them with ``docs``; a ``DocChanged`` that follows may repeat what was read.
+    It does not contain documents: read them with ``docs``. A ``DocumentChanged`` that follows may repeat what was read.
     """
 
     groups: tuple[Head, ...]
@@ -243,15 +243,15 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """One commit, whole. ``cursor`` strictly increases; hand it to ``watch`` to go on behind it."""
+class GroupCommitted:
+    """One complete commit. ``cursor`` strictly increases; pass it to ``watch`` to continue after this commit."""
 
     head: Head
     cursor: int
 
 
 @dataclass(frozen=True, slots=True)
-class DocChanged:
+class DocumentChanged:
     """One document was put (``body``) or deleted (None)."""
 
     kind: str
@@ -260,16 +260,16 @@ class DocChanged:
     cursor: int
 
 
-ChangeItem = Changed | DocChanged
+ChangeItem = GroupCommitted | DocumentChanged
 WatchItem = Reset | ChangeItem
 
 
 class StoreError(XdsError):
-    """Root of what a store raises, besides ``ConflictError`` and ``NotFoundError``."""
+    """Root of the errors of a store, besides ``ConflictError`` and ``NotFoundError``."""
 
 
 class UnavailableError(StoreError):
-    """The store cannot answer now. ``maybe_committed``: ask ``commit_status`` before trying anew."""
+    """The store cannot answer now. With ``maybe_committed``, call ``commit_status`` before a retry."""
 
     def __init__(self, message: str, *, maybe_committed: bool = False) -> None:
         super().__init__(message)
@@ -277,19 +277,19 @@ class UnavailableError(StoreError):
 
 
 class OutOfSpaceError(StoreError):
-    """Disk or quota is full; nothing was committed. The message says what to do."""
+    """The disk or a quota is full; nothing was committed. The message says what to do."""
 
 
 class CorruptError(StoreError):
-    """A blob or manifest is missing or does not match its hash."""
+    """A blob or manifest is missing or damaged."""
 
 
 class ReusedPushIdError(StoreError):
-    """The push id was given to another push before; nothing was done."""
+    """The push id was used for another push; nothing was done."""
 
 
 class GoneError(NotFoundError):
-    """The revision is in the history, its content is no longer kept."""
+    """The revision is in the history, but its content is no longer kept."""
 
 
 class Store(Protocol):
@@ -298,12 +298,12 @@ class Store(Protocol):
     async def open(self) -> None:
         """Check or create the schema.
 
-        Raises ``UnavailableError`` when another process holds the store, it cannot be written, or a newer release
-        wrote it; ``CorruptError`` when what is there is no store.
+        Raises ``UnavailableError`` when another process uses the store, when it cannot be written, or when a newer
+        release wrote it; ``CorruptError`` when the file is not a store.
         """
 
     async def close(self) -> None:
-        """Flush and release; pending commits are finished first. Closing twice is harmless.
+        """Complete pending commits, flush and close. Closing twice is allowed.
 
         Afterwards every call, and every watch that is still read, raises ``UnavailableError``.
         """
@@ -319,31 +319,31 @@ class Store(Protocol):
         ``ConflictError``. Raises ``NotFoundError`` for a ``Rollback`` to an unknown revision or one that deleted
         the group (``GoneError`` for one whose content was collected), a ``Delta`` delete of an unknown name, or a
         ``Drop`` of an unknown or deleted group;
-        ``CorruptError`` when a blob is neither given nor held, or given with other bytes than its id says;
+        ``CorruptError`` when a blob is neither given nor stored, or does not match its id;
         ``ValueError`` for a change that names a resource twice.
         version_info per type: a type whose content (names and blobs, in whatever order) is unchanged keeps it; a
         changed one gets ``labels[type_url]``, else ``label``, else the new revision in decimal (and ``+`` and its hash,
         where a ``GroupPush`` has one). A type whose last resource went keeps an entry in ``versions``. The first push
         to a group makes a revision even when empty.
-        Cancelling the caller leaves open whether the push is done: ``commit_status`` tells.
+        After the caller is cancelled the push may or may not be committed: ``commit_status`` tells.
         """
 
     async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
         """Apply several groups' changes as one: all of them or none; a commit for each, in the given order.
 
-        Everything else is as in ``commit``. One ``push_id`` stands for the whole: it is remembered with each of the
-        groups, and ``ReusedPushIdError`` is raised when any of them knows it from anything but these same pushes.
-        Raises ``ValueError`` for no push at all or two to one group.
+        Everything else is as in ``commit``. ``push_id`` belongs to the whole transaction: it is stored with each group,
+        and ``ReusedPushIdError`` is raised when one of them has it from a different transaction. Raises
+        ``ValueError`` for no push, or two pushes to one group.
         """
 
     async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
-        """What ``commit_all`` would replay; None when it would try. Raises ``ReusedPushIdError``."""
+        """What ``commit_all`` would replay; None for a new ``push_id``. Raises ``ReusedPushIdError``."""
 
     async def commit_status(self, group: str, push_id: str) -> Commit | None:
-        """What became of a push whose answer was lost."""
+        """The commit of a push whose answer was lost; None when it was not committed."""
 
     async def head(self, group: str) -> Head | None:
-        """The group's head; None for a group that never was."""
+        """The head of a group; None for a group that never existed."""
 
     async def groups(self) -> list[Head]:
         """All live groups, by name."""
@@ -356,18 +356,18 @@ class Store(Protocol):
         """
 
     async def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
-        """Bytes by blob id, hash verified. Raises ``CorruptError`` for a missing or damaged one."""
+        """Blobs by id, with verified hashes. Raises ``CorruptError`` for a missing or damaged blob."""
 
     async def history(
         self, group: str, *, before: int | None = None, limit: int = 50, endpoints: bool = True
     ) -> list[RevisionInfo]:
         """Newest first, strictly below ``before``. Empty for an unknown group.
 
-        ``endpoints`` False leaves out those that changed endpoints alone.
+        ``endpoints`` False leaves out revisions that changed endpoints alone.
         """
 
     async def tally(self, group: str, revision: int, nodes: int, refused: int) -> None:
-        """Note how many nodes a revision was meant for, and how many of them refused it; it may be gone by then."""
+        """Record how many nodes a revision was meant for, and how many rejected it. It may be collected already."""
 
     def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
         """Every commit after ``cursor`` in order, each exactly once or covered by a ``Reset``; never ends by itself.
@@ -377,60 +377,58 @@ class Store(Protocol):
         """
 
     async def put_doc(
-        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: Note | None = None
+        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: AuditNote | None = None
     ) -> int:
         """Write (None: delete) a document; returns its new revision. ``expect`` as in ``commit``.
 
-        Writing what is there already changes nothing. ``note`` goes to the audit list with what is written. Raises
-        ``NotFoundError`` for deleting what is not there.
+        Writing an identical body changes nothing. ``note`` is written to the audit list with the change. Raises
+        ``NotFoundError`` for the deletion of an unknown document.
         """
 
-    async def note(self, notes: Sequence[Note]) -> None:
-        """Write to the audit list what changes nothing in the store: durably, all of it or nothing."""
+    async def note(self, notes: Sequence[AuditNote]) -> None:
+        """Write notes without a change to the audit list: durably, all or nothing."""
 
     async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
-        """The audit list behind ``cursor`` (empty: from its begin), the oldest first.
+        """The audit list after ``cursor`` (empty: from the start), oldest first.
 
-        Raises ``ValueError`` for what is no cursor.
+        Raises ``ValueError`` for an invalid cursor.
         """
 
-    async def docs(self, kind: str, prefix: str = "") -> list[Doc]:
+    async def docs(self, kind: str, prefix: str = "") -> list[StoredDocument]:
         """Documents of a kind whose id starts with ``prefix``, by id."""
 
     async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
-        """Write refusals, each in the place of an earlier one of its id, and forget those ids; all or nothing."""
+        """Write open NACKs, replacing earlier ones with the same id, and delete the ids ``gone``; all or nothing."""
 
     async def nacks(self) -> list[OpenNack]:
-        """All refusals that were written and not forgotten, by id."""
+        """All open NACKs, by id."""
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
-        """Let go of what ``policy`` does not keep: contents, lines of history, blobs nobody names, old push ids.
+        """Delete what ``policy`` does not keep: contents, lines of history, unused blobs, old push ids.
 
-        ``now_s``, seconds since the epoch, is compared with ``Meta.time_s``. Pushes go on meanwhile, none waits for
-        the whole; a second call waits for the first. Raises ``StoreError``: what was let go by then stays so, the rest
-        is found by the next call.
+        ``now_s`` (epoch seconds) is compared with ``Meta.time_s``. Pushes go on between the steps of a collection; a
+        second call waits for the first. Raises ``StoreError``; the next call then deletes the rest.
         """
 
-    async def stats(self) -> Stats:
-        """How large the store is."""
+    async def stats(self) -> StoreStats:
+        """The size of the store."""
 
     def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
-        """All that is kept, as of one moment, some records at a time, in the order of ``records.KINDS``.
+        """A consistent copy of everything, in batches of records in the order of ``records.KINDS``.
 
-        Pushes go on meanwhile, collections wait. Without ``history`` only the heads of groups, deleted ones included,
-        and no audit list. Raises ``StoreError``.
+        Pushes go on meanwhile, collections wait. Without ``history`` it contains only the heads of groups, deleted ones
+        included, and no audit list. Raises ``StoreError``.
         """
 
     async def restore(
-        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: Note | None = None
+        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: AuditNote | None = None
     ) -> None:
-        """Put records, in the order of a dump, in place of all that is there, durably, all or nothing.
+        """Replace everything by ``records``, in the order of a dump: durably, all or nothing.
 
-        But the audit list is added to: what was done to this store stays told, and ``note`` comes last in it. Open
-        NACKs stay. ``records`` is called and read in another thread. Watches start over with a ``Reset``. Raises
-        ``ConflictError`` where the store is not empty and ``replace`` is not said, ``CorruptError`` for records that do
-        not fit together, and what ``records`` raises.
+        The audit list is merged with that of the records, and ``note`` is appended. Open NACKs stay. ``records`` is
+        called and read in another thread. Watches start over with a ``Reset``. Raises ``ConflictError`` when the store
+        is not empty and ``replace`` is False, ``CorruptError`` for inconsistent records, and what ``records`` raises.
         """
 
-    def condition(self) -> Condition:
-        """What is wrong with it; may be asked from any thread, and costs next to nothing."""
+    def condition(self) -> StoreCondition:
+        """Problems of the store. May be called from any thread; it is cheap."""

@@ -1,7 +1,7 @@
-"""The in-process half of ``Store.watch``: commits handed to readers, each with a bounded buffer.
+"""Delivers commits to the watches of one process, each with a bounded buffer.
 
-A reader joins first and then reads what it missed, so that nothing falls between the two; what it gets twice it knows
-by its cursor. It belongs to the event loop: no call is thread-safe.
+A reader registers first and then reads the commits that it missed, so that it misses none; its cursor tells it which
+ones it has already. All methods belong to the event loop.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Feed:
         self._readers: set[_Reader] = set()
 
     def publish(self, item: ChangeItem) -> None:
-        """Hand a commit to every reader. Cursors must increase from call to call."""
+        """Deliver a commit to every reader. Cursors must increase from call to call."""
         for reader in self._readers:
             reader.put(item)
 
     def interrupt(self) -> None:
-        """Start every reader over with a ``Reset``: a commit may have gone untold."""
+        """Restart every reader with a ``Reset``, because a commit may not have been delivered."""
         for reader in self._readers:
             reader.fall_behind()
 
@@ -40,7 +40,7 @@ class Feed:
     async def follow(
         self, cursor: int | None, catch_up: Callable[[int | None], Awaitable[Backlog]]
     ) -> AsyncIterator[WatchItem]:
-        """``Store.watch``. ``catch_up(cursor)`` reads what came after a cursor: the commits, or one ``Reset``."""
+        """``Store.watch``. ``catch_up(cursor)`` reads the commits after a cursor, or returns one ``Reset``."""
         reader = _Reader(self._buffer)
         self._readers.add(reader)
         try:
@@ -52,13 +52,13 @@ class Feed:
                     if cursor is None or commit.cursor > cursor:
                         cursor = commit.cursor
                         yield commit
-                cursor = None  # a Reset instead of what it missed
+                cursor = None  # the reader missed commits and gets a Reset
         finally:
             self._readers.discard(reader)
 
 
 def resumable(cursor: int | None, oldest: int, newest: int) -> bool:
-    """Whether all commits behind ``cursor`` are kept, of which ``oldest`` to ``newest`` are."""
+    """Whether all commits after ``cursor`` are kept; ``oldest`` to ``newest`` are kept."""
     return cursor is not None and oldest - 1 <= cursor <= newest
 
 
@@ -86,7 +86,7 @@ class _Reader:
         self._wake.set()
 
     async def get(self) -> ChangeItem | None:
-        """The next commit; None, once, when some are missing."""
+        """The next commit; None, once, when commits were missed."""
         while not self._items and not self._fell_behind:
             if self._closed:
                 raise UnavailableError("the store was closed")

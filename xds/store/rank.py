@@ -1,4 +1,4 @@
-"""Ranks: integers that keep a list's order in a table, so that inserting in the middle moves nothing else. Pure."""
+"""Ranks: integers that store the order of a list in a table, so that an insertion changes one row. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
-GAP = 1 << 24  # room for 2**39 appended resources, and for 24 inserts at one place before all is ranked anew
+GAP = 1 << 24  # allows 2**39 appended resources, and 24 insertions at one place before all ranks are assigned anew
 
 
 def assign(ranks: Sequence[int | None]) -> list[int]:
-    """Strictly increasing ranks for a list, keeping as many of the given ones as possible (None: a new member)."""
+    """Strictly increasing ranks for a list, keeping as many given ranks as possible (None: a new member)."""
     given = [rank for rank in ranks if rank is not None]
     if not given:
         return _afresh(len(ranks))
@@ -24,7 +24,7 @@ def _afresh(count: int) -> list[int]:
 
 
 def _around(ranks: Sequence[int | None], kept: Sequence[int]) -> list[int]:
-    """Keep the ranks at the positions ``kept`` and fit the others in between; all afresh where there is no room."""
+    """Keep the ranks at the positions ``kept`` and place the others in between; all anew where there is no room."""
     assigned: list[int] = []
     low: int | None = None
     for start, stop in pairwise([-1, *kept, len(ranks)]):
@@ -38,7 +38,7 @@ def _around(ranks: Sequence[int | None], kept: Sequence[int]) -> list[int]:
 
 
 def _between(low: int | None, high: int | None, count: int) -> Sequence[int] | None:
-    """``count`` ranks between two (None: no bound there); None where there is no room."""
+    """``count`` ranks between two (None: unbounded); None where there is no room."""
     if high is None:
         first = (low or 0) + GAP
         return range(first, first + GAP * count, GAP)
@@ -49,8 +49,8 @@ def _between(low: int | None, high: int | None, count: int) -> Sequence[int] | N
 
 
 def _longest_increasing(ranks: Sequence[int | None]) -> list[int]:
-    """Positions of a longest increasing run of given ranks (patience sorting)."""
-    tops: list[int] = []  # lowest last rank of a run, by its length
+    """The positions of a longest increasing subsequence of the given ranks (patience sorting)."""
+    tops: list[int] = []  # lowest last rank of a subsequence, by its length
     ends: list[int] = []  # the position of that rank
     before: dict[int, int] = {}
     for place, rank in enumerate(ranks):

@@ -1,8 +1,8 @@
-"""All that a store keeps, as records that every engine gives and takes: what a backup is made of. Pure.
+"""The content of a store as records, which every engine exports and imports. Backups consist of them. Pure.
 
-`KINDS` is the one list of them, in the order in which they are given: each refers to those before it only. A record is
-its kind and the values of the kind's fields, in their order. Push ids, the feed of commits and
-open NACKs are no part of it: they concern the server that was, and its clients.
+`KINDS` lists the kinds of records in the order in which they are exported: a record refers to earlier kinds only. A
+record is its kind and the values of the kind's fields, in order. Push ids, events of commits and open NACKs are not
+included, since they concern one server process and its clients. The audit lists of a backup and of a server are merged.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64Error
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from xds.store.audit import Lane
+from xds.store.audit import LIMITS, AuditEntry, AuditLane, AuditNote
 from xds.store.base import BLOB_ID_BYTES
 
 _INTEGER_LIMIT = 1 << 62
 
 
 class WrongRecordError(ValueError):
-    """What is no record; the message says of which field and why."""
+    """An invalid record. The message names the field and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """What a field holds: how it is written as JSON, and read, which raises ``ValueError``."""
+class RecordField:
+    """The type of a field, with functions to write it as JSON and to read it. ``read`` raises ``ValueError``."""
 
     noun: str
     write: Callable[[Any], Any]
@@ -82,23 +83,23 @@ def _json(value: Any) -> str:
     return text
 
 
-TEXT = Field("a text", _same, _of(str))
-INTEGER = Field("a whole number", _same, _integer)
-NUMBER = Field("a number", _same, _number)
-FLAG = Field("true or false", _same, _of(bool))
-BLOB_ID = Field("the id of a blob", _same, _blob)
-OCTETS = Field("bytes in base64", lambda value: b64encode(value).decode(), _octets)
-LANE = Field("a lane of the audit list", int, lambda value: Lane(_integer(value)))
-JSON = Field("JSON as a text, or an empty one", _same, _json)
-TEXTS = Field("texts by name", dict, _texts)
+TEXT = RecordField("a string", _same, _of(str))
+INTEGER = RecordField("an integer", _same, _integer)
+NUMBER = RecordField("a number", _same, _number)
+FLAG = RecordField("true or false", _same, _of(bool))
+BLOB_ID = RecordField("a blob id", _same, _blob)
+OCTETS = RecordField("bytes in base64", lambda value: b64encode(value).decode(), _octets)
+LANE = RecordField("a lane of the audit list", int, lambda value: AuditLane(_integer(value)))
+JSON = RecordField("JSON in a string, or an empty string", _same, _json)
+TEXTS = RecordField("strings by name", dict, _texts)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of record: what it is called, and its fields by name."""
+class RecordKind:
+    """One kind of record, with its fields by name."""
 
     name: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, RecordField]
 
     def document(self, values: tuple[Any, ...]) -> dict[str, Any]:
         """A record as a JSON object."""
@@ -118,17 +119,17 @@ class Record(NamedTuple):
     values: tuple[Any, ...]
 
 
-def _read(name: str, field: Field, value: object) -> Any:
+def _read(name: str, field: RecordField, value: object) -> Any:
     try:
         return field.read(value)
     except (ValueError, NotBase64Error, RecursionError):
         raise WrongRecordError(f"{name} is not {field.noun}") from None
 
 
-# ``floor`` is the lowest revision whose content is there.
-GROUPS = Kind("groups", {"name": TEXT, "revision": INTEGER, "live": FLAG, "floor": INTEGER})
-# ``content`` is False where it is not there although it lies above the floor.
-REVISIONS = Kind(
+# ``floor`` is the lowest revision with content.
+GROUPS = RecordKind("groups", {"name": TEXT, "revision": INTEGER, "live": FLAG, "floor": INTEGER})
+# ``content`` is False for a revision above the floor whose content was collected.
+REVISIONS = RecordKind(
     "revisions",
     {
         "group": TEXT,
@@ -149,10 +150,10 @@ REVISIONS = Kind(
         "refused": INTEGER,
     },
 )
-# Deleted documents are there as well: their revisions count on.
-DOCUMENTS = Kind("documents", {"kind": TEXT, "id": TEXT, "live": FLAG, "body": OCTETS, "revision": INTEGER})
-# An entry of the audit list (`audit_records`). They need not be in their order.
-AUDIT = Kind(
+# Deleted documents are included, because their revisions continue.
+DOCUMENTS = RecordKind("documents", {"kind": TEXT, "id": TEXT, "live": FLAG, "body": OCTETS, "revision": INTEGER})
+# An entry of the audit list. The entries need not be ordered.
+AUDIT = RecordKind(
     "audit",
     {
         "id": INTEGER,
@@ -176,8 +177,8 @@ AUDIT = Kind(
         "revision": INTEGER,
     },
 )
-# A resource of a group from revision ``born`` until before ``died``; 0: it is there still.
-ENTRIES = Kind(
+# A resource of a group from revision ``born`` up to but not including ``died``; 0: it exists.
+ENTRIES = RecordKind(
     "entries",
     {
         "group": TEXT,
@@ -189,6 +190,57 @@ ENTRIES = Kind(
         "died": INTEGER,
     },
 )
-BLOBS = Kind("blobs", {"id": BLOB_ID, "data": OCTETS})
+BLOBS = RecordKind("blobs", {"id": BLOB_ID, "data": OCTETS})
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (GROUPS, REVISIONS, DOCUMENTS, AUDIT, ENTRIES, BLOBS)}
+KINDS: Mapping[str, RecordKind] = {kind.name: kind for kind in (GROUPS, REVISIONS, DOCUMENTS, AUDIT, ENTRIES, BLOBS)}
+
+
+_OF_ENTRY = ("id", "position", "count", "first_s")
+
+
+def record_of(entry: AuditEntry) -> Record:
+    """An entry as a record."""
+    told = (getattr(entry if name in _OF_ENTRY else entry.note, name) for name in AUDIT.fields)
+    return Record(AUDIT.name, tuple(told))
+
+
+def entry_of(values: Sequence[Any]) -> AuditEntry:
+    """The entry of a record's values."""
+    told = dict(zip(AUDIT.fields, values, strict=True))
+    own = {name: told.pop(name) for name in _OF_ENTRY}
+    return AuditEntry(note=AuditNote(**told), **own)
+
+
+def merge_audit_lists(own: Sequence[AuditEntry], given: Iterable[AuditEntry]) -> list[AuditEntry] | None:
+    """The merged audit list of a server and a backup, oldest first; None where the server has all entries already.
+
+    A restore must not hide what was done to the server before. Entries keep their numbers from the backup when the
+    server has no entries, else they are numbered anew.
+    """
+    known = {_identity(entry) for entry in own}
+    added = sorted((entry for entry in given if _identity(entry) not in known), key=lambda entry: entry.position)
+    if not added:
+        return None
+    if not own and added[0].position > 0 and all(one.position < next.position for one, next in pairwise(added)):
+        return _bounded(added)
+    ordered = sorted((*own, *added), key=lambda entry: entry.note.time_s)
+    return _bounded([replace(entry, id=n, position=n) for n, entry in enumerate(ordered, 1)])
+
+
+def _bounded(entries: Sequence[AuditEntry]) -> list[AuditEntry]:
+    """The entries without the oldest ones of lanes beyond their bound."""
+    left = dict(LIMITS)
+    kept: list[AuditEntry] = []
+    for entry in reversed(entries):
+        lane = entry.note.lane
+        if left.get(lane, 1) > 0:
+            kept.append(entry)
+            if lane in left:
+                left[lane] -= 1
+    return kept[::-1]
+
+
+def _identity(entry: AuditEntry) -> object:
+    """The identity of an entry. That of a counted entry does not depend on its count."""
+    note = entry.note
+    return (note.key, entry.first_s) if note.key else (note, entry.first_s)

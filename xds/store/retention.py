@@ -1,8 +1,8 @@
-"""How much history a store keeps, and what collecting the rest came to. Pure.
+"""How much history a store keeps, and what a collection deleted. Pure.
 
-The policy is that of spec/storage.md 8: the last 20 revisions of a group and anything younger than 7 days keep their
-content; who pushed what and when is kept much longer. Both have an upper bound, so that a caller who pushes fifty
-times a second does not fill the disk within those days.
+By default the last 20 revisions of a group and all revisions younger than 7 days keep their content. Who pushed what
+and when is kept much longer. Both have an upper bound, so that fifty pushes a second do not fill the disk in those
+days. See docs/design.md#storage.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 
-from xds.store.audit import Lane
+from xds.store.audit import AuditLane
 
 DAY_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What ``Store.collect`` spares.
+    """What ``Store.collect`` keeps.
 
-    * ``revisions``, ``age_s``: the last so many revisions of a group, and all that are younger, keep their content;
-    * ``revisions_limit``: never more than so many, however young;
-    * ``history_s``, ``history_limit``: the same for the lines of the history, which outlive the content;
-    * ``pinned``: revisions by group whose content is kept whatever else is said;
-    * ``endpoint_revisions``, ``endpoint_lines``: of the revisions that changed endpoints alone, the last so many keep
-      their content, and their lines; they count for none of the numbers above;
-    * ``audit_s``, ``audit_bytes``: how old the audit list becomes, and how large with what was changed.
+    * ``revisions``, ``age_s``: this many last revisions of a group, and all younger revisions, keep their content;
+    * ``revisions_limit``: the upper bound, however young the revisions are;
+    * ``history_s``, ``history_limit``: the same for the lines of the history, which are kept longer than the content;
+    * ``pinned``: revisions by group whose content is always kept;
+    * ``endpoint_revisions``, ``endpoint_lines``: how many revisions that changed endpoints alone keep their content,
+    and
+      their lines. They do not count for the numbers above;
+    * ``audit_s``, ``audit_bytes``: the maximum age of the audit list, and the maximum size of its changes.
 
-    The head is always kept. Of a deleted group everything is kept for ``age_s`` after the deletion, then nothing but
-    the history. Raises ``ValueError`` for a policy that would not keep the head.
+    The head is always kept. The content of a deleted group is kept for ``age_s`` after the deletion. Raises
+    ``ValueError`` for a policy that does not keep the head.
     """
 
     revisions: int = 20
@@ -44,12 +45,14 @@ class Retention:
 
     def __post_init__(self) -> None:
         if self.revisions < 1 or self.revisions_limit < self.revisions or self.history_limit < 1:
-            raise ValueError("a group keeps at least one revision, and its limit is no lower than what it keeps")
+            raise ValueError(
+                "a group keeps at least one revision, and a limit is at least the number of revisions kept"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was let go: contents of revisions, lines of history, blobs and their bytes, push ids."""
+    """What was deleted: contents of revisions, lines of history, blobs and their bytes, push ids."""
 
     revisions: int = 0
     lines: int = 0
@@ -63,26 +66,27 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
-    """The size of a store. ``bytes`` is what it takes on disk (in memory: its blobs), ``free_bytes`` what of that is
-    unused. ``revisions`` counts those with content, ``audit`` the entries of the audit list by lane; ``audit_bytes`` is
-    what those of changes take, which is what ``Retention.audit_bytes`` bounds.
+class StoreStats:
+    """The size of a store. ``bytes`` is the size on disk (in memory: of the blobs), ``free_bytes`` its unused part.
+
+    ``revisions`` counts revisions with content, ``audit`` the entries of the audit list by lane. ``audit_bytes`` is the
+    size of the entries of changes, which ``Retention.audit_bytes`` bounds.
     """
 
     bytes: int
     free_bytes: int
     revisions: int
     blobs: int
-    audit: Mapping[Lane, int]
+    audit: Mapping[AuditLane, int]
     audit_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """What is wrong with a store, in words; each is empty where nothing is.
+class StoreCondition:
+    """The problems of a store as messages, empty where there is none.
 
-    ``lost``: its files are not those that were opened, nothing is written. ``read_only``: it could only be read when it
-    was opened, and since. ``behind``: it lacks commits that were acknowledged.
+    ``lost``: its files were moved or replaced, nothing is written. ``read_only``: it cannot be written since it was
+    opened. ``behind``: acknowledged commits are missing.
     """
 
     lost: str = ""
@@ -91,10 +95,11 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """Of the revisions of a group that are no pushes of endpoints alone: the lowest of the last
-    ``Retention.revisions``, of the last ``revisions_limit``, and of those that are young within these; None where
-    there are not so many.
+class RevisionCounts:
+    """Numbers of revisions of a group, without pushes of endpoints alone.
+
+    ``kept`` and ``limit`` are the lowest of the last ``Retention.revisions`` and of the last ``revisions_limit``;
+    ``young`` is the lowest young one within ``limit``. None where there are not that many.
     """
 
     kept: int | None
@@ -102,10 +107,10 @@ class Counted:
     young: int | None
 
 
-def content_floor(newest: int, live: bool, floor: int, counted: Counted, pinned: Collection[int]) -> int:
-    """The lowest revision of a group whose content is to be kept; above ``newest`` when none is.
+def content_floor(newest: int, live: bool, floor: int, counted: RevisionCounts, pinned: Collection[int]) -> int:
+    """The lowest revision of a group that keeps its content; above ``newest`` when none does.
 
-    ``floor`` is the lowest that has it now.
+    ``floor`` is the lowest revision with content now.
     """
     if not live and counted.young is None:
         return newest + 1

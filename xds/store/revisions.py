@@ -1,7 +1,8 @@
-"""From one revision of a group to the next: the arithmetic that all engines share. Pure.
+"""Computes the next revision of a group. All engines share these functions. Pure.
 
-An engine looks up what it holds, asks for the ``Edit``, and when that changes something writes the next revision with
-``next_versions``. An edit names only what differs, so that one resource of 50,000 costs one resource.
+An engine reads the current content, computes the ``ContentEdit``, and, if it changes something, writes the next
+revision with ``next_versions``. An edit contains the differences only, so that a change of one resource in 50,000 costs
+one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from xds.model.errors import ConflictError, NotFoundError
 from xds.model.resource_type import ENDPOINT_TYPES
-from xds.store.audit import Lane, Note
+from xds.store.audit import AuditLane, AuditNote
 from xds.store.base import (
     DELETE,
     PUSH,
@@ -45,11 +46,11 @@ DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """What turns the content of a group into the next.
+class ContentEdit:
+    """The difference between two contents of a group.
 
-    ``put`` holds what is new or has another blob, by key, to blob id. ``order`` is the whole new order; None keeps
-    the order there is and appends what is new.
+    ``put`` maps the keys of new and changed resources to blob ids. ``order`` is the whole new order; None keeps the
+    present order and appends new resources.
     """
 
     put: Mapping[Key, str] = field(default_factory=dict)
@@ -60,24 +61,24 @@ class Edit:
         return bool(self.put or self.removed)
 
     def types(self) -> set[str]:
-        """Type URLs whose content changes."""
+        """The type URLs of changed types."""
         return {type_url for type_url, _ in (*self.put, *self.removed)}
 
 
-def replace(entries: Sequence[Entry], held: Mapping[Key, str]) -> Edit:
-    """The edit that leaves exactly ``entries``. ``held``: all that the group holds, key to blob id, in pushed order."""
+def replace(entries: Sequence[Entry], held: Mapping[Key, str]) -> ContentEdit:
+    """The edit to exactly ``entries``. ``held`` is the whole present content: key to blob id, in pushed order."""
     wanted = _by_key(entries)
     put = {key: blob for key, blob in wanted.items() if held.get(key) != blob}
-    if list(wanted) == list(held):  # most often
-        return Edit(put)
+    if list(wanted) == list(held):  # the usual case
+        return ContentEdit(put)
     in_place = [key for key in held if key in wanted]
     in_place += [key for key in wanted if key not in held]
     removed = tuple(key for key in held if key not in wanted)
-    return Edit(put, removed, tuple(wanted) if in_place != list(wanted) else None)
+    return ContentEdit(put, removed, tuple(wanted) if in_place != list(wanted) else None)
 
 
-def amend(delta: Delta, held: Mapping[Key, str]) -> Edit:
-    """The edit a delta makes. ``held`` needs to hold only the keys that ``delta`` names, where the group has them."""
+def amend(delta: Delta, held: Mapping[Key, str]) -> ContentEdit:
+    """The edit of a delta. ``held`` needs to contain only those keys of the group that ``delta`` names."""
     wanted = _by_key(delta.put)
     removed = tuple(dict.fromkeys(delta.delete))
     for key in removed:
@@ -85,30 +86,30 @@ def amend(delta: Delta, held: Mapping[Key, str]) -> Edit:
             raise ValueError(f"both put and deleted: {_title(key)}")
         if key not in held:
             raise NotFoundError(f"no such resource: {_title(key)}")
-    return Edit({key: blob for key, blob in wanted.items() if held.get(key) != blob}, removed)
+    return ContentEdit({key: blob for key, blob in wanted.items() if held.get(key) != blob}, removed)
 
 
-def brought_back(entries: Iterable[Entry], keep: Iterable[Key], held: Mapping[Key, str]) -> list[Entry]:
-    """What a rollback leaves: ``entries``, where of ``keep`` the group's own stay."""
+def rolled_back_entries(entries: Iterable[Entry], keep: Iterable[Key], held: Mapping[Key, str]) -> list[Entry]:
+    """The entries after a rollback to ``entries`` that keeps the present resources ``keep``."""
     kept = {key: held[key] for key in keep if key in held}
     found = [Entry(url, name, kept.pop((url, name), blob)) for url, name, blob in entries]
     return [*found, *(Entry(*key, blob) for key, blob in kept.items())]
 
 
-class Back(NamedTuple):
-    """A revision that went back ``to`` another."""
+class RollbackStep(NamedTuple):
+    """A rollback: ``revision`` went back ``to`` an earlier one."""
 
     revision: int
     to: int
     keeps_endpoints: bool
 
 
-def undone_by(revision: int, endpoints_only: bool, backs: Sequence[Back], newest: int) -> int:
-    """The rollback for which a revision is not in effect at ``newest``; 0 where it is.
+def undone_by(revision: int, endpoints_only: bool, backs: Sequence[RollbackStep], newest: int) -> int:
+    """The rollback that undid a revision, seen from ``newest``; 0 while the revision is in effect.
 
-    ``backs`` in the order of their revisions. What a group is served came about by the pushes behind the last rollback,
-    by those up to where that one went, behind the last rollback before there, and so on. What a rollback kept of
-    endpoints is in effect still.
+    ``backs`` is ordered by revision. The content of a group results from the pushes after the last rollback, then from
+    those before the target of that rollback and after the rollback before it, and so on. Endpoints that a rollback kept
+    stay in effect.
     """
     end = newest
     while at := bisect_right(backs, end, key=lambda back: back.revision):
@@ -122,7 +123,7 @@ def undone_by(revision: int, endpoints_only: bool, backs: Sequence[Back], newest
 
 
 def kind_of(change: GroupChange, head: Head, meta: Meta) -> str:
-    """What the next revision is called."""
+    """The kind of the next revision."""
     match change:
         case Drop():
             return DELETE
@@ -132,19 +133,19 @@ def kind_of(change: GroupChange, head: Head, meta: Meta) -> str:
             return meta.kind or PUSH
 
 
-def is_endpoints_only(edit: Edit, head: Head) -> bool:
-    """Whether the next revision of a group that is there changes endpoints alone."""
+def is_endpoints_only(edit: ContentEdit, head: Head) -> bool:
+    """Whether the next revision of an existing group changes endpoints alone."""
     return head.live and bool(edit) and edit.types() <= ENDPOINT_TYPES
 
 
-def line(push: GroupPush, before: Head, head: Head, edit: Edit, info: RevisionInfo) -> RevisionInfo:
+def revision_line(push: GroupPush, before: Head, head: Head, edit: ContentEdit, info: RevisionInfo) -> RevisionInfo:
     """The line of the history for the revision ``head`` that a push makes; ``info`` has what is the engine's."""
     change = push.change
     return with_fields(
         info,
         live=head.live,
         content=head.live,
-        # What a revision is called is in its kind.
+        # The kind is a field of its own.
         meta=with_fields(info.meta, kind=""),
         kind=kind_of(change, before, info.meta),
         content_of=change.to if isinstance(change, Rollback) else 0,
@@ -153,20 +154,20 @@ def line(push: GroupPush, before: Head, head: Head, edit: Edit, info: RevisionIn
     )
 
 
-def noted(note: Note | None, line: RevisionInfo) -> list[Note]:
-    """What the audit list is told of a revision."""
+def audit_notes(note: AuditNote | None, revision_line: RevisionInfo) -> list[AuditNote]:
+    """The notes for the audit list about a revision."""
     if note is None:
         return []
-    told = with_fields(note, revision=line.revision)
-    if not line.endpoints_only:
-        return [told]
+    text = with_fields(note, revision=revision_line.revision)
+    if not revision_line.endpoints_only:
+        return [text]
     host = note.peer.rpartition(":")[0]
     key = json.dumps([note.action, note.actor, note.author, host, note.group, note.message])
-    return [with_fields(told, lane=Lane.ENDPOINTS, key=key)]
+    return [with_fields(text, lane=AuditLane.ENDPOINTS, key=key)]
 
 
 def delta_keys(delta: Delta) -> list[Key]:
-    """All keys that a delta names."""
+    """The keys that a delta names."""
     return [*((entry.type_url, entry.name) for entry in delta.put), *delta.delete]
 
 
@@ -184,7 +185,7 @@ def next_versions(
 
 
 def position(head: Head | None) -> int:
-    """What ``expect`` is compared with: 0 for a group that is not there."""
+    """The revision that ``expect`` is compared with: 0 for a group that does not exist."""
     return head.revision if head is not None and head.live else 0
 
 
@@ -195,7 +196,7 @@ def check_expect(subject: str, at: int, expect: int | None, group: str = "") -> 
 
 
 def check_groups(pushes: Sequence[GroupPush]) -> None:
-    """Raises ``ValueError`` for what is no transaction."""
+    """Raises ``ValueError`` for an empty transaction, or two pushes to one group."""
     named = {push.group for push in pushes}
     if not pushes or len(named) < len(pushes):
         raise ValueError("a transaction changes at least one group, and each of them once")
@@ -211,9 +212,9 @@ def check_kept(group: str, revision: int, has_content: bool) -> None:
 
 
 def check_repeat(push_id: str, known: Sequence[bytes | None], digest: bytes) -> bool:
-    """Whether a push was made before. ``known``: by what digest each of its groups knows the id, None for not at all.
+    """Whether a push was committed before. ``known``: the digest stored with the id in each group, None for none.
 
-    An empty digest (from before digests were kept) stands for any. Raises ``ReusedPushIdError``.
+    An empty digest (from a release without digests) matches any. Raises ``ReusedPushIdError``.
     """
     if all(each is None for each in known):
         return False
@@ -223,27 +224,27 @@ def check_repeat(push_id: str, known: Sequence[bytes | None], digest: bytes) -> 
 
 
 def push_digest(pushes: Iterable[GroupPush]) -> bytes:
-    """Identifies what a push asks for: equal digests, equal changes to the same groups."""
-    told = "".join([_sized(push.group) + _told(push.change) for push in pushes])
-    return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+    """A digest of the requested changes and their groups."""
+    text = "".join([_sized(push.group) + _change_text(push.change) for push in pushes])
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
-def _told(change: GroupChange) -> str:
-    """All that a change says, each part with its length."""
-    told = _sized(type(change).__name__)
+def _change_text(change: GroupChange) -> str:
+    """All parts of a change, each with its length."""
+    text = _sized(type(change).__name__)
     if isinstance(change, Rollback):
-        told += _sized(str(change.to)) + ("keeps" if change.keeps_endpoints else "")
+        text += _sized(str(change.to)) + ("keeps" if change.keeps_endpoints else "")
     if isinstance(change, FullSet | Delta):
         entries = change.entries if isinstance(change, FullSet) else change.put
         labels = (part for label in sorted(change.labels.items()) for part in label)
         parts = (change.label, str(len(change.labels)), str(len(entries)), *labels)
-        told += "".join(map(_sized, parts)) + _entries_told(entries)
+        text += "".join(map(_sized, parts)) + _entries_text(entries)
     if isinstance(change, Delta):
-        told += "".join([_sized(part) for key in change.delete for part in key])
-    return told
+        text += "".join([_sized(part) for key in change.delete for part in key])
+    return text
 
 
-def _entries_told(entries: Sequence[Entry]) -> str:
+def _entries_text(entries: Sequence[Entry]) -> str:
     types = {type_url: _sized(type_url) for type_url in {one.type_url for one in entries}}
     return "".join([f"{types[url]}{len(name)}:{name}{len(blob)}:{blob}" for url, name, blob in entries])
 
@@ -252,8 +253,8 @@ def _sized(part: str) -> str:
     return f"{len(part)}:{part}"
 
 
-def given_blobs(edit: Edit, change: GroupChange) -> dict[str, bytes]:
-    """Those blobs of the edit that came with the change, each checked against its id. Raises ``CorruptError``."""
+def given_blobs(edit: ContentEdit, change: GroupChange) -> dict[str, bytes]:
+    """The blobs of the edit that came with the change, checked against their ids. Raises ``CorruptError``."""
     offered = change.blobs if isinstance(change, FullSet | Delta) else {}
     given = {blob: offered[blob] for blob in edit.put.values() if blob in offered}
     for blob, data in given.items():
@@ -264,9 +265,9 @@ def given_blobs(edit: Edit, change: GroupChange) -> dict[str, bytes]:
 def check_sizes(
     group: str, floor: int, said: Mapping[int, int], came: Mapping[int, int], went: Mapping[int, int]
 ) -> None:
-    """Raises ``CorruptError`` unless a group held, at each revision from ``floor`` on, as many resources as is said.
+    """Raises ``CorruptError`` unless a group has, at each revision from ``floor`` on, the stated number of resources.
 
-    ``came`` and ``went``: how many rows of its content begin and end with a revision.
+    ``said`` are the stated numbers by revision; ``came`` and ``went`` the rows that begin and end with a revision.
     """
     held = 0
     for revision in sorted({*said, *came, *went}):

@@ -17,7 +17,6 @@ from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.node import Locality, Node
 from xds.proto import wire_pb2
 
-NODE_BYTES = 256 * 1024  # default limit; Envoy's node has 61 kB, nearly all of it the list of its extensions
 _NO_METADATA: Mapping[str, Any] = {}
 _NO_FEATURES: frozenset[str] = frozenset()
 _SHARED_VALUES = 4096

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 
 auth = typer.Typer(
     help="Try who may be which node, and see who you are.",

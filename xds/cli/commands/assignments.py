@@ -37,7 +37,7 @@ def show(
     """
     from xds.cli.assignments import assignment_path, list_text
     from xds.cli.assignments import show as show_one
-    from xds.cli.following import show_again
+    from xds.cli.events import show_again
     from xds.cli.output import write
 
     options = shared(context)
@@ -70,7 +70,7 @@ def set_policy(
     """
     from xds.cli.assignments import put, read_policy
     from xds.cli.assignments import show as show_one
-    from xds.cli.pushing import if_match as header
+    from xds.cli.push_options import if_match as header
 
     options = shared(context)
     query = {name: "true" for name, is_set in (("dry_run", dry_run), ("strict", strict)) if is_set}
@@ -95,8 +95,8 @@ def delete(
     """
     from xds.cli.assignments import assignment_path
     from xds.cli.output import say
-    from xds.cli.pushing import confirm
-    from xds.cli.pushing import if_match as header
+    from xds.cli.push_options import confirm
+    from xds.cli.push_options import if_match as header
 
     options = shared(context)
     if not dry_run:

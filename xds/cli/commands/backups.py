@@ -57,7 +57,7 @@ def restore(
       xds restore xds.tar --replace
     """
     from xds.cli.backups import check_backup, restore_backup
-    from xds.cli.pushing import author, confirm
+    from xds.cli.push_options import author, confirm
 
     options = shared(context)
     if check:

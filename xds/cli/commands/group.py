@@ -29,7 +29,7 @@ def list_groups(context: typer.Context) -> None:
       xds group list
       xds group list --sort-by PRIORITY
     """
-    from xds.cli.group_settings import SETTINGS
+    from xds.cli.group import SETTINGS
     from xds.cli.table import write_items
 
     options = shared(context)
@@ -46,8 +46,8 @@ def show(context: typer.Context, group: GroupArgument) -> None:
       xds group show edge -o yaml
     """
     from xds.cli.client import group_path
-    from xds.cli.description import fields_text
-    from xds.cli.group_settings import fields
+    from xds.cli.describe import fields_text
+    from xds.cli.group import fields
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
@@ -87,7 +87,7 @@ def set_settings(
       xds group set edge --selector '' --listener-drain default
       xds group set edge --priority 20 --if-match s-1f3a9c07
     """
-    from xds.cli.group_settings import Given, difference, set_group
+    from xds.cli.group import Given, difference, set_group
     from xds.cli.output import Format, say, write, write_document
 
     options = shared(context)
@@ -123,9 +123,9 @@ def delete(
       xds group delete canary --dry-run
       xds group delete canary
     """
-    from xds.cli.deletion import delete_group
-    from xds.cli.pushing import confirm, push_query, show_answer
-    from xds.cli.pushing import if_match as header
+    from xds.cli.group import delete_group
+    from xds.cli.push_options import confirm, push_query, show_answer
+    from xds.cli.push_options import if_match as header
 
     options = shared(context)
     if not dry_run:

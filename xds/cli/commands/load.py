@@ -35,10 +35,10 @@ def load(
       xds load web --by node --window 5m
       xds load web -w
     """
-    from xds.cli.following import show_regularly
+    from xds.cli.arguments import given, parse_duration
+    from xds.cli.events import show_regularly
     from xds.cli.load import cluster_load, cluster_text, load_text, summary
     from xds.cli.output import say, write
-    from xds.cli.values import given, parse_duration
 
     options = shared(context)
     client, style = options.connect(), options.style()

@@ -9,7 +9,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.commands.options import GroupFilter, WatchFlag
-from xds.cli.failure import CommandError, Exit
+from xds.cli.errors import CommandError, Exit
 
 
 @app.command(cls=Command)
@@ -32,11 +32,11 @@ def nodes(
       xds nodes -g edge --state nacked,pending
       xds nodes -l 'node.locality.zone == "1a"' -o wide
     """
-    from xds.cli.following import show_again
+    from xds.cli.arguments import given
+    from xds.cli.events import show_again
     from xds.cli.nodes import NODES, counts, list_nodes
     from xds.cli.output import say, write
     from xds.cli.table import rendered
-    from xds.cli.values import given
 
     options = shared(context)
     client, style = options.connect(), options.style()
@@ -72,11 +72,11 @@ def nacks(
       xds nacks
       xds nacks -g edge --since 1h --state open
     """
-    from xds.cli.following import show_again
+    from xds.cli.arguments import given
+    from xds.cli.events import show_again
     from xds.cli.nodes import NACKS
     from xds.cli.output import write
     from xds.cli.table import rendered
-    from xds.cli.values import given
 
     options = shared(context)
     client, style = options.connect(), options.style()
@@ -108,11 +108,10 @@ def config(
       xds config edge-1 clusters --name 'web-*'
       xds config edge-1 --sent -o yaml
     """
-    from xds.cli.groups import secrets_query
-    from xds.cli.kinds import known_type
+    from xds.cli.arguments import given
     from xds.cli.nodes import HELD, held
+    from xds.cli.resources import known_type, secrets_query
     from xds.cli.table import write_items
-    from xds.cli.values import given
 
     if sent and acked:
         raise CommandError(Exit.USAGE, "either --sent or --acked")
@@ -141,7 +140,7 @@ def explain(
       xds explain edge-1 clusters web
       xds explain --node-file node.json listeners
     """
-    from xds.cli.explanation import explain_node, explanation_text, read_node
+    from xds.cli.explain import explain_node, explanation_text, read_node
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
@@ -174,9 +173,9 @@ def release(
       xds release --node edge-1
       xds release -g edge
     """
+    from xds.cli.nodes import release as let_go
+    from xds.cli.nodes import release_text
     from xds.cli.output import Format, write, write_document
-    from xds.cli.release import release as let_go
-    from xds.cli.release import release_text
 
     options = shared(context)
     found = let_go(options.connect(), node, group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,3 +19,8 @@ NoneFlag = Annotated[bool, typer.Option("--allow-none", help="With --wait: no no
 TimeoutOption = Annotated[str, typer.Option(help="How long to wait.", metavar="DURATION")]
 YesFlag = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 EmptyFlag = Annotated[bool, typer.Option("--allow-empty", help="Connected nodes may lose everything.")]
+FilesOption = Annotated[list[Path], typer.Option("-f", "--file", help="File, directory or - (standard input).")]
+TargetOption = Annotated[str, typer.Option("-g", "--group", help="Default: the name of the file or directory.")]
+DescriptorsOption = Annotated[
+    list[Path] | None, typer.Option("--descriptor-set", help="Serialized FileDescriptorSet with types of your own.")
+]

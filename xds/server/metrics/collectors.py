@@ -15,18 +15,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from xds.assignment.assignment import Standing
-from xds.control import retention
+from xds.control import collector
+from xds.control.assignment_inputs import ACTIONS
 from xds.control.assignments import Assignments
 from xds.control.audit import APART, TOGETHER
 from xds.control.backups import Backups
-from xds.control.telling import ACTIONS
-from xds.fleet.census import Census
+from xds.fleet.convergence import Census
 from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
 from xds.server.flow.write_limiter import WriteLanes
 from xds.server.load_streams import LoadStreams
 from xds.server.metrics.counters import OTHER, PREFIX, Labels, Metrics, family, type_label
-from xds.store.retention import Condition, Stats
+from xds.store.retention import StoreCondition, StoreStats
 
 LOAD_PREFIX = "xds_lrs_"
 PAIRS = 2_000
@@ -253,7 +253,7 @@ class AssignmentMetrics(Collector):
 class StoreMetrics(Collector):
     """The store: its size when it was last measured, and collections since the start. The store is not read."""
 
-    def __init__(self, collector: retention.Collector, condition: Callable[[], Condition]) -> None:
+    def __init__(self, collector: collector.Collector, condition: Callable[[], StoreCondition]) -> None:
         self._collector = collector
         self._condition = condition
 
@@ -306,7 +306,7 @@ class BackupMetrics(Collector):
             yield gauge
 
 
-def _sizes(stats: Stats) -> Iterator[Metric]:
+def _sizes(stats: StoreStats) -> Iterator[Metric]:
     yield _gauge("store_bytes", "Disk space of the store", stats.bytes)
     yield _gauge("store_free_bytes", "Free space within the files of the store", stats.free_bytes)
     yield _gauge("store_revisions", "Revisions whose content is kept", stats.revisions)

@@ -1,0 +1,64 @@
+"""What a decision rests on."""
+
+from __future__ import annotations
+
+from tests.control.assigned import A, B
+from xds.assignment.assignment import (
+    Assignment,
+    AssignmentMemory,
+    Demand,
+    SourceMemory,
+    Target,
+)
+from xds.control.assignment_inputs import SOURCES_LIMIT, bounded, observe
+from xds.lower.load_assignment import PushedLocality
+from xds.lrs.figures import ClusterDemand as Reported
+from xds.lrs.figures import Flow, SourceDemand
+from xds.model.load_report import Metric
+from xds.model.node import Locality
+
+C = Locality("r", "zc")
+PUSHED = {A: PushedLocality(3, 2, 0, 5), B: PushedLocality(1, 1, 1, None)}
+
+
+def reported(*sources: SourceDemand, flows: tuple[Flow, ...] = ()) -> Reported:
+    return Reported("web", 10.0, 100.0, sources, flows)
+
+
+def test_sources_are_who_reported_who_is_there_and_who_was_here_lately() -> None:
+    memory = AssignmentMemory(90.0, {C: SourceMemory(5.0, 95.0), Locality("gone"): SourceMemory(5.0, 80.0)})
+    found = observe(reported(SourceDemand(A, 9.0, 0, 0, 1, 2, 99.0)), [B], PUSHED, Assignment({}, memory), 90.0)
+    assert found.demand == {A: Demand(9.0, 99.0, 2), B: Demand(), C: Demand()}
+
+
+def test_who_never_reported_is_told_from_who_did() -> None:
+    found = observe(reported(SourceDemand(A, 0.0, 0, 0, 0, 0, 0)), [], PUSHED, None, 0.0)
+    assert found.demand[A].reported_at is None
+
+
+def test_targets_are_what_was_pushed_with_what_was_measured_there() -> None:
+    level = {"cpu_utilization": Metric(10, 5.0)}
+    other = {"cpu_utilization": Metric(30, 27.0), "unused": Metric(0, 0.0)}
+    flows = (Flow(A, A, 7.0, 0, 0, level), Flow(B, A, 3.0, 0, 0, other), Flow(A, C, 1.0, 0, 0))
+    found = observe(reported(flows=flows), [], PUSHED, None, 0.0)
+    assert found.targets == {
+        A: Target(3, 2, 0, 5, 10.0, {"cpu_utilization": 0.8}),
+        B: Target(1, 1, 1, None, 0.0, {}),
+    }
+
+
+def test_zones_stand_for_their_sub_zones_where_there_are_too_many() -> None:
+    demand = {Locality("r", f"z{number % 2}", str(number)): Demand(1.0, float(number), 1) for number in range(100)}
+    found = bounded(demand)
+    assert found == {
+        Locality("r", "z0"): Demand(50.0, 98.0, 50),
+        Locality("r", "z1"): Demand(50.0, 99.0, 50),
+    }
+
+
+def test_of_too_many_zones_those_that_want_most_are_taken() -> None:
+    demand = {Locality("r", f"z{number:03}"): Demand(float(number)) for number in range(SOURCES_LIMIT + 10)}
+    found = bounded(demand)
+    assert len(found) == SOURCES_LIMIT
+    assert Locality("r", "z009") not in found
+    assert Locality("r", "z010") in found

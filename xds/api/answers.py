@@ -1,0 +1,156 @@
+"""Answers in JSON or YAML: large ones are made and compressed in a thread, piece by piece.
+
+Lists in pages: ``limit`` and an opaque ``page_token``, in a stable order (DESIGN 5.2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import islice
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import Response
+
+from xds.api.problem import RequestError
+from xds.codec.text import to_yaml
+
+JSON_TYPE = "application/json"
+YAML_TYPE = "application/yaml"
+COMPRESSED_BYTES = 8 * 1024
+PIECES_ON_LOOP = 20
+_LEVEL = 5
+_LISTS = ("items", "resources", "localities", "reporters", "endpoints")
+
+
+async def answer_json(
+    request: Request,
+    document: Mapping[str, Any],
+    headers: Mapping[str, str] | None = None,
+    media_type: str = JSON_TYPE,
+) -> Response:
+    """A document as JSON, compressed when it is large and the client can read that."""
+    pieces = sum(len(document[name]) for name in _LISTS if isinstance(document.get(name), list))
+    data = encode_json(document) if pieces <= PIECES_ON_LOOP else await asyncio.to_thread(encode_json, document)
+    return await _answer(request, data, media_type, headers)
+
+
+async def answer_yaml(
+    request: Request, document: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    """A document as YAML, keys in their order."""
+    return await _answer(request, await asyncio.to_thread(_encode_yaml, document), YAML_TYPE, headers)
+
+
+def encode_json(document: Mapping[str, Any]) -> bytes:
+    """Its lists item by item: other threads get their turn in between."""
+    members = (f"{_dump(key)}:{_encode_member(key, value)}" for key, value in document.items())
+    return f"{{{','.join(members)}}}".encode()
+
+
+def not_modified(request: Request, etag: str) -> bool:
+    """True when the client holds what has this etag (RFC 9110: weak comparison)."""
+    given = request.headers.get("if-none-match", "")
+    tags = (tag.strip().removeprefix("W/").strip('"') for tag in given.split(","))
+    return given.strip() == "*" or etag in tags
+
+
+def etag_header(etag: str) -> dict[str, str]:
+    return {"ETag": f'"{etag}"'}
+
+
+def unchanged(etag: str) -> Response:
+    """304 for a client that holds it already."""
+    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=etag_header(etag))
+
+
+async def _answer(request: Request, data: bytes, media_type: str, headers: Mapping[str, str] | None) -> Response:
+    own = dict(headers or {})
+    if len(data) > COMPRESSED_BYTES and _reads_gzip(request):
+        data = await asyncio.to_thread(gzip.compress, data, _LEVEL)
+        own["Content-Encoding"] = "gzip"
+    return Response(data, headers=own, media_type=media_type)
+
+
+def _reads_gzip(request: Request) -> bool:
+    accepted = request.headers.get("accept-encoding", "").lower().replace(" ", "")
+    return any(each == "gzip" or (each.startswith("gzip;") and each != "gzip;q=0") for each in accepted.split(","))
+
+
+def _encode_member(key: str, value: Any) -> str:
+    return f"[{','.join(map(_dump, value))}]" if key in _LISTS and isinstance(value, list) else _dump(value)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _encode_yaml(document: Mapping[str, Any]) -> bytes:
+    return to_yaml(document).encode()
+
+
+DEFAULT_LIMIT = 1000
+LIMIT = 10_000
+ITEMS_AT_ONCE = 50
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """``after`` is the key of the last item of the page before; empty for the first page."""
+
+    limit: int
+    after: str
+
+    def of(self, items: Iterable[T], key: Callable[[T], str], render: Callable[[T], Any]) -> dict[str, Any]:
+        """The answer: the page's items of a list that begins behind ``after``, and the token of the next page."""
+        found = list(islice(items, self.limit + 1))
+        answer: dict[str, Any] = {"items": [render(item) for item in found[: self.limit]]}
+        if len(found) > self.limit:
+            answer["next_page_token"] = urlsafe_b64encode(key(found[self.limit - 1]).encode()).decode()
+        return answer
+
+    async def answer(
+        self,
+        request: Request,
+        items: Iterable[T],
+        key: Callable[[T], str],
+        render: Callable[[T], Any],
+        wanted: Callable[[T], bool] = lambda item: True,
+    ) -> Response:
+        """As ``of`` for those ``wanted``, as a response; the streams are let in between the items."""
+        rendered: list[Any] = []
+        last = ""
+        for seen, item in enumerate(items, start=1):
+            if seen % ITEMS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if not wanted(item):
+                continue
+            if len(rendered) == self.limit:
+                token = urlsafe_b64encode(last.encode()).decode()
+                return await answer_json(request, {"items": rendered, "next_page_token": token})
+            rendered.append(render(item))
+            last = key(item)
+        return await answer_json(request, {"items": rendered})
+
+
+async def page(
+    limit: Annotated[int, Query(ge=1, le=LIMIT)] = DEFAULT_LIMIT,
+    page_token: Annotated[str, Query(max_length=4096)] = "",
+) -> Page:
+    """The page a request asks for."""
+    try:
+        return Page(limit, urlsafe_b64decode(page_token.encode("ascii")).decode())
+    except (Error, UnicodeError):
+        raise RequestError(HTTPStatus.BAD_REQUEST, "page_token is not one of this server's") from None
+
+
+Paging = Annotated[Page, Depends(page)]

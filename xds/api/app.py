@@ -1,0 +1,89 @@
+"""The admin application (DESIGN 5.2); REST xDS and other routes are mounted beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.routing import BaseRoute
+
+from xds.api import problem
+from xds.api.browser_safety import BrowserSafety
+from xds.api.description import describe
+from xds.api.middleware import Door, Queue, RawPath, Refusals, RequestId
+from xds.api.routes import (
+    access,
+    assignments,
+    audit,
+    backups,
+    events,
+    explain,
+    fleet,
+    groups,
+    holdings,
+    load,
+    revisions,
+    system,
+    transactions,
+)
+from xds.api.routing import API_PREFIX, operation_id
+from xds.api.services import Services
+
+OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
+
+
+def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> FastAPI:
+    """The application around its collaborators. ``extra_routes`` are served under their own paths."""
+    app = _described_app()
+    app.state.services = services
+    app.router.routes.extend(extra_routes)
+    app.add_middleware(RawPath)  # innermost: the one added last is reached first
+    options = services.options
+    app.add_middleware(
+        Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
+    )
+    app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
+    app.add_middleware(Refusals, audit=services.publisher.audit)
+    app.add_middleware(RequestId)
+    app.add_middleware(Queue)
+    return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI description that every application serves under ``OPENAPI_PATH``."""
+    return _described_app().openapi()
+
+
+def _described_app() -> FastAPI:
+    """The routes of the API with their description."""
+    app = FastAPI(
+        title="xds-server",
+        version=version("xds-server"),
+        openapi_url=OPENAPI_PATH,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=operation_id,
+    )
+    problem.install(app)
+    for router in (
+        groups.router,
+        assignments.router,
+        transactions.router,
+        revisions.router,
+        holdings.router,
+        explain.router,  # before the route of a node, whose id may hold anything
+        fleet.router,
+        load.router,
+        events.router,
+        audit.router,
+        system.watch_router,
+        access.router,
+        system.router,
+        backups.router,
+    ):
+        app.router.routes.extend(router.routes)
+    app.include_router(system.health_router)
+    describe(app, API_PREFIX)
+    return app

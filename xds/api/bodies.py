@@ -1,0 +1,118 @@
+"""Request bodies: read under a limit that counts bytes as they come, whatever Content-Length says.
+
+Between bodies and resources: content types, decoding off the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Header, Request
+
+from xds.api.problem import RETRY_AFTER_S, RequestError
+from xds.api.services import Here, Services
+from xds.codec.document import parse_values
+from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
+from xds.control.threads import run_sized
+from xds.model.errors import ValidationError, Violation
+
+
+async def read_body(request: Request, here: Here) -> AsyncIterator[bytes]:
+    """The whole body. Raises 413 above the limit, 503 when all bodies together would need too much memory."""
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        announced = request.headers.get("content-length", "0")
+        _check_size(int(announced) if announced.isdecimal() else 0, here)
+        async for chunk in request.stream():
+            size += len(chunk)
+            here.bodies_in_flight += len(chunk)
+            _check_size(size, here)
+            chunks.append(chunk)
+        body = b"".join(chunks)
+        chunks.clear()
+        yield body
+    finally:
+        here.bodies_in_flight -= size
+
+
+def _check_size(size: int, here: Services) -> None:
+    limit = here.options.body_bytes
+    if size > limit:
+        here.limit_hits["body_bytes"] += 1
+        # The rest of the body is not read: the connection cannot be used again.
+        detail = f"the body is larger than {limit} bytes"
+        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
+    if here.bodies_in_flight > here.options.bodies_in_flight_bytes:
+        here.limit_hits["bodies_in_flight_bytes"] += 1
+        retry = {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"}
+        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once", retry)
+
+
+Body = Annotated[bytes, Depends(read_body)]
+
+
+async def parse_one(body: bytes, content_type: str, noun: str, limit_bytes: int) -> Any:
+    """The one JSON or YAML document of a small body, whatever value it is; ``noun`` says in errors what it should hold.
+
+    Raises ``RequestError``, ``ValidationError``.
+    """
+    if len(body) > limit_bytes:
+        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body with {noun} has at most {limit_bytes} bytes")
+    media = media_of(content_type)
+    if media == "protobuf":
+        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {noun} as JSON or YAML")
+    values = await run_sized(lambda: parse_values(body, media), bytes=len(body))
+    if len(values) != 1:
+        raise ValidationError([Violation("wrong_type", f"expected {noun} as one object, not {len(values)} documents")])
+    return values[0]
+
+
+_MEDIA: Mapping[str, InputFormat] = {
+    "application/json": "json",
+    "text/json": "json",
+    "application/yaml": "yaml",
+    "application/x-yaml": "yaml",
+    "text/yaml": "yaml",
+    "text/x-yaml": "yaml",
+    "application/x-protobuf": "protobuf",
+    "application/protobuf": "protobuf",
+}
+
+T = TypeVar("T")
+
+ContentType = Annotated[str, Header(description="JSON, YAML or a serialized DiscoveryResponse")]
+
+
+def media_of(content_type: str) -> InputFormat:
+    """What a Content-Type announces. Raises ``RequestError`` (415).
+
+    One is needed: a page of another origin can send a body without, and no browser asks whether it may.
+    """
+    name = content_type.partition(";")[0].strip().lower()
+    media = _MEDIA.get(name)
+    if media is None:
+        accepted = "application/json, application/yaml, application/x-protobuf"
+        what = f"cannot read {name[:100]!r}" if name else "a Content-Type is needed"
+        detail = f"{what}; send one of {accepted}"
+        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail, {"Accept": accepted})
+    return media
+
+
+async def decode_pushed(body: bytes, content_type: str, decoder: ResourceDecoder) -> DecodedPush:
+    """A snapshot's body. Raises ``ValidationError``, ``RequestError``."""
+    media = media_of(content_type)
+    return await run_sized(lambda: decoder.document(body, media), bytes=len(body))
+
+
+async def decode_one(body: bytes, content_type: str, type_url: str, name: str, decoder: ResourceDecoder) -> DecodedPush:
+    """One resource's body: its JSON or YAML, or its serialized message. Raises as ``decode_pushed``."""
+    media = media_of(content_type)
+    return await run_sized(lambda: decoder.single(body, media, type_url, name), bytes=len(body))
+
+
+def accepts_yaml(request: Request) -> bool:
+    """True when the client asks for YAML."""
+    return "yaml" in request.headers.get("accept", "")

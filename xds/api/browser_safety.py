@@ -1,0 +1,130 @@
+"""What a browser may do: nothing for a page that this server has not served.
+
+Without tokens, whoever reaches the server may do everything, and a browser on the operator's machine reaches it for any
+page that is open in it. Such a page can send requests that need no preflight (CSRF), and by a name of its own that
+leads here it can pass for this server (DNS rebinding). So a name must be known, and a change must not come from
+elsewhere.
+
+REST xDS is for proxies, which send no ``Origin``; it is never judged by name: Envoy sends its cluster's name there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from time import monotonic
+from urllib.parse import urlsplit
+
+import structlog
+from fastapi import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from xds.api.browser_rules import BrowserRules
+from xds.api.middleware import OPEN_PATHS, XDS_PREFIX
+from xds.api.problem import problem
+
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+OWN_SITE = frozenset({"same-origin", "none"})
+TELL_EVERY_S = 60.0
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+_log = structlog.get_logger(logger_name="xds.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is turned away; ``reason`` is one of a few words, for the counter."""
+
+    reason: str
+    detail: str
+    status: HTTPStatus = HTTPStatus.FORBIDDEN
+
+
+class BrowserSafety:
+    """Turns away what a page of another origin asks for; ``refused`` counts by reason."""
+
+    def __init__(
+        self, app: ASGIApp, rules: BrowserRules, refused: Counter[str], now: Callable[[], float] = monotonic
+    ) -> None:
+        self._app = app
+        self._rules = rules
+        self._refused = refused
+        self._now = now
+        self._told_at: float | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        refusal = _poll_refusal(request) if scope["path"].startswith(XDS_PREFIX) else self._refusal(request)
+        if refusal is not None:
+            self._refused[refusal.reason] += 1
+            self._tell(request)
+        answer = problem(request, refusal.status, refusal.detail) if refusal is not None else self._app
+        await answer(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Refusal | None:
+        if not self._rules.judges(has_token="authorization" in request.headers):
+            return None
+        hosts = request.headers.getlist("host")
+        if len(hosts) > 1 or (not hosts and request.scope.get("http_version") == "1.1"):
+            # RFC 9112 3.2: "A server MUST respond with a 400 (Bad Request) status code".
+            return Refusal("host", "exactly one Host is needed", HTTPStatus.BAD_REQUEST)
+        if hosts and not self._rules.knows(hosts[0]):
+            detail = (
+                f"{_shown(hosts[0])} is not known as a name of this server; use its address, or set server.http.hosts"
+            )
+            return Refusal("host", detail)
+        if request.method not in SAFE_METHODS and is_foreign(request, hosts[0] if hosts else ""):
+            return Refusal("origin", "a page of another origin may change nothing here")
+        return None
+
+    def _tell(self, request: Request) -> None:
+        """Once a minute: a page can ask without end."""
+        now = self._now()
+        if self._told_at is None or now - self._told_at >= TELL_EVERY_S:
+            self._told_at = now
+            _log.warning(
+                "http.foreign_refused",
+                method=request.method,
+                path=request.url.path[:200],
+                host=request.headers.get("host", "")[:200],
+                origin=request.headers.get("origin", "")[:200],
+            )
+
+
+def _poll_refusal(request: Request) -> Refusal | None:
+    """Of REST xDS."""
+    if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
+        return Refusal("rest_xds", "no page may ask for xDS: proxies send no Origin")
+    return None
+
+
+def is_foreign(request: Request, host: str) -> bool:
+    """Whether a browser says that a page of another origin made the request. Others say nothing of it."""
+    if any(site not in OWN_SITE for site in request.headers.getlist("sec-fetch-site")):
+        return True
+    # The scheme is not compared: TLS may end before us.
+    return any(_authority(origin) != _with_port(host, origin) for origin in request.headers.getlist("origin"))
+
+
+def _authority(origin: str) -> tuple[str, int] | None:
+    """Host and port of an origin; None for ``null`` and the like."""
+    try:
+        split = urlsplit(origin)
+        port = split.port or _DEFAULT_PORTS.get(split.scheme)
+    except ValueError:
+        return None
+    return (split.hostname, port) if split.hostname and port else None
+
+
+def _with_port(host: str, origin: str) -> tuple[str, int]:
+    """Host and port that were asked for; one that is left out is that of the origin's scheme."""
+    return _authority(f"{origin.partition('://')[0]}://{host}") or ("", 0)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 100 else f"{text[:100]}...")

@@ -1,0 +1,176 @@
+"""The served OpenAPI description: what the framework cannot see is added here, in one place.
+
+Bodies that the codec reads, problems as the answer to all errors, YAML answers, the bearer token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from xds.api.answers import JSON_TYPE, YAML_TYPE
+from xds.api.problem import MEDIA_TYPE
+from xds.api.routes.backups import TAR_TYPE
+from xds.api.routes.revisions import RollbackRequest
+from xds.api.routes.transactions import TransactionRequest
+from xds.api.shapes.assignments import POLICY_SCHEMA
+
+Json = dict[str, Any]
+
+PROTOBUF_TYPE = "application/x-protobuf"
+BYTES_TYPE = "application/octet-stream"
+_TEXT: Json = {"type": "string"}
+_FINDING: Json = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("code", "severity", "resource", "pointer", "source", "detail", "hint"), _TEXT),
+        "index": {"type": "integer"},
+    },
+    "required": ["code", "severity", "resource", "pointer", "source", "detail"],
+}
+_PROBLEM: Json = {
+    "type": "object",
+    "title": "Problem",
+    "description": "RFC 9457",
+    "properties": {
+        **dict.fromkeys(("type", "title", "detail", "instance", "request_id"), _TEXT),
+        "status": {"type": "integer"},
+        "errors": {"type": "array", "items": {"$ref": "#/components/schemas/Finding"}},
+        "revision": {"type": "integer", "description": "412: where the group stands now"},
+        "override": {"type": "string", "description": "409, 428: the parameter that says that this is meant"},
+        "reason": {"type": "string", "description": "409, 428: the detail without that parameter's name"},
+        "missing_scope": {"type": "string", "description": "403: what the token lacks"},
+    },
+    "required": ["type", "title", "status", "detail", "instance", "request_id", "errors"],
+}
+_READING = (400, 401, 403, 404, 422, 500, 503)
+_WRITING = (*_READING, 409, 412, 413, 415, 428)
+
+_RESOURCE: Json = {"type": "object", "description": "A resource with its @type; see /schema/{type}"}
+_PUSH: Json = {
+    "type": "object",
+    "properties": {
+        "resources": {"type": "array", "items": _RESOURCE},
+        "version": {"type": "string"},
+        "versions": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "required": ["resources"],
+}
+_NODE: Json = {"type": "object", "description": "A node as Envoy names itself", "properties": {"id": _TEXT}}
+_NAMES: Json = {"type": "array", "items": {"type": "string"}, "maxItems": 100}
+_QUESTION: Json = {
+    "type": "object",
+    "properties": {
+        "certificate": {
+            "type": "object",
+            "description": "The names of a certificate",
+            "properties": {"uris": _NAMES, "dns": _NAMES, "cn": {"type": "string"}},
+            "additionalProperties": False,
+        },
+        "token": {"type": "string", "description": "The name of a token; of this and certificate, one is needed"},
+        "node": {**_NODE, "properties": {"id": {"type": "string", "minLength": 1}}, "required": ["id"]},
+    },
+    "required": ["node"],
+    "additionalProperties": False,
+}
+_SECONDS: Json = {"type": ["number", "null"], "minimum": 0, "maximum": 86400}
+_SETTINGS: Json = {
+    "type": "object",
+    "properties": {
+        "selector": _TEXT,
+        "priority": {"type": "integer"},
+        "on_nack": {"enum": ["", "hold", "proceed"]},
+        "removal_delay_s": _SECONDS,
+        "listener_drain_s": _SECONDS,
+    },
+    "additionalProperties": False,
+}
+_BODIES: Mapping[str, Json] = {
+    "put_group": _SETTINGS,
+    "put_assignment": POLICY_SCHEMA,
+    "transact": {"$ref": "#/components/schemas/TransactionRequest"},
+    "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
+    "put_snapshot": _PUSH,
+    "validate": _PUSH,
+    "put_resource": _RESOURCE,
+    "explain_document": _NODE,
+    "test_access": _QUESTION,
+}
+_WITH_PROTOBUF = frozenset({"put_snapshot", "validate", "put_resource"})
+_JSON_ONLY = frozenset({"rollback"})
+_CONDITIONAL = frozenset({"get_snapshot", "get_resource", "get_revision"})
+_IN_YAML = _CONDITIONAL | {"get_bootstrap", "get_difference"}
+
+
+def describe(app: FastAPI, api_prefix: str) -> None:
+    """Serve a completed description."""
+    made: Json = {}
+
+    def openapi() -> Json:
+        if not made:
+            made.update(_completed(app, api_prefix))
+        return made
+
+    app.openapi = openapi  # type: ignore[method-assign]  # how FastAPI wants it replaced
+
+
+def _completed(app: FastAPI, api_prefix: str) -> Json:
+    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["Problem"], schemas["Finding"] = _PROBLEM, _FINDING
+    for model in (TransactionRequest, RollbackRequest):
+        own = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(own.pop("$defs", {}))
+        schemas[model.__name__] = own
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{}, {"token": []}]
+    for path, method, operation in _operations(document):
+        _add_body(operation)
+        _add_answers(operation)
+        if path.startswith(api_prefix):
+            _add_problems(operation, _READING if method == "get" else _WRITING)
+    return document
+
+
+def _operations(document: Json) -> Iterator[tuple[str, str, Json]]:
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            yield path, method, operation
+
+
+def _add_body(operation: Json) -> None:
+    name = operation["operationId"]
+    if name in _BODIES:
+        media_types = (JSON_TYPE,) if name in _JSON_ONLY else (JSON_TYPE, YAML_TYPE)
+        content: Json = {media_type: {"schema": _BODIES[name]} for media_type in media_types}
+        if name in _WITH_PROTOBUF:
+            content[PROTOBUF_TYPE] = {"schema": {"type": "string", "format": "binary"}}
+        operation["requestBody"] = {"required": True, "content": content}
+    elif name == "restore":
+        tar: Json = {"schema": {"type": "string", "format": "binary"}}
+        operation["requestBody"] = {"required": True, "content": {TAR_TYPE: tar, BYTES_TYPE: tar}}
+
+
+def _add_answers(operation: Json) -> None:
+    name, responses = operation["operationId"], operation["responses"]
+    if name in _IN_YAML:
+        content = responses["200"]["content"]
+        content[YAML_TYPE] = content[JSON_TYPE]
+    if name in _CONDITIONAL:
+        responses["304"] = {"description": "What the client holds is what there is"}
+    if any(parameter["name"] == "prefer" for parameter in operation.get("parameters", ())):
+        responses["202"] = {**responses["200"], "description": "Done; nodes are pending still"}
+
+
+def _add_problems(operation: Json, codes: tuple[int, ...]) -> None:
+    for code in codes:
+        operation["responses"][str(code)] = {
+            "description": HTTPStatus(code).phrase,
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }

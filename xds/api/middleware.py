@@ -1,0 +1,230 @@
+"""Requests begin one after the other, each in an iteration of the event loop of its own.
+
+What the framework does with one takes milliseconds. Requests that arrive together, a burst of pushes say, would hold up
+the streams for as long as all of them.
+
+What happens to every request before a route sees it: its id, its path, its credentials, the server's phase.
+
+Writes that were turned away, for whatever reason: told to the audit list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable
+from http import HTTPStatus
+from time import time
+from typing import Annotated
+from urllib.parse import parse_qs, unquote
+from uuid import uuid4
+
+import structlog
+from fastapi import Request
+from pydantic import BeforeValidator
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from xds.api.problem import problem
+from xds.api.routing import AUTHOR_LIMIT, peer_of
+from xds.control.access import Access, Identity
+from xds.control.audit import AuditLog, Caller
+from xds.control.lifecycle import Phase
+from xds.control.push import GROUP_NAME_LIMIT
+from xds.control.tokens import HEADER, READ, XDS
+
+
+class Queue:
+    """First come, first served. How many wait is bounded by the connections that the server takes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._busy = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._come()
+        await self._app(scope, receive, send)
+
+    async def _come(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._busy:
+            self._busy = True
+            loop.call_soon(self._next)
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        await turn
+
+    def _next(self) -> None:
+        """An iteration is over: the next may begin."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # who is gone has left no work
+                turn.set_result(None)
+                asyncio.get_running_loop().call_soon(self._next)
+                return
+        self._busy = False
+
+
+API_PREFIX = "/api/"
+XDS_PREFIX = "/v3/"
+METRICS_PATH = "/metrics"
+OPEN_PATHS = frozenset({"/livez", "/readyz"})
+VARY = "Accept, Accept-Encoding, Authorization"
+REQUEST_ID_LIMIT = 128
+
+# A path parameter of the API: captured percent-encoded (see ``RawPath``), handed on decoded.
+Segment = Annotated[str, BeforeValidator(unquote)]
+
+
+class RequestId:
+    """Gives each request an id, or keeps the caller's ``X-Request-ID``, in the answer and in the log.
+
+    No answer may be kept by a cache: each is the state of a moment, seen by one caller.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        identifier = given if 0 < len(given) <= REQUEST_ID_LIMIT and given.isprintable() else uuid4().hex
+        scope.setdefault("state", {})["request_id"] = identifier
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = identifier
+                headers["Cache-Control"] = "no-store"
+                headers["Vary"] = VARY
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=identifier):
+            await self._app(scope, receive, send_with_id)
+
+
+class RawPath:
+    """Routes the API's paths as they were sent: ``%2F`` belongs to a name or type URL, it does not divide segments."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw = scope.get("raw_path") if scope["type"] == "http" else None
+        if raw and raw.startswith(API_PREFIX.encode()):
+            scope = {**scope, "path": raw.partition(b"?")[0].decode("latin-1")}
+        await self._app(scope, receive, send)
+
+
+class Door:
+    """Turns away who has no credential, and everybody while there is nothing to answer from.
+
+    Who asks is put into ``request.state.identity``, and what that may do into ``request.state.grant``, by which
+    ``xds.api.routing`` judges the routes of the API. A client certificate is expected in
+    ``request.state.certificate``, where the HTTP server puts it; with ``wants_certificates`` nobody comes in without a
+    credential.
+    """
+
+    def __init__(
+        self, app: ASGIApp, access: Access, phase: Callable[[], Phase], *, wants_certificates: bool = False
+    ) -> None:
+        self._app = app
+        self._access = access
+        self._phase = phase
+        self._wants_certificates = wants_certificates
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        app = self._refusal(Request(scope)) or self._app
+        await app(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """The answer to who may not come in; None opens the door."""
+        path = request.scope["path"]
+        identity = self._identity(request)
+        if identity is None or identity.is_over(time()):
+            challenge = {"WWW-Authenticate": "Bearer"}
+            what = "a valid bearer token is needed" if identity is None else "the client certificate has expired"
+            if identity is not None:
+                challenge["Connection"] = "close"  # another one is shown on another connection only
+            return problem(request, HTTPStatus.UNAUTHORIZED, what, headers=challenge)
+        grant = identity.grant
+        needed = XDS if path.startswith(XDS_PREFIX) else READ if path == METRICS_PATH else ""
+        if needed and not grant.allows(needed):
+            challenge = {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'}
+            whose = "the token" if identity.credential else "the certificate"
+            detail, members = f"{whose} lacks the scope {needed}", {"missing_scope": needed}
+            return problem(request, HTTPStatus.FORBIDDEN, detail, headers=challenge, members=members)
+        if self._phase() is Phase.STARTING and path != METRICS_PATH:
+            # "The server answers no stream before the stored state is loaded" holds for this door, too.
+            retry = {"Retry-After": "1"}
+            return problem(request, HTTPStatus.SERVICE_UNAVAILABLE, "the server is starting", headers=retry)
+        request.state.identity, request.state.grant = identity, grant
+        return None
+
+    def _identity(self, request: Request) -> Identity | None:
+        certificate = getattr(request.state, "certificate", None)
+        authorization = request.headers.get(HEADER, "")
+        return self._access.admit(authorization, certificate, wants_certificate=self._wants_certificates)
+
+
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+REASON_LIMIT = 300
+TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})  # as the routes read it
+_GROUP = re.compile(r"/api/v1/groups/([^/]+)(?:/([a-z]{1,20})(/|$))?")
+_OTHER = re.compile(r"/api/v1/([a-z]{1,20})(/|$)")
+_NO_WRITES = frozenset({"validate", "explain"})
+
+
+class Refusals:
+    """Tells the audit list of every write that was answered with a 4xx.
+
+    What the caller chooses freely (names of resources, queries) is no part of what is told, but the group and the
+    claimed author.
+    """
+
+    def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
+        self._app = app
+        self._audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in READING or not scope["path"].startswith(API_PREFIX):
+            await self._app(scope, receive, send)
+            return
+
+        async def send_and_tell(message: Message) -> None:
+            if message["type"] == "http.response.start" and 400 <= message["status"] < 500:
+                self._tell(Request(scope), message["status"])
+            await send(message)
+
+        await self._app(scope, receive, send_and_tell)
+
+    def _tell(self, request: Request, status: int) -> None:
+        group, subject = _place(request)
+        query = parse_qs(request.scope["query_string"].decode("latin-1"))
+        if not subject or query.get("dry_run", [""])[-1].lower() in TRUE:
+            return
+        grant, reason = getattr(request.state, "grant", None), getattr(request.state, "refusal", "")
+        author = query.get("author", [""])[-1][:AUTHOR_LIMIT]
+        caller = Caller(grant.name if grant is not None else "", author, peer_of(request))
+        self._audit.refused(caller, f"{request.method} {subject}", group, f"{status} {reason}"[:REASON_LIMIT])
+
+
+def _place(request: Request) -> tuple[str, str]:
+    """The group and the path of a write, without names; an empty path for what is no write of ours."""
+    raw = request.scope.get("raw_path") or request.scope["path"].encode()
+    path = raw.decode("latin-1").partition("?")[0]
+    if (found := _GROUP.match(path)) is not None:
+        below = f"/{found[2]}" if found[2] else ""
+        return unquote(found[1])[:GROUP_NAME_LIMIT], f"/groups/{{group}}{below}"
+    other = _OTHER.match(path)
+    return "", f"/{other[1]}" if other is not None and other[1] not in _NO_WRITES else ""

@@ -1,0 +1,198 @@
+"""Errors as RFC 9457 problem+json, the framework's own included.
+
+``{"type", "title", "status", "detail", "instance", "request_id", "errors": [{code, severity, resource, pointer,
+source, detail, hint, index}]}``; what a client cannot mend says nothing of the inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from http import HTTPStatus
+from typing import Any, cast
+from urllib.parse import unquote
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from xds.api.services import services_of
+from xds.api.shapes.values import FindingItem
+from xds.control.push import ChangeError, EmptyingError
+from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
+from xds.store.base import GoneError, OutOfSpaceError, ReusedPushIdError, UnavailableError
+
+Json = dict[str, Any]
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 1
+ERRORS_SHOWN = 1000
+# Every legal name fits; an answer does not carry back megabytes of what was pushed.
+TEXT_LIMIT = 5_000
+_PUSHED_AT = ("/snapshot", "/transactions")
+TOO_LARGE = "too_large"  # the codec's code for a name, a resource or a text beyond its limit
+
+
+class RequestError(XdsError):
+    """A request that the API turns down by itself, with the status to answer."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        members: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.members = dict(members or {})
+
+
+def problem(
+    request: Request,
+    status: HTTPStatus,
+    detail: str,
+    errors: Sequence[Mapping[str, Any]] | None = None,
+    headers: Mapping[str, str] | None = None,
+    members: Mapping[str, object] | None = None,
+) -> Response:
+    """One problem as a response; ``members`` extend it."""
+    body: Json = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": int(status),
+        "detail": detail,
+        "instance": request.url.path,
+        "request_id": request_id(request),
+        "errors": list(errors or ())[:ERRORS_SHOWN],
+        **(members or {}),
+    }
+    # For the audit list; what was pushed stays out of it, it may be secret.
+    request.state.refusal = ", ".join(str(error["code"]) for error in list(errors or ())[:3]) or detail
+    own = {"X-Request-ID": request_id(request), "Cache-Control": "no-store"}
+    return JSONResponse(body, status, {**own, **(headers or {})}, MEDIA_TYPE)
+
+
+def request_id(request: Request) -> str:
+    """The id under which this request is logged."""
+    return cast(str, getattr(request.state, "request_id", ""))
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error with a problem."""
+    app.add_exception_handler(XdsError, _ours)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(RequestValidationError, _parameters)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+_STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
+    (GoneError, HTTPStatus.GONE),
+    (NotFoundError, HTTPStatus.NOT_FOUND),
+    (ConflictError, HTTPStatus.PRECONDITION_FAILED),
+    (EmptyingError, HTTPStatus.CONFLICT),
+    (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (OutOfSpaceError, HTTPStatus.INSUFFICIENT_STORAGE),
+    (ReusedPushIdError, HTTPStatus.UNPROCESSABLE_ENTITY),
+)
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    if isinstance(error, ValidationError):
+        return _violations(request, error)
+    if isinstance(error, ChangeError) and isinstance(error.cause, ValidationError):
+        found = [placed(violation, error.index) for violation in error.cause.violations]
+        return _violations(request, ValidationError(found))
+    if isinstance(error, RequestError):
+        return problem(request, error.status, str(error), headers=error.headers, members=error.members)
+    cause = error.cause if isinstance(error, ChangeError) else error
+    known = (status for kind, status in _STATUS if isinstance(cause, kind))
+    status = next(known, HTTPStatus.INTERNAL_SERVER_ERROR)
+    retry = {"Retry-After": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+    errors = [_change_item(error)] if isinstance(error, ChangeError) else []
+    detail = f"{error}; pass allow_empty=true when that is meant" if isinstance(cause, EmptyingError) else str(error)
+    return problem(request, status, detail, errors, headers=retry, members=_members(error, cause))
+
+
+def _members(error: Exception, cause: Exception) -> dict[str, object]:
+    if isinstance(cause, EmptyingError):
+        return overridable("allow_empty", str(error))
+    if not isinstance(cause, ConflictError):
+        return {}
+    return {"revision": cause.revision, **({"group": cause.group} if cause.group else {})}
+
+
+def overridable(parameter: str, reason: str) -> dict[str, object]:
+    """Members of a problem that goes away with a parameter: clients name their own way to say it."""
+    return {"override": parameter, "reason": reason}
+
+
+def _change_item(error: ChangeError) -> Json:
+    """Which change of a transaction is to blame."""
+    return asdict(Violation("refused", str(error.cause), error.group, f"/changes/{error.index}"))
+
+
+def placed(violation: Violation, change: int, part: str = "/snapshot/resources") -> Violation:
+    """A finding with its pointer from the top of a transaction; ``part`` is where the resources of a change stand."""
+    within = f"{part}/{violation.index}" if violation.index >= 0 else part.removesuffix("/resources")
+    return replace(violation, pointer=f"/changes/{change}{within}{violation.pointer}")
+
+
+def _violations(request: Request, error: ValidationError) -> Response:
+    path = request.url.path
+    if request.method != "GET" and (path.endswith(_PUSHED_AT) or "/resources/" in path):
+        services_of(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
+    status = HTTPStatus.BAD_REQUEST if isinstance(error, MalformedError) else HTTPStatus.UNPROCESSABLE_ENTITY
+    found = [finding_item(violation) for violation in error.violations[:ERRORS_SHOWN]]
+    if any(violation.code == TOO_LARGE for violation in error.violations):
+        services_of(request).limit_hits["resource_bytes"] += 1
+    count = len(error.violations)
+    first = _shorten(error.violations[0].detail) if error.violations else "invalid input"
+    return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", found)
+
+
+def finding_item(violation: Violation) -> FindingItem:
+    """An error or a warning as answers hold it."""
+    shown = {name: _shorten(value) if isinstance(value, str) else value for name, value in asdict(violation).items()}
+    return cast(FindingItem, shown)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "..."
+
+
+async def _framework(request: Request, error: Exception) -> Response:
+    found = cast(HTTPException, error)
+    status = HTTPStatus(found.status_code)
+    detail = {
+        HTTPStatus.NOT_FOUND: f"there is nothing at {request.url.path}",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not possible here",
+    }.get(status, str(found.detail))
+    return problem(request, status, detail, headers=found.headers)
+
+
+async def _parameters(request: Request, error: Exception) -> Response:
+    found = cast(RequestValidationError, error).errors()
+    errors = [
+        {
+            "code": f"parameter_{item['type']}",
+            "severity": "error",
+            "resource": "",
+            "pointer": "/" + "/".join(str(part) for part in item["loc"][1:]),
+            "source": str(item["loc"][0]),
+            "detail": item["msg"],
+            "hint": "",
+            "index": -1,
+        }
+        for item in found[:ERRORS_SHOWN]
+    ]
+    detail = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in found[:3])
+    return problem(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    # The server logs the traceback under the request's id.
+    detail = "this is a fault of the server; its log says more under this request_id"
+    return problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, detail)

@@ -1,0 +1,196 @@
+"""What the pushing routes share: preconditions, options, waiting for the fleet.
+
+`If-Match` and `If-None-Match` of documents that make no revision: policies, settings of groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Header, Query
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.problem import RequestError, finding_item, overridable
+from xds.api.routing import Calling
+from xds.api.services import Here, Services
+from xds.api.shapes.groups import PushAnswer, progress_item, push_answer
+from xds.control.etags import ANY_ETAG, NO_ETAG
+from xds.control.progress import PushVerdict, verdict_of
+from xds.control.push import PushOptions, PushResult
+from xds.control.threads import run_sized
+from xds.fleet.state import Convergence
+from xds.model.errors import Violation
+
+WAIT_LIMIT_S = 300.0
+WAIT_POLL_S = 0.05
+PUSH_ID_LIMIT = 200
+MESSAGE_LIMIT = 2000
+
+_ETAG = re.compile(r'\s*(?:W/)?"?(r(\d{1,18})(?:-[0-9a-f]+)?)"?\s*')
+_WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)\"?")
+
+Strict = Annotated[bool, Query(description="Warnings are errors")]
+
+# The revision a group must be at, and the etag it must have, as in ``PushOptions``.
+Precondition = tuple[int | None, str]
+
+
+def read_precondition(if_match: str | None, if_none_match: str | None) -> Precondition:
+    """What ``If-Match`` and ``If-None-Match`` ask for. Raises ``RequestError`` for what is no etag of ours."""
+    if if_none_match is not None:
+        if if_none_match.strip() != ANY_ETAG:
+            raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
+        return 0, ""
+    if if_match is None:
+        return None, ""
+    if if_match.strip() == ANY_ETAG:
+        return None, ANY_ETAG
+    tag = _ETAG.fullmatch(if_match)
+    if tag is None:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"If-Match is not one etag of this server: {if_match[:100]!r}")
+    return None, tag[1]
+
+
+def check_stated(here: Services, if_match: str | None, if_none_match: str | None) -> None:
+    """Raises ``RequestError`` (428) for a write that does not say what it builds on, where that is required."""
+    if here.options.require_if_match and if_match is None and if_none_match is None:
+        detail = "this server takes no write without If-Match or If-None-Match (server.require_if_match)"
+        reason = "this server takes no write that does not say what it builds on (server.require_if_match)"
+        members = overridable("if_match", reason)
+        raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail, members=members)
+
+
+async def preconditions(
+    here: Here,
+    if_match: Annotated[str | None, Header(description='An etag such as `"r42-1f3a9c07"`, or `*`')] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: the group must not exist")] = None,
+) -> Precondition:
+    """The preconditions of a push to one group, from its headers."""
+    check_stated(here, if_match, if_none_match)
+    return read_precondition(if_match, if_none_match)
+
+
+async def shared_options(
+    by: Calling,
+    idempotency_key: Annotated[
+        str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
+    ] = "",
+    dry_run: Annotated[bool, Query(description="Say what would change, change nothing")] = False,
+    allow_empty: Annotated[bool, Query(description="The group may become empty while nodes are connected")] = False,
+    message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
+    strict: Strict = False,
+) -> PushOptions:
+    """The options of a push to whatever groups, from its headers and query."""
+    return PushOptions(idempotency_key, None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
+
+
+SharedOptions = Annotated[PushOptions, Depends(shared_options)]
+
+
+async def push_options(
+    options: SharedOptions, precondition: Annotated[Precondition, Depends(preconditions)]
+) -> PushOptions:
+    """The options of a push to one group."""
+    expect, etag = precondition
+    return replace(options, expect=expect, etag=etag)
+
+
+async def wait_preference(
+    prefer: Annotated[str, Header(description="`wait=30`: answer when the connected nodes have it, 30 s at most")] = "",
+) -> float:
+    """Seconds to wait for the fleet (RFC 7240)."""
+    found = _WAIT.search(prefer)
+    return min(float(found[1]), WAIT_LIMIT_S) if found else 0.0
+
+
+Options = Annotated[PushOptions, Depends(push_options)]
+Wait = Annotated[float, Depends(wait_preference)]
+
+
+@dataclass(frozen=True, slots=True)
+class PushContext:
+    """A pushing request's collaborators and wishes."""
+
+    here: Services
+    options: PushOptions
+    wait_s: float
+
+
+async def push_context(here: Here, options: Options, wait_s: Wait) -> PushContext:
+    """All that a pushing route needs besides its input."""
+    return PushContext(here, options, wait_s)
+
+
+Pushing = Annotated[PushContext, Depends(push_context)]
+
+
+async def answer(pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()) -> Response:
+    """200 with what changed and the warnings of its input; after ``Prefer: wait``, 202 while nodes are pending."""
+    body, pending = await answered(pushing, result, warnings)
+    tag = {"ETag": f'"{result.etag}"'} if result.etag else {}
+    return await run_sized(
+        JSONResponse, body, status_of(pending), {**tag, **applied(pushing)}, resources=result.touched
+    )
+
+
+async def answered(
+    pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()
+) -> tuple[PushAnswer, bool]:
+    """What a push came to, once it was waited for as wished; and whether nodes are pending still."""
+    body = push_answer(result)
+    body["warnings"] = [finding_item(warning) for warning in (*warnings, *result.warnings)]
+    if pushing.options.dry_run:
+        body["dry_run"] = True
+    elif pushing.wait_s:
+        found = await settled(pushing.here, result.group, result.revision, pushing.wait_s)
+        if found is not None:
+            body["progress"] = progress_item(found)
+            return body, verdict_of(found) is PushVerdict.PENDING
+    return body, False
+
+
+def status_of(pending: bool) -> HTTPStatus:
+    """202 while nodes are pending."""
+    return HTTPStatus.ACCEPTED if pending else HTTPStatus.OK
+
+
+def applied(pushing: PushContext) -> dict[str, str]:
+    """The header that says that the wish to wait was heeded."""
+    waits = pushing.wait_s and not pushing.options.dry_run
+    return {"Preference-Applied": f"wait={pushing.wait_s:g}"} if waits else {}
+
+
+async def settled(here: Services, group: str, revision: int, wait_s: float) -> Convergence | None:
+    """How far a push has come, once that is decided or ``wait_s`` seconds are over; None for an unknown push."""
+    end = time.monotonic() + wait_s
+    while True:
+        seen = here.fleet.changes
+        found = await here.publisher.pushes.progress(group, revision)
+        if found is None or verdict_of(found) is not PushVerdict.PENDING:
+            return found
+        while seen == here.fleet.changes:
+            if time.monotonic() >= end:
+                return found
+            await asyncio.sleep(WAIT_POLL_S)
+
+
+def wanted_etag(here: Services, prefix: str, if_match: str | None, if_none_match: str | None) -> str:
+    """What the document must be now; empty: whatever it is. Raises ``RequestError``."""
+    check_stated(here, if_match, if_none_match)
+    if if_none_match is not None:
+        if if_none_match.strip() != ANY_ETAG:
+            raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
+        return NO_ETAG
+    if if_match is None or if_match.strip() == ANY_ETAG:
+        return "" if if_match is None else ANY_ETAG
+    tag = re.fullmatch(rf'\s*(?:W/)?"?({prefix}-[0-9a-f]{{1,32}})"?\s*', if_match)
+    if tag is None:
+        detail = f"If-Match is no etag of this kind ({prefix}-...): {if_match[:100]!r}"
+        raise RequestError(HTTPStatus.BAD_REQUEST, detail)
+    return tag[1]

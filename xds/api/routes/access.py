@@ -1,0 +1,143 @@
+"""Who may be which node: a try of the rules, without a connection."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.responses import JSONResponse, Response
+from typing_extensions import TypedDict
+
+from xds.api.bodies import Body, ContentType, parse_one
+from xds.api.problem import RequestError
+from xds.api.routing import api_router, needs
+from xds.api.services import Here
+from xds.codec.node_json import as_object, decode_node
+from xds.control.access import Access, Identity, NodeAuthMode, trials
+from xds.control.certificate import NAMES_LIMIT, Certificate
+from xds.control.tokens import READ, XDS
+from xds.model.errors import ValidationError, Violation
+from xds.model.node import Node
+
+router = api_router("access")
+
+BODY_BYTES = 1 << 20
+NO_XDS = "its scopes do not let it be an xDS client"
+
+
+class TrialItem(TypedDict):
+    """A rule of ``auth.nodes``, by its place; ``detail`` says why it does not allow the node."""
+
+    rule: int
+    principal: str
+    allows: bool
+    detail: str
+
+
+class VerdictItem(TypedDict):
+    """``allowed``: what scopes and rules say, whatever ``mode`` makes of it; ``reason`` stands where they do not allow.
+
+    ``group`` and ``chosen_by`` are null when no group matches the node: it is judged again when one does.
+    """
+
+    principal: str
+    principals: list[str]
+    name: str
+    scopes: list[str]
+    node: str
+    group: str | None
+    chosen_by: str | None
+    mode: str
+    allowed: bool
+    reason: str
+    rules: list[TrialItem]
+
+
+@router.post("/auth/test", response_model=VerdictItem, openapi_extra=needs(READ))
+async def test_access(here: Here, body: Body, content_type: ContentType = "") -> Response:
+    """May this certificate, or this token, be this node?
+
+    ``{"certificate": {"uris": [], "dns": [], "cn": ""}, "token": "its name", "node": {"id": ...}}``; of the first two,
+    one may be left out.
+    """
+    access = here.options.accepted()
+    identity, node = _asked(access, await parse_one(body, content_type, "a question", BODY_BYTES))
+    found = await here.publisher.explain_node(node)
+    match = found.chosen.match if found.chosen is not None else None
+    return JSONResponse(_verdict(access, identity, node, match.group if match else None, match.rule if match else None))
+
+
+def _verdict(access: Access, identity: Identity, node: Node, group: str | None, chosen_by: str | None) -> VerdictItem:
+    rules = access.nodes
+    strict = Access(
+        access.tokens,
+        access.certificates,
+        replace(rules, mode=NodeAuthMode.ENFORCE if rules.rules else NodeAuthMode.OFF),
+    )
+    refusal = strict.refusal(identity, node, group or "")
+    reason = refusal.reason if refusal is not None else "" if identity.grant.allows(XDS) else NO_XDS
+    return {
+        "principal": identity.principal,
+        "principals": list(map(str, identity.principals)),
+        "name": identity.grant.name,
+        "scopes": sorted(identity.grant.scopes),
+        "node": node.id,
+        "group": group,
+        "chosen_by": chosen_by,
+        "mode": rules.mode.value,
+        "allowed": not reason,
+        "reason": reason,
+        "rules": [
+            {"rule": each.number, "principal": each.principal, "allows": not each.why_not, "detail": each.why_not}
+            for each in trials(rules, identity, node, group or "")
+        ],
+    }
+
+
+def _asked(access: Access, value: Any) -> tuple[Identity, Node]:
+    """Raises ``ValidationError``, ``RequestError``."""
+    try:
+        document = as_object(value, "the question")
+        unknown = document.keys() - {"certificate", "token", "node"}
+        if unknown:
+            raise ValueError(f"no such field: {min(unknown)!r} (certificate, token, node)")
+        node = decode_node(as_object(document.get("node"), "node"))
+        if not node.id:
+            raise ValueError("node.id is wanting")
+        shown = document.get("certificate")
+        certificate = _certificate(as_object(shown, "certificate")) if shown is not None else None
+        token = document.get("token", "")
+        if not isinstance(token, str):
+            raise ValueError("token: the name of one is expected")
+    except ValueError as error:
+        raise ValidationError([Violation("invalid_question", str(error))]) from None
+    return _identity(access, certificate, token), node
+
+
+def _identity(access: Access, certificate: Certificate | None, token: str) -> Identity:
+    if token:
+        found = access.tokens.named(token)
+        if found is None:
+            raise RequestError(HTTPStatus.NOT_FOUND, f"no token is named {token[:100]!r}")
+        return Identity(found[1], certificate, found[0])
+    if certificate is None:
+        raise RequestError(HTTPStatus.BAD_REQUEST, "a certificate or the name of a token is expected")
+    return Identity(access.grant_of(certificate), certificate)
+
+
+def _certificate(fields: dict[str, Any]) -> Certificate:
+    unknown = fields.keys() - {"uris", "dns", "cn"}
+    if unknown:
+        raise ValueError(f"certificate: no such field: {min(unknown)!r} (uris, dns, cn)")
+    common_name = fields.get("cn", "")
+    if not isinstance(common_name, str):
+        raise ValueError("certificate.cn: a text is expected")
+    return Certificate(_texts(fields, "uris"), _texts(fields, "dns"), common_name)
+
+
+def _texts(fields: dict[str, Any], key: str) -> tuple[str, ...]:
+    found = fields.get(key, [])
+    if not isinstance(found, list) or len(found) > NAMES_LIMIT or not all(isinstance(each, str) for each in found):
+        raise ValueError(f"certificate.{key}: a list of at most {NAMES_LIMIT} texts is expected")
+    return tuple(found)

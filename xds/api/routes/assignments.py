@@ -1,0 +1,110 @@
+"""Policies of traffic assignment: documents of a group, one for a cluster, and what is decided by them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.answers import Paging, answer_json, etag_header
+from xds.api.bodies import Body, ContentType, parse_one
+from xds.api.middleware import Segment
+from xds.api.push import Strict, wanted_etag
+from xds.api.routing import Calling, api_router
+from xds.api.services import Here, Services
+from xds.api.shapes.assignments import (
+    AssignmentItem,
+    AssignmentPage,
+    PolicyDeleted,
+    assignment_item,
+)
+from xds.assignment.policy import Policy
+from xds.control.policies import Key
+from xds.control.push import PushOptions
+from xds.model.errors import NotFoundError
+
+router = api_router("assignments")
+
+POLICY_BYTES = 256 * 1024
+
+DryRun = Annotated[bool, Query(description="Say what would be decided, and why; change nothing")]
+
+
+async def expected(
+    here: Here,
+    if_match: Annotated[str | None, Header(description='An etag such as `"p-1f3a9c07"`, or `*`')] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: there must be no policy")] = None,
+) -> str:
+    """What the policy must be now; empty: whatever it is. Raises ``RequestError``."""
+    return wanted_etag(here, "p", if_match, if_none_match)
+
+
+Expected = Annotated[str, Depends(expected)]
+
+
+@router.get("/groups/{group}/assignments", response_model=AssignmentPage)
+async def list_assignments(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
+    """The policies of a group by cluster, each with the latest decision."""
+    _check_group(here, group)
+    found = (cluster for cluster in here.publisher.policies.of(group) if cluster > paging.after)
+    return await paging.answer(request, found, str, lambda cluster: _item(here, (group, cluster)))
+
+
+@router.get("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
+async def get_assignment(here: Here, request: Request, group: Segment, cluster: Segment) -> Response:
+    """The policy of a cluster, what was decided by it last, what that rests on and why."""
+    item = _item(here, (group, cluster))
+    return await answer_json(request, item, etag_header(item["etag"]))
+
+
+@router.put("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
+async def put_assignment(
+    here: Here,
+    group: Segment,
+    cluster: Segment,
+    body: Body,
+    expected: Expected,
+    by: Calling,
+    content_type: ContentType = "",
+    dry_run: DryRun = False,
+    strict: Strict = False,
+) -> Response:
+    """Put a policy in force, as JSON or YAML; it decides at once. It makes no revision: nothing pushed is changed."""
+    _check_group(here, group)
+    policy = Policy.parse(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
+    key = (group, cluster)
+    PushOptions(strict=strict).check_warnings(here.assignments.warnings(key, policy))
+    if dry_run:
+        here.publisher.policies.check(key, expected)
+        steering = await here.assignments.preview(key, policy)
+        item = assignment_item(steering, here.assignments.warnings(key, policy))
+        return JSONResponse({**item, "dry_run": True})
+    await here.assignments.put(key, policy, expected, by)
+    item = _item(here, key)
+    return JSONResponse(item, headers=etag_header(item["etag"]))
+
+
+@router.delete("/groups/{group}/assignments/{cluster}", response_model=PolicyDeleted)
+async def delete_assignment(
+    here: Here, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
+) -> Response:
+    """Take a policy away: the nodes are served what was pushed, at once."""
+    key = (group, cluster)
+    if dry_run:
+        here.publisher.policies.get(key)
+        here.publisher.policies.check(key, expected)
+    else:
+        await here.assignments.delete(key, expected, by)
+    return JSONResponse({"group": group, "cluster": cluster, **({"dry_run": True} if dry_run else {})})
+
+
+def _item(here: Services, key: Key) -> AssignmentItem:
+    steering = here.assignments.at_work(key)
+    return assignment_item(steering, here.assignments.warnings(key, steering.policy))
+
+
+def _check_group(here: Services, group: str) -> None:
+    """Raises ``NotFoundError``: a policy for a group that is not there would wait for a typo."""
+    if here.publisher.held(group) is None and group not in here.publisher.settings:
+        raise NotFoundError(f"no such group: {group!r}")

@@ -1,0 +1,161 @@
+"""All that is desired state as one archive, and the way back; how the store is."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import IO, Annotated, cast
+
+from fastapi import Query, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+from typing_extensions import TypedDict
+
+from xds.api.problem import RequestError
+from xds.api.routing import Calling, api_router, needs
+from xds.api.services import Here, Services
+from xds.api.shapes.values import timestamp
+from xds.control.backups import BackupOptions, RestoreResult
+from xds.control.tokens import ADMIN, BACKUP
+
+TAR_TYPE = "application/x-tar"
+STALLED_S = 60.0
+
+router = api_router("backups")
+
+
+class ConditionItem(TypedDict):
+    """``state``: ``ok``, or the worst of ``lost``, ``read_only`` and ``behind``; ``detail`` says what is to be done."""
+
+    state: str
+    detail: str
+
+
+class RestoredItem(TypedDict):
+    """What was in the archive; ``time`` is when it was made, ``release`` by which server.
+
+    ``watched``: the groups whose files in the watched directory are applied again, over what was restored.
+    """
+
+    restored: bool
+    release: str
+    time: str
+    history: bool
+    groups: int
+    revisions: int
+    documents: int
+    resources: int
+    watched: list[str]
+
+
+class Download(StreamingResponse):
+    """Gives up on a reader that takes nothing for ``STALLED_S``: the store lets go of nothing old meanwhile."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            await asyncio.wait_for(send(message), STALLED_S)
+
+        async with aclosing(cast(AsyncGenerator[bytes, None], self.body_iterator)):
+            await super().__call__(scope, receive, send_in_time)
+
+
+@router.get("/store", response_model=ConditionItem)
+async def get_store(here: Here) -> Response:
+    """Whether the store keeps what is pushed."""
+    found = here.condition()
+    told = (("lost", found.lost), ("read_only", found.read_only), ("behind", found.behind))
+    state, detail = next(((name, text) for name, text in told if text), ("ok", ""))
+    return JSONResponse(ConditionItem(state=state, detail=detail))
+
+
+@router.get(
+    "/backup",
+    response_class=StreamingResponse,
+    responses={200: {"description": "A tar archive", "content": {TAR_TYPE: {"schema": {"type": "string"}}}}},
+    openapi_extra=needs(BACKUP),
+)
+async def get_backup(
+    here: Here,
+    history: Annotated[bool, Query(description="Earlier revisions, too")] = True,
+    redact: Annotated[bool, Query(description="Without secret values: to look at, it cannot be restored")] = False,
+) -> Response:
+    """All snapshots, settings and policies as of one moment, private keys included, as an archive.
+
+    Its last member says what the others are: one that broke off is refused by a restore. Pushes go on meanwhile.
+    """
+    stream = here.backups.stream(BackupOptions(history, redact))
+    first = await anext(stream)  # what keeps it from being made at all is answered as a problem
+    name = datetime.now(UTC).strftime("xds-backup-%Y%m%dT%H%M%SZ.tar")
+    return Download(
+        _rest(first, stream), media_type=TAR_TYPE, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )
+
+
+@router.post("/restore", response_model=RestoredItem, openapi_extra=needs(ADMIN))
+async def restore(
+    here: Here,
+    request: Request,
+    by: Calling,
+    replace: Annotated[bool, Query(description="In place of all that the server holds; else it must be empty")] = False,
+    dry_run: Annotated[bool, Query(description="Verify the archive, change nothing")] = False,
+) -> Response:
+    """Put a backup in place of everything, and serve it: all of it, or nothing.
+
+    Revisions and their versions are what they were. The archive is verified before anything is changed. The audit list
+    of the archive is added to that of the server, with a line that says who restored it. Groups of a watched directory
+    are what their files say, soon after: `watched` names them.
+    """
+    with tempfile.TemporaryFile(dir=here.options.spool) as file:
+        await _receive(request, here, file)
+        found = await here.backups.restore(file, replace=replace, dry_run=dry_run, by=by)
+    return JSONResponse(_item(found, restored=not dry_run))
+
+
+async def _rest(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(stream):
+        yield first
+        async for chunk in stream:
+            yield chunk
+
+
+async def _receive(request: Request, here: Services, file: IO[bytes]) -> None:
+    """The body into a file. Raises ``RequestError`` beyond the limit, and for a client that sends nothing for long."""
+    limit, size = here.options.archive_bytes, 0
+    chunks = request.stream()
+    while True:
+        try:
+            chunk = await asyncio.wait_for(anext(chunks), STALLED_S)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            close = {"Connection": "close"}
+            raise RequestError(HTTPStatus.REQUEST_TIMEOUT, "the archive does not arrive", close) from None
+        size += len(chunk)
+        if size > limit:
+            here.limit_hits["archive_bytes"] += 1
+            detail = f"the archive is larger than {limit} bytes (limits.archive_bytes)"
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
+        try:
+            await asyncio.to_thread(file.write, chunk)
+        except OSError as error:
+            detail = f"there is no room for the archive: {error.strerror}"
+            raise RequestError(HTTPStatus.INSUFFICIENT_STORAGE, detail, {"Connection": "close"}) from None
+
+
+def _item(found: RestoreResult, *, restored: bool) -> RestoredItem:
+    about, counts = found.checked.about, found.checked.counts
+    return {
+        "restored": restored,
+        "release": about.release,
+        "time": timestamp(about.time_s),
+        "history": about.history,
+        "groups": counts["groups"],
+        "revisions": counts["revisions"],
+        "documents": counts["documents"],
+        "resources": counts["blobs"],
+        "watched": list(found.watched),
+    }

@@ -1,0 +1,201 @@
+"""What happens, as it happens: server-sent events, or one JSON object per line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from time import time
+from typing import Annotated, Any
+
+from fastapi import Header, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from xds.api.problem import RETRY_AFTER_S, RequestError
+from xds.api.routing import api_router, identity_of
+from xds.api.services import Here, Services
+from xds.api.shapes.groups import EventItem, event_item
+from xds.control.access import ANONYMOUS, Identity
+from xds.control.event_feed import follow
+from xds.control.lifecycle import Phase
+from xds.control.tokens import READ
+from xds.fleet.event_log import (
+    DEFAULT_KINDS,
+    EventFilter,
+    EventKind,
+    EventPage,
+)
+
+KEEP_ALIVE_S = 15.0
+RETRY_MS = 2000
+STALLED_S = 60.0
+READERS_LIMIT = 100
+SSE_TYPE = "text/event-stream"
+NDJSON_TYPE = "application/x-ndjson"
+POSITION_HEADER = "Last-Event-ID"
+
+_KINDS = frozenset(kind.value for kind in EventKind)
+
+Encode = Callable[[EventPage | None], str]
+
+router = api_router("events")
+
+_STREAMS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Server-sent events without end, or one JSON object per line",
+        "content": {
+            SSE_TYPE: {"schema": {"type": "string"}},
+            NDJSON_TYPE: {"schema": {"type": "string"}},
+        },
+        "headers": {
+            POSITION_HEADER: {
+                "description": "Where it begins: come back with it when the connection ends before the first event",
+                "schema": {"type": "string"},
+            }
+        },
+    }
+}
+
+
+@router.get("/events", response_class=StreamingResponse, responses=_STREAMS)
+async def get_events(
+    here: Here,
+    request: Request,
+    kinds: Annotated[
+        str, Query(description=f"Some of {', '.join(EventKind)}, separated by commas; by default all but ack")
+    ] = "",
+    group: Annotated[str, Query()] = "",
+    node: Annotated[str, Query()] = "",
+    last_event_id: Annotated[
+        str, Query(description="Begin behind this event, by its `id`; 0: with the oldest that is known")
+    ] = "",
+    last_seen: Annotated[
+        str, Header(alias="Last-Event-ID", description="The same, as browsers send it when they come back")
+    ] = "",
+) -> Response:
+    """Events from now on, or from the one after ``Last-Event-ID``.
+
+    Where it begins is in the answer's ``Last-Event-ID``, and in the first ``id`` of server-sent events: who loses the
+    connection before the first event misses none. ``event: lagged`` says that some are missing: they are forgotten, or
+    this reader was too slow. ACKs are recorded while a reader asks for them.
+    """
+    wanted = EventFilter(parse_kinds(kinds), group, node)
+    log = here.fleet.events
+    if last_event_id and not _is_ours(last_event_id):
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"not the id of an event: {last_event_id[:100]!r}")
+    cursor = int(last_event_id) if last_event_id else _number(last_seen)
+    in_lines = NDJSON_TYPE in request.headers.get("accept", "")
+    encode, media_type = (ndjson, NDJSON_TYPE) if in_lines else (server_sent, SSE_TYPE)
+    start = log.newest if cursor is None else cursor
+    head = "" if in_lines else f"id: {start}\n"
+    headers = {"X-Accel-Buffering": "no", POSITION_HEADER: str(start)}
+    feed = _feed(here, start, wanted, encode, head, identity_of(request))
+    return EventStream(here, feed, media_type, headers)
+
+
+class EventStream(StreamingResponse):
+    """Gives up on a reader that takes nothing for ``STALLED_S``.
+
+    Its place among the readers is taken where it begins, so that many who ask at once are no more than the limit.
+    Raises ``RequestError`` then.
+    """
+
+    def __init__(self, here: Services, feed: AsyncIterator[str], media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(feed, media_type=media_type, headers=headers)
+        self._here = here
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            await asyncio.wait_for(send(message), STALLED_S)
+
+        with _place(self._here):
+            await super().__call__(scope, receive, send_in_time)
+
+
+@contextmanager
+def _place(here: Services) -> Iterator[None]:
+    if here.event_readers >= READERS_LIMIT:
+        here.limit_hits["event_readers"] += 1
+        retry = {"Retry-After": str(RETRY_AFTER_S)}
+        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{READERS_LIMIT} readers of events are connected", retry)
+    here.event_readers += 1
+    try:
+        yield
+    finally:
+        here.event_readers -= 1
+
+
+async def _feed(
+    here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "", identity: Identity = ANONYMOUS
+) -> AsyncIterator[str]:
+    yield head + encode(None)  # the answer's head goes out at once
+    if here.phase() is Phase.DRAINING:
+        return
+    async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S):
+        if not _may_read(here, identity):
+            return
+        yield encode(page)
+
+
+def _may_read(here: Services, identity: Identity) -> bool:
+    """Would who began to read be let in now? Tokens are taken back, and certificates end."""
+    renewed = here.options.accepted().renew(identity)
+    return renewed is not None and renewed.grant.allows(READ) and not renewed.is_over(time())
+
+
+def parse_kinds(text: str) -> frozenset[EventKind]:
+    """Kinds separated by commas; without any, the default ones. Raises ``RequestError``."""
+    if not text:
+        return DEFAULT_KINDS
+    words = [word.strip() for word in text.split(",")]
+    unknown = [word for word in words if word not in _KINDS]
+    if unknown:
+        detail = f"no kind of event: {unknown[0][:100]!r} (one of {', '.join(EventKind)})"
+        raise RequestError(HTTPStatus.BAD_REQUEST, detail)
+    return frozenset(map(EventKind, words))
+
+
+def server_sent(page: EventPage | None) -> str:
+    """A page in the form of the HTML standard; a comment for None."""
+    if page is None:
+        return f": keep-alive\nretry: {RETRY_MS}\n\n"
+    parts = [
+        f"id: {item['id']}\nevent: {item['kind']}\ndata: {_json(item)}\n\n" for item in map(event_item, page.events)
+    ]
+    if page.lagged:
+        parts.insert(0, f"event: lagged\ndata: {_json(_lagged(page))}\n\n")
+    return "".join(parts)
+
+
+def ndjson(page: EventPage | None) -> str:
+    """A page as lines; an empty line for None."""
+    if page is None:
+        return "\n"
+    parts = [_json(event_item(event)) + "\n" for event in page.events]
+    if page.lagged:
+        parts.insert(0, _json(_lagged(page)) + "\n")
+    return "".join(parts)
+
+
+def _lagged(page: EventPage) -> dict[str, Any]:
+    first = page.events[0].id if page.events else page.cursor + 1
+    return {"kind": "lagged", "message": "events are missing before the next one", "next": str(first)}
+
+
+def _json(item: EventItem | dict[str, Any]) -> str:
+    return json.dumps(item, separators=(",", ":"), ensure_ascii=False)
+
+
+def _number(text: str) -> int | None:
+    """``Last-Event-ID``; one that is no number of ours begins with the oldest event, told as a gap."""
+    if not text:
+        return None
+    return int(text) if _is_ours(text) else 0
+
+
+def _is_ours(text: str) -> bool:
+    """Whether an id, which means nothing to a client, can be one that this server gave."""
+    return text.isascii() and text.isdecimal() and len(text) < 17

@@ -1,0 +1,169 @@
+"""Why a node gets what it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Annotated, NotRequired
+
+from fastapi import Query
+from fastapi.responses import JSONResponse, Response
+from typing_extensions import TypedDict
+
+from xds.api.bodies import Body, ContentType, parse_one
+from xds.api.middleware import Segment
+from xds.api.problem import RequestError
+from xds.api.routing import api_router, needs
+from xds.api.services import Here
+from xds.api.shapes.assignments import locality_item
+from xds.api.shapes.values import LocalityItem
+from xds.codec.node_json import as_object, decode_node
+from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
+from xds.control.tokens import READ
+from xds.model.errors import ValidationError, Violation
+from xds.model.node import Node
+from xds.model.resource_type import type_url_of
+from xds.protocol.membership import SELECTOR, GroupCandidate
+
+router = api_router("fleet")
+
+NODE_BYTES = 1 << 20
+
+
+class ExplainedNode(TypedDict):
+    """``principals`` is who its connections have proved to be."""
+
+    id: str
+    cluster: str
+    locality: LocalityItem
+    user_agent: str
+    connected: bool
+    principals: list[str]
+
+
+class CandidateItem(TypedDict):
+    """``selector`` and ``priority`` stand where ``rule`` is ``selector``."""
+
+    group: str
+    rule: str
+    selector: NotRequired[str]
+    priority: NotRequired[int]
+    matched: bool
+    detail: str
+
+
+class AnswerItem(TypedDict):
+    """``answer``: served, sent, pending, refused, held, lingering, missing, unexpressed, not_subscribed or no_group.
+
+    ``pushed_version`` stands where an assignment of traffic lies over what was pushed.
+    """
+
+    type: str
+    name: str
+    answer: str
+    detail: str
+    version: NotRequired[str]
+    pushed_version: NotRequired[str]
+
+
+class ExplanationItem(TypedDict):
+    """``candidates`` in the order they are tried: the first that matched is the node's group.
+
+    ``group``, ``rule`` and ``revision`` are null when no group matches. ``overlay`` is the locality whose assignment of
+    traffic the node is served, null where it is served what was pushed. ``resources_total`` counts those, too, that
+    ``resources`` leaves out because they are many.
+    """
+
+    node: ExplainedNode
+    group: str | None
+    rule: str | None
+    revision: int | None
+    overlay: LocalityItem | None
+    candidates: list[CandidateItem]
+    resources: list[AnswerItem]
+    resources_total: int
+
+
+Type = Annotated[str, Query(description="Only this type: alias or type URL")]
+Name = Annotated[str, Query(description="Only this resource; needs `type`")]
+
+
+@router.get("/nodes/{id}/explain", response_model=ExplanationItem)
+async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = "") -> Response:
+    """A connected node: the groups that were tried, and what it is answered for all that it asks for."""
+    found = await here.publisher.explain(id, _asked(type, name))
+    known = here.fleet.node(id)
+    return JSONResponse(explanation_item(found, known.principals if known is not None else ()))
+
+
+@router.post("/explain", response_model=ExplanationItem, openapi_extra=needs(READ))
+async def explain_document(
+    here: Here, body: Body, content_type: ContentType = "", type: Type = "", name: Name = ""
+) -> Response:
+    """A node that may not exist, as Envoy names itself: ``{"id", "cluster", "locality", "metadata", ...}``."""
+    node = await _node(body, content_type)
+    return JSONResponse(explanation_item(await here.publisher.explain_node(node, _asked(type, name))))
+
+
+def explanation_item(found: Explanation, principals: Iterable[str] = ()) -> ExplanationItem:
+    """The JSON of an explanation."""
+    node, chosen = found.node, found.chosen
+    return {
+        "node": {
+            "id": node.id,
+            "cluster": node.cluster,
+            "locality": locality_item(node.locality),
+            "user_agent": node.user_agent,
+            "connected": found.connected,
+            "principals": list(principals),
+        },
+        "group": chosen.match.group if chosen is not None else None,
+        "rule": chosen.match.rule if chosen is not None else None,
+        "revision": found.revision,
+        "overlay": locality_item(found.source) if found.source is not None else None,
+        "candidates": [_candidate_item(candidate) for candidate in found.candidates],
+        "resources": [_answer_item(answer) for answer in found.resources],
+        "resources_total": found.total,
+    }
+
+
+def _candidate_item(candidate: GroupCandidate) -> CandidateItem:
+    item: CandidateItem = {
+        "group": candidate.match.group,
+        "rule": candidate.match.rule,
+        "matched": candidate.matched,
+        "detail": candidate.detail,
+    }
+    if candidate.match.rule == SELECTOR:
+        item["selector"], item["priority"] = candidate.selector, candidate.priority
+    return item
+
+
+def _answer_item(found: ResourceDelivery) -> AnswerItem:
+    item: AnswerItem = {
+        "type": found.type,
+        "name": found.name,
+        "answer": found.answer.value,
+        "detail": found.detail,
+    }
+    if found.version:
+        item["version"] = found.version
+    if found.pushed_version:
+        item["pushed_version"] = found.pushed_version
+    return item
+
+
+def _asked(type: str, name: str) -> ExplainQuery:
+    if name and not type:
+        raise RequestError(HTTPStatus.BAD_REQUEST, "a name is unique within its type only: say which type it has")
+    return ExplainQuery(type_url_of(type) if type else "", name)
+
+
+async def _node(body: bytes, content_type: str) -> Node:
+    """Raises ``ValidationError``, ``RequestError``."""
+    value = await parse_one(body, content_type, "a node", NODE_BYTES)
+    try:
+        document = as_object(value, "the node")
+        return decode_node(as_object(document["node"], "node") if "node" in document else document)
+    except ValueError as error:
+        raise ValidationError([Violation("invalid_node", str(error))]) from None

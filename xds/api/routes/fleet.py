@@ -1,0 +1,276 @@
+"""Ending by hand what lingers (DESIGN 3.2, Removals).
+
+Nodes chosen by a selector, in the language of the groups' selectors.
+
+Nodes, NACKs, bootstraps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from itertools import dropwhile
+from typing import Annotated
+
+import structlog
+from fastapi import Depends, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.answers import Paging, answer_yaml
+from xds.api.bodies import accepts_yaml
+from xds.api.middleware import Segment
+from xds.api.problem import RequestError
+from xds.api.routing import ANY, Calling, api_router, demand, needs
+from xds.api.services import Here, Services
+from xds.api.shapes.fleet import (
+    DisconnectedItem,
+    NackPage,
+    NodeItem,
+    NodePage,
+    ReleaseItem,
+    nack_item,
+    node_item,
+)
+from xds.api.shapes.load import report_stream_item
+from xds.control.audit import Caller
+from xds.control.bootstrap import BootstrapMode, BootstrapOptions, ClientTls, bootstrap
+from xds.control.tokens import ADMIN, write_scope
+from xds.filter.expression import EvaluationError, FilterSyntaxError
+from xds.filter.filter import Filter, compile_filter
+from xds.filter.values import NODE_SHAPE, node_record
+from xds.fleet.order_state import ClientOrderState, lingering_names
+from xds.fleet.state import NackState, NodeState, Sync
+from xds.model.errors import NotFoundError
+from xds.model.node import Locality, Node
+
+router = api_router("fleet")
+
+
+# Whoever may push to its group may say that what was removed is not needed any more.
+@router.post("/nodes/{id}/release", response_model=ReleaseItem, openapi_extra=needs(ANY))
+async def release_node(here: Here, request: Request, id: Segment, by: Calling) -> Response:
+    """A node lets go of what pushes removed and it keeps for a while; connections of before may lose requests."""
+    node = here.fleet.node(id)
+    demand(request, write_scope(node.group) if node is not None else ADMIN)
+    if node is None or not node.connected:
+        raise NotFoundError(f"no node {id!r} is connected")
+    return JSONResponse(await _release(here, (id,), node.group, id, by))
+
+
+@router.post("/groups/{group}/release", response_model=ReleaseItem)
+async def release_group(here: Here, group: Segment, by: Calling) -> Response:
+    """All connected nodes of a group let go of what lingers, as one does."""
+    publisher = here.publisher
+    if publisher.held(group) is None and group not in publisher.settings:
+        raise NotFoundError(f"no such group: {group!r}")
+    nodes = here.fleet.connected(group)
+    return JSONResponse(await _release(here, nodes, group, "", by))
+
+
+async def _release(here: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleaseItem:
+    """What is let go; audited where that is anything."""
+    lingering = {each: clients for each in nodes if (clients := _lingering(here, each))}
+    names = lingering_names(facts for clients in lingering.values() for facts in clients)
+    released = {alias: len(found) for alias, found in sorted(names.items())}
+    if lingering:
+        told = {"nodes": len(lingering), "released": released}
+        await here.publisher.audit.record(by.note("released", group=group, subject=node, new=told))
+        here.publisher.journal.released(group, node, len(lingering), released, by, time.time())
+        await here.let_go(lingering.keys())
+    return {"nodes": len(lingering), "clients": sum(map(len, lingering.values())), "released": released}
+
+
+def _lingering(here: Services, node: str) -> list[ClientOrderState]:
+    return [facts for facts in here.fleet.clients(node).values() if facts.lingering]
+
+
+SELECTOR_LIMIT = 4096
+
+Selects = Callable[[Node | None], bool]
+
+
+async def node_selector(
+    selector: Annotated[
+        str, Query(max_length=SELECTOR_LIMIT, description='Such as `node.cluster == "edge"`; empty: all')
+    ] = "",
+) -> Selects:
+    """Says whether a node is meant; one that the selector cannot be answered for is not. Raises ``RequestError``."""
+    if not selector.strip():
+        return _everything
+    try:
+        chosen = await asyncio.to_thread(_compiled, selector)
+    except (FilterSyntaxError, EvaluationError) as error:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"selector, {error}") from None
+
+    def selects(node: Node | None) -> bool:
+        try:
+            return node is not None and chosen.matches(node_record(node))
+        except EvaluationError:
+            return False
+
+    return selects
+
+
+def _everything(node: Node | None) -> bool:
+    return True
+
+
+def _compiled(selector: str) -> Filter:
+    chosen = compile_filter(selector)
+    chosen.check(NODE_SHAPE)
+    return chosen
+
+
+Selector = Annotated[Selects, Depends(node_selector)]
+
+
+_log = structlog.get_logger(logger_name="xds.api.routes.fleet")
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@router.get("/nodes", response_model=NodePage)
+async def list_nodes(
+    here: Here,
+    request: Request,
+    paging: Paging,
+    selects: Selector,
+    group: Annotated[str | None, Query()] = None,
+    state: Annotated[Sync | None, Query(description="Nodes with a type in this state")] = None,
+    selector: Annotated[
+        str, Query(max_length=SELECTOR_LIMIT, description='As of groups: `node.metadata.role == "edge"`')
+    ] = "",
+) -> Response:
+    """Nodes by id: those that are connected, and those that left not long ago."""
+    selected = await _selection(here, selector)
+
+    def wanted(node: NodeState) -> bool:
+        return (state is None or any(type.state is state for type in node.types)) and selected(node)
+
+    found = here.fleet.nodes(group, paging.after)
+    return await paging.answer(request, found, lambda node: node.id, lambda node: _item(here, node), wanted)
+
+
+async def _selection(here: Services, selector: str) -> Callable[[NodeState], bool]:
+    """Which nodes a selector chooses. Raises ``RequestError`` for one that is none."""
+    try:
+        compiled = await asyncio.to_thread(compile_filter, selector)
+        compiled.check(NODE_SHAPE)
+    except (FilterSyntaxError, EvaluationError) as error:
+        detail = f"selector, column {error.column}: {error.detail}"
+        raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
+
+    def is_selected(state: NodeState) -> bool:
+        node = here.fleet.identity(state.id)
+        try:
+            return node is not None and compiled.matches(node_record(node))
+        except EvaluationError:
+            return False  # it has not what is asked about
+
+    return is_selected if selector.strip() else lambda state: True
+
+
+@router.get("/nodes/{id:path}", response_model=NodeItem)
+async def get_node(here: Here, id: Segment) -> Response:
+    """One node with all its streams."""
+    node = here.fleet.node(id)
+    if node is None:
+        raise NotFoundError(f"no node {id!r} has connected lately")
+    return JSONResponse(_item(here, node))
+
+
+@router.delete("/nodes/{id:path}", response_model=DisconnectedItem)
+async def disconnect_node(here: Here, id: Segment, by: Calling) -> Response:
+    """End the streams of a node; it keeps what it has, and may come back at once."""
+    streams = here.disconnect(id)
+    if not streams:
+        raise NotFoundError(f"no node {id!r} is connected")
+    await here.publisher.audit.record(by.note("node.disconnected", subject=id, new={"streams": streams}))
+    _log.info("node.disconnected", node_id=id, streams_n=streams, actor=by.actor, author=by.author)
+    return JSONResponse({"node": id, "streams": streams})
+
+
+def _item(here: Services, node: NodeState) -> NodeItem:
+    reporting = [report_stream_item(stream) for stream in here.load.streams(node.id)]
+    return node_item(node, here.publisher.unexpressed(node), reporting)
+
+
+@router.get("/nacks", response_model=NackPage)
+async def list_nacks(
+    here: Here,
+    request: Request,
+    paging: Paging,
+    group: Annotated[str | None, Query()] = None,
+    node: Annotated[str | None, Query()] = None,
+    type: Annotated[str | None, Query(description="Alias or type URL")] = None,
+    since: Annotated[str | None, Query(description="An age (`15m`) or an RFC 3339 time")] = None,
+    state: Annotated[NackState | None, Query()] = None,
+) -> Response:
+    """Who refused what, and why; the newest first."""
+    found = here.fleet.nacks(group, node, type, point_in_time(since), state)
+    if paging.after:
+        found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
+        next(found, None)
+    return await paging.answer(request, found, lambda record: str(record.id), nack_item)
+
+
+@router.get("/bootstrap")
+async def get_bootstrap(
+    here: Here,
+    request: Request,
+    node_id: Annotated[str, Query(min_length=1)] = "envoy-1",
+    cluster: Annotated[str, Query()] = "default",
+    mode: Annotated[BootstrapMode, Query()] = BootstrapMode.ADS_DELTA,
+    admin_port: Annotated[int, Query(ge=0, le=65535)] = 0,
+    address: Annotated[str, Query(description="HOST:PORT of this server; by default where it listens")] = "",
+    region: Annotated[str, Query()] = "",
+    zone: Annotated[str, Query()] = "",
+    sub_zone: Annotated[str, Query()] = "",
+    load_reports: Annotated[bool, Query()] = False,
+    ca: Annotated[str, Query(description="File on the client: authorities to trust; turns TLS on")] = "",
+    certificate: Annotated[str, Query(description="File on the client: its certificate")] = "",
+    private_key: Annotated[str, Query(description="File on the client: its key")] = "",
+) -> Response:
+    """A bootstrap for one client of this server: Envoy, or a gRPC library with ``mode=grpc``."""
+    own = here.options.http_address() if mode is BootstrapMode.REST else here.options.grpc_address()
+    host, port = split_address(address) if address else own
+    options = BootstrapOptions(
+        node_id,
+        cluster,
+        host,
+        port,
+        mode,
+        admin_port,
+        Locality(region, zone, sub_zone),
+        ClientTls(ca, certificate, private_key) if ca else None,
+        load_reports=load_reports,
+    )
+    document = bootstrap(options)
+    return await answer_yaml(request, document) if accepts_yaml(request) else JSONResponse(document)
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """``HOST:PORT``, IPv6 hosts in brackets. Raises ``RequestError``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"not HOST:PORT: {text[:100]!r}")
+    return host.strip("[]"), int(port)
+
+
+def point_in_time(text: str | None) -> float | None:
+    """Epoch seconds of an age or an RFC 3339 time. Raises ``RequestError``."""
+    if text is None:
+        return None
+    age = _AGE.fullmatch(text)
+    if age is not None:
+        return time.time() - float(age[1]) * _UNIT_S[age[2]]
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"neither an age such as 15m nor a time: {text[:100]!r}") from None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

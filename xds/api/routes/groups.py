@@ -1,0 +1,295 @@
+"""Groups, their snapshots and single resources.
+
+A group as a whole: what it holds, and the settings that say which nodes it takes.
+
+Validation by a real Envoy, where the operator has set one up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.answers import (
+    Paging,
+    answer_json,
+    answer_yaml,
+    etag_header,
+    not_modified,
+    unchanged,
+)
+from xds.api.bodies import (
+    Body,
+    ContentType,
+    accepts_yaml,
+    decode_one,
+    decode_pushed,
+    parse_one,
+)
+from xds.api.middleware import Segment
+from xds.api.problem import RequestError, finding_item
+from xds.api.push import Pushing, Strict, answer, wanted_etag
+from xds.api.routing import Calling, ShowSecrets, api_router, demand, needs
+from xds.api.services import Here, Services
+from xds.api.shapes.groups import (
+    GroupItem,
+    GroupPage,
+    GroupSettingsItem,
+    PushAnswer,
+    ResourcePage,
+    SnapshotItem,
+    ValidationAnswer,
+    group_item,
+)
+from xds.codec.crosscheck import check_references
+from xds.codec.redaction import redact
+from xds.codec.render import render_resource
+from xds.control.envoy_check import deep_check
+from xds.control.etags import NO_ETAG
+from xds.control.group_content import GroupContent, type_label
+from xds.control.groups import GroupSettings, read_settings, settings_etag
+from xds.control.push import PushOptions
+from xds.control.threads import run_sized
+from xds.control.tokens import ADMIN, READ
+from xds.model.errors import ERROR, NotFoundError, ValidationError, Violation
+from xds.model.resource import Resource
+from xds.model.resource_type import type_url_of
+
+Json = dict[str, Any]
+
+router = api_router("groups")
+
+
+@router.get("/groups", response_model=GroupPage)
+async def list_groups(here: Here, request: Request, paging: Paging) -> Response:
+    """All groups by name, those included that have settings and no snapshot yet."""
+    counts = here.fleet.nodes_by_group()
+    found = (group for group in here.publisher.group_names() if group > paging.after)
+    return await paging.answer(
+        request, found, lambda group: group, lambda group: item_of(here, group, nodes=counts[group])
+    )
+
+
+@router.get("/groups/{group}", response_model=GroupItem)
+async def get_group(here: Here, request: Request, group: Segment) -> Response:
+    """One group with its settings, without its resources."""
+    item = item_of(here, group)
+    return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
+
+
+@router.delete("/groups/{group}", response_model=PushAnswer)
+async def delete_group(pushing: Pushing, group: Segment) -> Response:
+    """Delete a group with its settings; its nodes fall to the next group that matches, or keep what they have."""
+    return await answer(pushing, await pushing.here.publisher.delete_group(group, pushing.options))
+
+
+@router.get("/groups/{group}/snapshot", response_model=SnapshotItem)
+async def get_snapshot(here: Here, request: Request, group: Segment, show_secrets: ShowSecrets) -> Response:
+    """All resources in pushed order, in a form that PUT takes again (with ``show_secrets`` where it has secrets)."""
+    return await snapshot_response(here.publisher.content(group), request, show_secrets)
+
+
+@router.put("/groups/{group}/snapshot", response_model=PushAnswer)
+async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
+    """Replace all resources of a group: ``{"resources": [...], "version"?, "versions"?}``."""
+    pushed = await decode_pushed(body, content_type, pushing.here.options.decoder)
+    pushing.options.check_warnings(pushed.warnings)
+    result = await pushing.here.publisher.push(
+        group, pushed.resources, label=pushed.label, labels=pushed.labels, options=pushing.options
+    )
+    return await answer(pushing, result, pushed.warnings)
+
+
+@router.delete("/groups/{group}/snapshot", response_model=PushAnswer)
+async def delete_snapshot(pushing: Pushing, group: Segment) -> Response:
+    """Take all resources out; the group stays, empty."""
+    pushing.here.publisher.content(group)
+    return await answer(pushing, await pushing.here.publisher.push(group, [], options=pushing.options))
+
+
+@router.get("/groups/{group}/resources/{type}", response_model=ResourcePage)
+async def list_resources(
+    here: Here, request: Request, paging: Paging, group: Segment, type: Segment, show_secrets: ShowSecrets
+) -> Response:
+    """The resources of one type, by name."""
+    held = here.publisher.content(group).snapshot.get(type_url_of(type)).resources
+    found = (held[name] for name in sorted(name for name in held if name > paging.after))
+    return await paging.answer(request, found, lambda item: item.name, lambda item: _item(item, show_secrets))
+
+
+@router.get("/groups/{group}/resources/{type}/{name:path}", response_model=Json)
+async def get_resource(
+    here: Here, request: Request, group: Segment, type: Segment, name: Segment, show_secrets: ShowSecrets
+) -> Response:
+    """One resource, in the form that PUT takes."""
+    content = here.publisher.content(group)
+    resource = content.get((type_url_of(type), name))
+    if resource is None:
+        raise NotFoundError(f"group {group!r} has no {type} resource named {name!r}")
+    if not_modified(request, content.etag):
+        return unchanged(content.etag)
+    headers = {**etag_header(content.etag), "X-Resource-Version": resource.version}
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, shown(resource, show_secrets), headers)
+
+
+@router.put("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
+async def put_resource(
+    pushing: Pushing, group: Segment, type: Segment, name: Segment, body: Body, content_type: ContentType = ""
+) -> Response:
+    """Add or replace one resource; the others stay. ``@type`` may be left out of the body."""
+    decoder = pushing.here.options.decoder
+    pushed = await decode_one(body, content_type, type_url_of(type), name, decoder)
+    pushing.options.check_warnings(pushed.warnings)
+    (resource,) = pushed.resources
+    return await answer(pushing, await pushing.here.publisher.put(group, resource, pushing.options), pushed.warnings)
+
+
+@router.delete("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
+async def delete_resource(pushing: Pushing, group: Segment, type: Segment, name: Segment) -> Response:
+    """Take one resource out; the others stay."""
+    return await answer(pushing, await pushing.here.publisher.delete(group, (type_url_of(type), name), pushing.options))
+
+
+@router.post("/validate", response_model=ValidationAnswer, openapi_extra=needs(READ))
+async def validate(
+    here: Here,
+    request: Request,
+    body: Body,
+    content_type: ContentType = "",
+    strict: Strict = False,
+    envoy: Annotated[
+        bool, Query(description="Ask a real Envoy too; needs `codec.envoy` and the scope `admin`")
+    ] = False,
+) -> Response:
+    """Check a snapshot without pushing it; 422 with all findings when it is wrong."""
+    binary = envoy_binary(here, request) if envoy else None
+    pushed = await decode_pushed(body, content_type, here.options.decoder)
+    found = await run_sized(lambda: check_references(pushed.resources), bytes=len(body))
+    if binary is not None:
+        found += await ask_envoy(pushed.resources, binary)
+    errors = [finding for finding in found if finding.severity == ERROR]
+    if errors:
+        raise ValidationError(errors)
+    warnings = [*pushed.warnings, *found]
+    PushOptions(strict=strict).check_warnings(warnings)
+    shown = [finding_item(warning) for warning in warnings]
+    return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": [], "warnings": shown})
+
+
+async def snapshot_response(content: GroupContent, request: Request, show_secrets: bool) -> Response:
+    """A content as JSON, or YAML where the client prefers that; 304 when it holds it already."""
+    if not_modified(request, content.etag):
+        return unchanged(content.etag)
+    size = sum(len(resource.body) for resource in content.resources())
+    document = await run_sized(lambda: _document(content, show_secrets), bytes=size)
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, document, etag_header(content.etag))
+
+
+def shown(resource: Resource, show_secrets: bool) -> Json:
+    """A resource as its readers get it."""
+    document = render_resource(resource)
+    return document if show_secrets else redact(document)
+
+
+def _document(content: GroupContent, show_secrets: bool) -> Json:
+    return {
+        "group": content.group,
+        "revision": content.revision,
+        "etag": content.etag,
+        "versions": content.versions(),
+        "resources": [shown(resource, show_secrets) for resource in content.resources()],
+    }
+
+
+def _item(resource: Resource, show_secrets: bool) -> Json:
+    return {
+        "type": type_label(resource.type_url),
+        "name": resource.name,
+        "version": resource.version,
+        "resource": shown(resource, show_secrets),
+    }
+
+
+SETTINGS_BYTES = 64 * 1024
+
+
+async def expected(
+    here: Here,
+    if_match: Annotated[
+        str | None, Header(description='The `settings_etag` that is changed, such as `"s-1f3a9c07"`, or `*`')
+    ] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: the group must have no settings")] = None,
+) -> str:
+    """What the settings must be now; empty: whatever they are. Raises ``RequestError``."""
+    return wanted_etag(here, "s", if_match, if_none_match)
+
+
+# Which nodes a group takes concerns all other groups: to write one of them is not enough.
+@router.put("/groups/{group}", response_model=GroupItem, openapi_extra=needs(ADMIN))
+async def put_group(
+    here: Here,
+    group: Segment,
+    body: Body,
+    by: Calling,
+    etag: Annotated[str, Depends(expected)],
+    content_type: ContentType = "",
+    dry_run: Annotated[bool, Query(description="Check the settings, change nothing")] = False,
+    allow_empty: Annotated[bool, Query(description="The group may take nodes although it is empty")] = False,
+) -> Response:
+    """Create a group, or change its settings; what is left out is reset.
+
+    ``{"selector"?, "priority"?, "on_nack"?, "removal_delay_s"?, "listener_drain_s"?}``. They make no revision. A group
+    without a snapshot takes no nodes. `If-Match` takes the `settings_etag` that was looked at: 412 when somebody else
+    changed them since. 422 with the column for a selector that is none.
+    """
+    settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
+    await here.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)
+    item = item_of(here, group, settings)
+    return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
+
+
+def item_of(here: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:
+    """The group's item; ``settings`` are shown instead of those in force. Raises ``NotFoundError``."""
+    publisher = here.publisher
+    content, table = publisher.held(group), publisher.settings
+    if content is None and settings is None and group not in table:
+        raise NotFoundError(f"no such group: {group!r}")
+    shown = settings or table.get(group)
+    etag = settings_etag(settings) if settings is not None else table.etag(group)
+    own: GroupSettingsItem = {
+        "selector": shown.selector,
+        "priority": shown.priority,
+        "on_nack": shown.on_nack,
+        "removal_delay_s": shown.removal_delay_s,
+        "listener_drain_s": shown.listener_drain_s,
+        "selector_failures": table.failures(group),
+        "settings_etag": etag if etag != NO_ETAG else "",
+    }
+    return group_item(group, content, len(here.fleet.connected(group)) if nodes is None else nodes, own)
+
+
+def envoy_binary(here: Services, request: Request) -> Path:
+    """The Envoy to ask. Raises ``RequestError`` without one (400) and for who may not (403).
+
+    Envoy opens the files that a configuration names, log files for writing: not everybody's to do on this machine.
+    """
+    demand(request, ADMIN)
+    if here.options.envoy is None:
+        raise RequestError(HTTPStatus.BAD_REQUEST, "this server has no Envoy to ask: codec.envoy is not set")
+    return here.options.envoy
+
+
+async def ask_envoy(resources: Sequence[Resource], envoy: Path) -> list[Violation]:
+    """What Envoy has against resources. Raises ``RequestError`` (503) when it cannot be started."""
+    try:
+        return await deep_check(resources, envoy)
+    except OSError as error:
+        detail = f"the Envoy of codec.envoy cannot be started: {error.strerror}"
+        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, detail) from None

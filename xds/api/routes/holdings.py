@@ -1,0 +1,158 @@
+"""What one node has, resource by resource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, NotRequired
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import Response
+from typing_extensions import TypedDict
+
+from xds.api.answers import Page, Paging, answer_json
+from xds.api.middleware import Segment
+from xds.api.routing import api_router, secrets_shown
+from xds.api.services import Here, Services
+from xds.api.shapes.values import timestamp
+from xds.codec.redaction import redact
+from xds.codec.render import render_resource
+from xds.control.threads import run_sized
+from xds.fleet.node_records import Holding
+from xds.fleet.order_state import lingering_until
+from xds.model.errors import NotFoundError
+from xds.model.resource import Resource
+from xds.model.resource_type import alias_of, type_url_of
+from xds.model.snapshot import ResourceSet
+
+Json = dict[str, Any]
+Render = Callable[[Resource], Json]
+Ends = Mapping[str, Mapping[str, float | None]]  # of what lingers, by type URL and name
+Chosen = tuple[Holding, ResourceSet | None]
+
+router = api_router("fleet")
+
+MISSING = "missing"
+_NAME_LIMIT = 4096
+_SIZE_GUESS_BYTES = 300  # of a resource: more than some hundred are not for the event loop
+
+
+class Side(StrEnum):
+    """``acked``: what the node has taken; ``sent``: what it was sent last; ``served``: what its group has for it."""
+
+    ACKED = "acked"
+    SENT = "sent"
+    SERVED = "served"
+
+
+class HeldItem(TypedDict):
+    """``state`` is ``synced`` and so on of the type, or ``missing`` for a name asked for that does not exist.
+
+    ``pushed_version`` stands where an assignment of traffic lies over what was pushed. ``lingers`` is true for what a
+    push removed and the node keeps for a while, until ``until``: null while its time has not begun.
+    """
+
+    type: str
+    type_url: str
+    name: str
+    state: str
+    version: str
+    version_info: str
+    pushed_version: NotRequired[str]
+    lingers: NotRequired[bool]
+    until: NotRequired[str | None]
+    resource: NotRequired[Json]
+
+
+class HeldPage(TypedDict):
+    items: list[HeldItem]
+    next_page_token: NotRequired[str]
+
+
+@router.get("/nodes/{id}/resources", response_model=HeldPage)
+async def list_held(
+    here: Here,
+    request: Request,
+    paging: Paging,
+    id: Segment,
+    type: Annotated[str, Query(description="Alias or type URL")] = "",
+    name: Annotated[str, Query(max_length=_NAME_LIMIT, description="A glob: `web-*`")] = "",
+    side: Annotated[Side, Query()] = Side.ACKED,
+    contents: Annotated[bool, Query(description="The resources themselves, too")] = False,
+    secrets: Annotated[bool, Depends(secrets_shown)] = False,
+) -> Response:
+    """What a connected node has, as far as its ACKs prove it; by type and name."""
+    node = here.fleet.node(id)
+    if node is None or not node.connected:
+        raise NotFoundError(f"no node {id!r} is connected")
+    chosen = [
+        (held, _chosen(here, held, side, id))
+        for held in here.fleet.holdings(id)
+        if not type or type_url_of(type) in {held.type_url, type_url_of(held.type)}
+    ]
+    render = (render_resource if secrets else _redacted) if contents else None
+    lingering = lingering_until(here.fleet.clients(id)) if side is not Side.SERVED else {}
+    size = sum(len(found) for _, found in chosen if found is not None) * _SIZE_GUESS_BYTES
+    return await answer_json(
+        request, await run_sized(lambda: _page(paging, chosen, name, render, lingering), bytes=size)
+    )
+
+
+def _page(paging: Page, chosen: list[Chosen], glob: str, render: Render | None, lingering: Ends) -> Json:
+    found = {
+        f"{held.type} {name}": (held, resources, name)
+        for held, resources in chosen
+        for name in _names(held, resources)
+        if not glob or fnmatchcase(name, glob)
+    }
+    keys = (key for key in sorted(found) if key > paging.after)
+    return paging.of(keys, lambda key: key, lambda key: _item(*found[key], render, lingering))
+
+
+def _chosen(here: Services, held: Holding, side: Side, node_id: str) -> ResourceSet | None:
+    if side is Side.ACKED:
+        return held.acked
+    if side is Side.SENT:
+        return held.sent
+    served = here.publisher.served(node_id)
+    return served.get(type_url_of(held.type)) if served is not None else None
+
+
+def _names(held: Holding, chosen: ResourceSet | None) -> Iterator[str]:
+    if chosen is not None:
+        yield from held.interest.select(chosen)
+        yield from held.interest.missing(chosen)
+    else:
+        yield from sorted(held.interest.names)
+
+
+def _item(held: Holding, chosen: ResourceSet | None, name: str, render: Render | None, lingering: Ends) -> HeldItem:
+    resource = _resource(chosen, name)
+    item: HeldItem = {
+        "type": alias_of(held.type_url),
+        "type_url": held.type_url,
+        "name": name,
+        "state": str(held.state) if resource is not None else MISSING,
+        "version": resource.version if resource is not None else "",
+        "version_info": chosen.version_info if chosen is not None else "",
+    }
+    if chosen is not None and name in chosen.overlaid:
+        item["pushed_version"] = chosen.overlaid[name]
+    ends = lingering.get(held.type_url, {})
+    if resource is not None and name in ends:
+        until = ends[name]
+        item["lingers"], item["until"] = True, timestamp(until) if until is not None else None
+    if render is not None and resource is not None:
+        item["resource"] = render(resource)
+    return item
+
+
+def _redacted(resource: Resource) -> Json:
+    return redact(render_resource(resource))
+
+
+def _resource(chosen: ResourceSet | None, name: str) -> Resource | None:
+    if chosen is None:
+        return None
+    return chosen.resources.get(name)

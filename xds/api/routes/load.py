@@ -1,0 +1,150 @@
+"""Live load, as clients report it (LRS): per cluster, and by locality, node or endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from itertools import dropwhile
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import Response
+
+from xds.api.answers import Paging, answer_json
+from xds.api.middleware import Segment
+from xds.api.problem import RequestError
+from xds.api.routing import api_router
+from xds.api.services import Here
+from xds.api.shapes.load import (
+    ROWS,
+    LoadDetailItem,
+    LoadPage,
+    SeriesPage,
+    load_item,
+    row_item,
+    series_item,
+)
+from xds.lrs.figures import (
+    Breakdown,
+    ChartLine,
+    ClusterFigures,
+    LoadRow,
+)
+from xds.model.errors import NotFoundError
+from xds.model.node import Locality
+
+router = api_router("load")
+
+DEFAULT_WINDOW = "60"
+WINDOW_S = (1.0, 3600.0)
+# Windows of single seconds are kept for two minutes, those of minutes for an hour.
+FINE_WINDOW_S, FINE_STEP_S, COARSE_STEP_S = 120.0, 1.0, 60.0
+_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)?")
+_UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_BEHIND_ALL = "\0"  # sorts behind the name itself and before every longer name
+
+
+async def window_of(
+    window: Annotated[str, Query(description="Seconds, or such as `5m`; a second to an hour")] = DEFAULT_WINDOW,
+) -> float:
+    """The window a request asks for, in seconds. Raises ``RequestError``."""
+    return duration("window", window, *WINDOW_S)
+
+
+Window = Annotated[float, Depends(window_of)]
+
+
+@router.get("/load", response_model=LoadPage)
+async def list_load(here: Here, request: Request, paging: Paging, window_s: Window) -> Response:
+    """The clusters that clients have reported, by name and service name."""
+    found = await asyncio.to_thread(here.load.clusters, window_s)
+    return await paging.answer(request, _behind(found, paging.after), _key, load_item)
+
+
+@router.get("/load/{cluster}", response_model=LoadDetailItem)
+async def get_load(
+    here: Here,
+    request: Request,
+    cluster: Segment,
+    paging: Paging,
+    window_s: Window,
+    by: Annotated[Breakdown, Query()] = "locality",
+    service_name: Annotated[str | None, Query(description="Of this service alone; by default of all")] = None,
+) -> Response:
+    """One cluster, with a row for each pair of localities (who asks, who answers), each node, or each endpoint."""
+    found = await asyncio.to_thread(here.load.cluster, cluster, window_s, by, service_name)
+    if found is None:
+        raise _unreported(cluster)
+    page = await asyncio.to_thread(_page_of_rows, found, paging)
+    document: dict[str, Any] = {**load_item(found), "by": by, ROWS[by]: page.pop("items"), **page}
+    return await answer_json(request, document)
+
+
+@router.get("/load/{cluster}/series", response_model=SeriesPage)
+async def get_load_series(
+    here: Here,
+    request: Request,
+    cluster: Segment,
+    paging: Paging,
+    window_s: Window,
+    step: Annotated[
+        str, Query(description="Likewise; by default a second, or a minute in windows of more than two")
+    ] = "",
+    by: Annotated[Breakdown | None, Query(description="A line for each; by default one of the whole cluster")] = None,
+) -> Response:
+    """How a cluster's load went, step by step."""
+    step_s = _step(step, window_s)
+    if by == "node":
+        raise RequestError(HTTPStatus.BAD_REQUEST, "by: the past of single nodes is not kept; locality or endpoint")
+    found = await asyncio.to_thread(here.load.series, cluster, window_s, step_s, by)
+    if not found:
+        raise _unreported(cluster)
+    lines = dropwhile(lambda line: _line_key(line) <= paging.after, sorted(found, key=_line_key))
+    page = await asyncio.to_thread(paging.of, lines, _line_key, series_item)
+    return await answer_json(request, {"cluster": cluster, "window_s": window_s, "step_s": found[0].step_s, **page})
+
+
+def duration(name: str, text: str, least_s: float, most_s: float) -> float:
+    """Seconds of ``60``, ``60s``, ``5m`` within bounds. Raises ``RequestError``."""
+    found = _DURATION.fullmatch(text)
+    seconds = float(found[1]) * _UNIT_S[found[2] or "s"] if found is not None else -1.0
+    if not least_s <= seconds <= most_s:
+        bounds = f"{least_s:g} to {most_s:g} seconds"
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"{name}: {bounds}, such as 60 or 5m, not {text[:100]!r}")
+    return seconds
+
+
+def _step(text: str, window_s: float) -> float:
+    least_s = FINE_STEP_S if window_s <= FINE_WINDOW_S else COARSE_STEP_S
+    return duration("step", text, least_s, window_s) if text else least_s
+
+
+def _unreported(cluster: str) -> NotFoundError:
+    return NotFoundError(f"nobody has reported a cluster {cluster!r} of late")
+
+
+def _key(found: ClusterFigures) -> str:
+    return f"{found.cluster}{_BEHIND_ALL}{found.service_name}"
+
+
+def _behind(found: Iterable[ClusterFigures], after: str) -> Iterable[ClusterFigures]:
+    return dropwhile(lambda each: _key(each) <= after, found) if after else found
+
+
+def _page_of_rows(found: ClusterFigures, paging: Paging) -> dict[str, Any]:
+    rows = sorted(found.rows, key=_row_key)
+    return paging.of(dropwhile(lambda row: _row_key(row) <= paging.after, rows), _row_key, row_item)
+
+
+def _row_key(row: LoadRow) -> str:
+    return _BEHIND_ALL.join((_place(row.source), _place(row.target), row.endpoint, row.node))
+
+
+def _line_key(line: ChartLine) -> str:
+    return _BEHIND_ALL.join((_place(line.source), _place(line.target), line.endpoint, ""))
+
+
+def _place(locality: Locality | None) -> str:
+    return _BEHIND_ALL.join((locality.region, locality.zone, locality.sub_zone)) if locality is not None else ""

@@ -1,0 +1,221 @@
+"""A group's history: revisions, how far a push has come, rollback.
+
+What differs between two revisions of a group: names, and the resources before and after.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, NotRequired
+
+import pydantic
+from fastapi import Path, Query, Request
+from fastapi.responses import JSONResponse, Response
+from typing_extensions import TypedDict
+
+from xds.api.answers import Page, Paging, answer_json, answer_yaml, etag_header
+from xds.api.bodies import Body, ContentType, accepts_yaml, media_of
+from xds.api.middleware import Segment
+from xds.api.problem import RequestError
+from xds.api.push import (
+    WAIT_LIMIT_S,
+    Pushing,
+    answer,
+    settled,
+)
+from xds.api.routes.groups import shown, snapshot_response
+from xds.api.routing import ShowSecrets, api_router
+from xds.api.services import Here
+from xds.api.shapes.groups import (
+    ChangeItem,
+    ProgressItem,
+    PushAnswer,
+    RevisionPage,
+    RolloutItem,
+    SnapshotItem,
+    UndoItem,
+    change_items,
+    progress_item,
+    revision_item,
+    rollout_item,
+    undo_item,
+)
+from xds.control.group_content import Key, type_label
+from xds.control.push import by_type_label
+from xds.control.revision_history import ComparedResources
+from xds.control.threads import run_sized
+from xds.model.errors import NotFoundError
+
+REVISION_LIMIT = (1 << 63) - 2  # stores ask for what is below the next one, in 64 bits
+Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
+
+router = api_router("revisions", "/groups/{group}")
+
+
+class RollbackRequest(pydantic.BaseModel):
+    """``to`` is the revision whose content comes back.
+
+    With ``keep_endpoints``, clusters that are there before and after keep their present assignments.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    to: int
+    keep_endpoints: bool = False
+
+
+@router.get("/revisions", response_model=RevisionPage)
+async def list_revisions(
+    here: Here,
+    request: Request,
+    paging: Paging,
+    group: Segment,
+    endpoints: Annotated[bool, Query(description="With those that changed endpoints alone")] = True,
+) -> Response:
+    """All revisions, the newest first: what each was, who made it, and whether it was undone since."""
+    before = int(paging.after) if paging.after.isdecimal() else None
+    found = await here.publisher.history(group, before, paging.limit + 1, endpoints)
+    return await paging.answer(request, found, lambda item: str(item.revision), revision_item)
+
+
+@router.get("/revisions/{revision}", response_model=SnapshotItem)
+async def get_revision(
+    here: Here, request: Request, group: Segment, revision: Revision, show_secrets: ShowSecrets
+) -> Response:
+    """The content at a revision, in a form that PUT takes again."""
+    content = await here.publisher.content_at(group, revision)
+    return await snapshot_response(content, request, show_secrets)
+
+
+@router.get("/revisions/{revision}/progress", response_model=ProgressItem)
+async def get_progress(
+    here: Here,
+    group: Segment,
+    revision: Revision,
+    wait: Annotated[float, Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait for a decision")] = 0.0,
+) -> Response:
+    """How far a recent push has come, among the nodes that were connected at its commit."""
+    found = await settled(here, group, revision, wait)
+    if found is None:
+        raise NotFoundError(f"revision {revision} of group {group!r} is no recent push of this server")
+    return JSONResponse(progress_item(found))
+
+
+@router.get("/rollout", response_model=RolloutItem)
+async def get_rollout(here: Here, group: Segment) -> Response:
+    """How far the connected nodes have come with what the group is served now, type by type."""
+    return JSONResponse(rollout_item(await here.publisher.rollout(group)))
+
+
+@router.post("/rollback", response_model=PushAnswer)
+async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
+    """Make a new revision with the content of an earlier one."""
+    media_of(content_type)
+    try:
+        wanted = RollbackRequest.model_validate_json(body)
+    except pydantic.ValidationError:
+        raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be {"to": REVISION}') from None
+    keeps, publisher = wanted.keep_endpoints, pushing.here.publisher
+    return await answer(pushing, await publisher.rollback(group, wanted.to, pushing.options, keeps_endpoints=keeps))
+
+
+@router.get("/undo", response_model=UndoItem)
+async def get_undo(here: Here, group: Segment) -> Response:
+    """What taking back the last change of configuration comes to: ask, then roll back to ``to`` with ``If-Match``.
+
+    ``to`` is the last revision before it that was neither undone nor refused; null where there is none: then somebody
+    has to choose among the ``candidates``.
+    """
+    plan = await here.publisher.undo_plan(group)
+    return JSONResponse(undo_item(plan), headers=etag_header(plan.etag))
+
+
+Json = dict[str, Any]
+
+_SIZE_GUESS_BYTES = 100  # of a key: sorting more than some hundred is not for the event loop
+
+
+class DifferenceItem(TypedDict):
+    """``change`` is ``added``, ``changed`` or ``removed``; null is on the side that does not have the resource.
+
+    Where the difference is in what is redacted, both sides look the same.
+    """
+
+    type: str
+    name: str
+    change: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+# Written so because one of its members is a word of the language.
+DifferenceAnswer = TypedDict(
+    "DifferenceAnswer",
+    {
+        "group": str,
+        "from": int,
+        "to": int,
+        "changes": dict[str, ChangeItem],
+        "resources": NotRequired[list[DifferenceItem]],
+        "next_page_token": NotRequired[str],
+    },
+)
+
+
+@router.get("/revisions/{revision}/diff", response_model=DifferenceAnswer)
+async def get_difference(
+    here: Here,
+    request: Request,
+    paging: Paging,
+    group: Segment,
+    revision: Revision,
+    show_secrets: ShowSecrets,
+    base: Annotated[
+        int | None,
+        Query(alias="from", ge=0, le=REVISION_LIMIT, description="By default the revision before; 0: nothing"),
+    ] = None,
+    contents: Annotated[bool, Query(description="The resources themselves, too, page by page")] = True,
+) -> Response:
+    """What became of the group from one revision to another; one that deleted it holds nothing."""
+    found = await here.publisher.compare(group, revision - 1 if base is None else base, revision)
+    document: Json = {
+        "group": group,
+        "from": found.old,
+        "to": found.new,
+        "changes": change_items(by_type_label(found.changes)),
+    }
+    if contents:
+        touched = found.touched()
+        page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _SIZE_GUESS_BYTES)
+        keys: list[Key] = page.pop("items")
+        sides = await here.publisher.sides(found, keys)
+        size = sum(len(resource.body) for side in (sides.before, sides.after) for resource in side.values())
+        document["resources"] = await run_sized(lambda: _items(keys, sides, show_secrets), bytes=size)
+        document.update(page)
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, document)
+
+
+def _page(paging: Page, touched: list[Key]) -> Json:
+    places = {_place(key): key for key in touched}
+    behind = sorted(place for place in places if place > paging.after)
+    return paging.of(behind, str, lambda place: places[place])
+
+
+def _place(key: Key) -> str:
+    return f"{type_label(key[0])} {key[1]}"
+
+
+def _items(keys: list[Key], sides: ComparedResources, show_secrets: bool) -> list[DifferenceItem]:
+    return [_item(key, sides, show_secrets) for key in keys]
+
+
+def _item(key: Key, sides: ComparedResources, show_secrets: bool) -> DifferenceItem:
+    before, after = sides.before.get(key), sides.after.get(key)
+    return {
+        "type": type_label(key[0]),
+        "name": key[1],
+        "change": "added" if before is None else "removed" if after is None else "changed",
+        "before": shown(before, show_secrets) if before is not None else None,
+        "after": shown(after, show_secrets) if after is not None else None,
+    }

@@ -1,0 +1,184 @@
+"""What runs here, how it is set up, who asks, and what may be pushed.
+
+The watched directory: what of it cannot be applied.
+
+Liveness, readiness, metrics: outside ``/api``, for machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from http import HTTPStatus
+from importlib.metadata import version
+from itertools import islice
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from typing_extensions import TypedDict
+
+import xds
+from xds.api.answers import answer_json
+from xds.api.middleware import Segment
+from xds.api.routing import (
+    ANY,
+    api_router,
+    grant_of,
+    identity_of,
+    needs,
+)
+from xds.api.services import Here
+from xds.api.shapes.values import timestamp
+from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
+from xds.control.access import ANONYMOUS
+from xds.control.lifecycle import Phase
+from xds.control.watched_directory import RefusedFiles
+from xds.model.errors import NotFoundError
+from xds.model.resource_type import type_url_of
+
+SCHEMA_TYPE = "application/schema+json"
+
+router = api_router("about")
+
+
+class VersionItem(TypedDict):
+    """``envoy_data_plane`` is the library that Envoy's API comes from."""
+
+    version: str
+    python: str
+    envoy_data_plane: str
+
+
+class CallerItem(TypedDict):
+    """``name`` is the token's or that of the certificate's rule, empty where it has none.
+
+    ``principal`` is the first name that the connection has proved, ``principals`` are all. ``authenticated`` is false
+    where the server asks for no credentials.
+    """
+
+    name: str
+    principal: str
+    principals: list[str]
+    scopes: list[str]
+    authenticated: bool
+
+
+@router.get("/version", response_model=VersionItem, openapi_extra=needs(ANY))
+async def get_version() -> Response:
+    """What is running."""
+    found: VersionItem = {
+        "version": xds.__version__,
+        "python": platform.python_version(),
+        "envoy_data_plane": version("envoy-data-plane"),
+    }
+    return JSONResponse(found)
+
+
+@router.get("/whoami", response_model=CallerItem, openapi_extra=needs(ANY))
+async def get_caller(request: Request) -> Response:
+    """What this caller may do."""
+    grant, identity = grant_of(request), identity_of(request)
+    found: CallerItem = {
+        "name": grant.name,
+        "principal": identity.principal,
+        "principals": list(map(str, identity.principals)),
+        "scopes": sorted(grant.scopes),
+        "authenticated": identity != ANONYMOUS,
+    }
+    return JSONResponse(found)
+
+
+@router.get("/config", response_model=dict[str, Any])
+async def get_config(here: Here) -> Response:
+    """The effective settings, without secrets."""
+    return JSONResponse(here.options.config)
+
+
+@router.get("/schema/{type}", response_model=dict[str, Any], responses={200: {"content": {SCHEMA_TYPE: {}}}})
+async def get_schema(request: Request, type: Segment) -> Response:
+    """JSON Schema 2020-12 of a resource type (alias, type URL or message name), or of a whole push: ``snapshot``."""
+    found = await asyncio.to_thread(snapshot_schema if type == SNAPSHOT else lambda: resource_schema(type_url_of(type)))
+    if found is None:
+        raise NotFoundError(f"no such type in Envoy's API: {type[:200]!r}")
+    return await answer_json(request, found, media_type=SCHEMA_TYPE)
+
+
+SHOWN = 1_000
+
+watch_router = api_router("watch")
+
+
+class RefusedFilesItem(TypedDict):
+    """Files that are not applied; ``group`` is empty where the directory itself cannot be read.
+
+    ``detail`` is the first of ``findings`` reasons, ``source`` its place in a file; the group keeps what it had.
+    """
+
+    group: str
+    files: list[str]
+    since: str
+    detail: str
+    source: str
+    findings: int
+
+
+class WatchAnswer(TypedDict):
+    """``directory`` is null where none is watched; ``refused`` lists some of ``refused_total``."""
+
+    directory: str | None
+    refused: list[RefusedFilesItem]
+    refused_total: int
+
+
+@watch_router.get("/watch", response_model=WatchAnswer)
+async def get_watch(here: Here, group: Annotated[str, Query(description="Only this group")] = "") -> Response:
+    """The directory that is kept applied (``serve --watch``), and what of it cannot be."""
+    watched = here.watched()
+    found = [each for each in watched.refused if group in ("", each.group)] if watched is not None else []
+    answer: WatchAnswer = {
+        "directory": str(watched.root) if watched is not None else None,
+        "refused": [_item(each) for each in islice(found, SHOWN)],
+        "refused_total": len(found),
+    }
+    return JSONResponse(answer)
+
+
+def _item(refused: RefusedFiles) -> RefusedFilesItem:
+    return {
+        "group": refused.group,
+        "files": list(refused.files),
+        "since": timestamp(refused.since_s),
+        "detail": refused.detail,
+        "source": refused.source,
+        "findings": refused.findings,
+    }
+
+
+METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+
+health_router = APIRouter(tags=["health"])
+
+
+class StatusItem(TypedDict):
+    status: str
+
+
+@health_router.get("/livez", response_model=StatusItem)
+async def livez() -> Response:
+    """200 as long as the event loop answers."""
+    return JSONResponse({"status": "ok"})
+
+
+@health_router.get("/readyz", response_model=StatusItem, responses={503: {"model": StatusItem}})
+async def readyz(here: Here) -> Response:
+    """200 once the stored state is loaded and until the drain begins."""
+    phase = here.phase()
+    status = HTTPStatus.OK if phase is Phase.READY else HTTPStatus.SERVICE_UNAVAILABLE
+    return JSONResponse({"status": phase.value}, status)
+
+
+@health_router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(here: Here) -> Response:
+    """Prometheus text."""
+    return Response(await asyncio.to_thread(here.metrics), media_type=METRICS_TYPE)

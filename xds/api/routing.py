@@ -1,0 +1,138 @@
+"""How the routes of the API are put together.
+
+Who may do what: each route needs one scope of the caller's token or certificate.
+
+What a route needs follows from its method (reading: ``read``; writing below a group: ``write:group/<group>``; any other
+write: ``admin``) unless it says otherwise with ``openapi_extra=needs(...)``; so a new route is never open by oversight.
+
+Who asks for a write: whom the door has authenticated, what the client says besides, and its address.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, cast
+from urllib.parse import unquote
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.routing import APIRoute
+
+from xds.api.problem import RequestError
+from xds.control.access import ANONYMOUS, Identity
+from xds.control.audit import Caller
+from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
+
+API_PREFIX = "/api/v1"
+
+
+def api_router(tag: str, prefix: str = "") -> APIRouter:
+    """A router whose routes lie under the API's prefix and look at the caller's scopes, complete as they are defined.
+
+    A router that an application has to complete is built anew for each application, within its first request: with
+    hundreds of models that takes some tenths of a second, in which the event loop is held.
+    """
+    return APIRouter(
+        prefix=f"{API_PREFIX}{prefix}",
+        tags=[tag],
+        dependencies=[Depends(authorize)],
+        generate_unique_id_function=operation_id,
+    )
+
+
+def operation_id(route: APIRoute) -> str:
+    """The name of the function that answers, as generators of clients want it."""
+    return route.name
+
+
+SCOPE_KEY = "x-scope"
+ANY = "any"  # a valid token is enough; the route itself looks further
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def needs(scope: str) -> dict[str, Any]:
+    """For ``openapi_extra`` of a route whose need does not follow from its method."""
+    return {SCOPE_KEY: scope}
+
+
+def grant_of(request: Request) -> Grant:
+    """What the caller may do; everything where no tokens are set up."""
+    return cast(Grant, getattr(request.state, "grant", EVERYTHING))
+
+
+def identity_of(request: Request) -> Identity:
+    """Who the caller has proved to be; nobody where no credentials are set up."""
+    return cast(Identity, getattr(request.state, "identity", ANONYMOUS))
+
+
+async def authorize(request: Request) -> None:
+    """A dependency of all routes of the API. Raises ``RequestError`` (403)."""
+    scope = _needed(request)
+    if scope != ANY:
+        demand(request, scope)
+
+
+def demand(request: Request, scope: str) -> None:
+    """Raises ``RequestError`` (403) that names the missing scope."""
+    grant = grant_of(request)
+    if not grant.allows(scope):
+        kind = "the certificate" if identity_of(request).credential == b"" and grant.name else "the token"
+        bearer = f"{kind} {grant.name!r}" if grant.name else kind
+        challenge = f'Bearer error="insufficient_scope", scope="{_printable(scope)}"'
+        detail = f"{bearer} lacks the scope {scope}"
+        raise RequestError(HTTPStatus.FORBIDDEN, detail, {"WWW-Authenticate": challenge}, {"missing_scope": scope})
+
+
+async def secrets_shown(
+    request: Request,
+    show_secrets: Annotated[
+        bool, Query(description="Secret values as they are; needs the scope `secrets:read`. Else `[redacted]`")
+    ] = False,
+) -> bool:
+    """Whether secret values are answered. Raises ``RequestError`` (403)."""
+    if show_secrets:
+        demand(request, SECRETS)
+    return show_secrets
+
+
+ShowSecrets = Annotated[bool, Depends(secrets_shown)]
+
+
+def _needed(request: Request) -> str:
+    route = request.scope["route"]
+    declared = (getattr(route, "openapi_extra", None) or {}).get(SCOPE_KEY)
+    if declared is not None:
+        return str(declared)
+    if request.method in _READING:
+        return READ
+    group = request.path_params.get("group")
+    return write_scope(unquote(group)) if group is not None else ADMIN
+
+
+def _printable(text: str) -> str:
+    return "".join(char if " " <= char <= "~" and char not in '"\\' else "?" for char in text)
+
+
+AUTHOR_LIMIT = 200
+
+
+async def caller(
+    request: Request,
+    author: Annotated[
+        str,
+        Query(max_length=AUTHOR_LIMIT, description="Who asks, as the client says; kept beside who is authenticated"),
+    ] = "",
+) -> Caller:
+    """The caller of a route, as a dependency."""
+    return Caller(grant_of(request).name, author, peer_of(request))
+
+
+def peer_of(request: Request) -> str:
+    """The address of whoever sent a request."""
+    client = request.client
+    if client is None:
+        return ""
+    host = f"[{client.host}]" if ":" in client.host else client.host
+    return f"{host}:{client.port}"
+
+
+Calling = Annotated[Caller, Depends(caller)]

@@ -1,0 +1,105 @@
+"""What the routes work with, handed in by the composition root."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from xds.api.browser_rules import BrowserRules
+from xds.codec.resources import ResourceDecoder
+from xds.control.access import Access
+from xds.control.assignments import Assignments
+from xds.control.backups import Backups
+from xds.control.lifecycle import Phase
+from xds.control.load_view import LoadView
+from xds.control.publisher import Publisher
+from xds.control.tokens import Tokens
+from xds.control.watched_directory import WatchedDirectory
+from xds.fleet.fleet import Fleet
+from xds.lrs.aggregates import LoadAggregates
+from xds.store.retention import StoreCondition
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """Limits, credentials and addresses; ``config`` is what ``/config`` shows.
+
+    ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what; without any,
+    everybody everything. ``access`` says more, and then has the tokens; ``wants_certificates``: the port asks for
+    client certificates, so that nobody comes in without a credential. ``browser``: which requests may not come from a
+    page. ``envoy`` is the binary that validates on request. ``archive_bytes`` bounds what is restored; it is kept in
+    ``spool`` meanwhile, or where temporary files are. The addresses go into bootstraps; their ports may be known only
+    after the start. ``decoder`` reads pushes, with the limit on a resource.
+    """
+
+    body_bytes: int = 64 * MIB
+    bodies_in_flight_bytes: int = 256 * MIB
+    decoder: ResourceDecoder = field(default_factory=ResourceDecoder)
+    tokens: Tokens = field(default_factory=Tokens)
+    access: Access | None = None
+    wants_certificates: bool = False
+    browser: BrowserRules = field(default_factory=BrowserRules)
+    require_if_match: bool = False
+    envoy: Path | None = None
+    archive_bytes: int = 4 << 30
+    spool: Path | None = None
+    config: Mapping[str, object] = field(default_factory=dict)
+    grpc_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18000)
+    http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
+
+    def accepted(self) -> Access:
+        """Who may do what, now."""
+        return self.access if self.access is not None else Access(self.tokens)
+
+
+async def _nobody(node_ids: Collection[str]) -> None:
+    """No stream is there."""
+
+
+@dataclass(slots=True)
+class Services:
+    """The application's collaborators.
+
+    ``metrics`` renders the Prometheus text, in a thread; ``phase`` says where the server is. ``limit_hits`` counts
+    requests beyond a limit by the name of its setting, ``foreign_refused`` what `BrowserSafety` refused by reason.
+    ``disconnect`` ends the streams of a node and says how many there were; ``let_go`` ends what lingers for some nodes.
+    ``load`` is what clients report, ``assignments`` is what is made of it. ``watched`` is the directory that is kept
+    applied, None where there is none. ``condition`` is that of the store.
+    """
+
+    publisher: Publisher
+    fleet: Fleet
+    assignments: Assignments
+    metrics: Callable[[], bytes]
+    phase: Callable[[], Phase]
+    options: ApiOptions = field(default_factory=ApiOptions)
+    limit_hits: Counter[str] = field(default_factory=Counter)
+    disconnect: Callable[[str], int] = lambda node_id: 0
+    let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
+    load: LoadView = field(default_factory=lambda: LoadView(LoadAggregates()))
+    watched: Callable[[], WatchedDirectory | None] = lambda: None
+    bodies_in_flight: int = 0  # bytes
+    event_readers: int = 0
+    foreign_refused: Counter[str] = field(default_factory=Counter)
+    backups: Backups = field(kw_only=True)
+    condition: Callable[[], StoreCondition] = field(kw_only=True)
+
+
+def services_of(request: Request) -> Services:
+    """The services of the application that got the request."""
+    return cast(Services, request.app.state.services)
+
+
+async def services(request: Request) -> Services:
+    """As a dependency. All of ours are coroutines: FastAPI calls plain functions in a thread each time."""
+    return services_of(request)
+
+
+Here = Annotated[Services, Depends(services)]

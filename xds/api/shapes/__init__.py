@@ -1,0 +1,1 @@
+"""The JSON shapes of the admin API's answers and requests."""

@@ -1,0 +1,270 @@
+"""The JSON of traffic assignment: a policy, and what was decided by it.
+
+The JSON schema of a policy of traffic assignment, for the served description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, NotRequired, cast
+
+from typing_extensions import TypedDict
+
+from xds.api.problem import finding_item
+from xds.api.shapes.values import FindingItem, LocalityItem, timestamp
+from xds.assignment.assignment import (
+    Assignment,
+    Reason,
+    SourceDecision,
+    Target,
+)
+from xds.assignment.policy import DrainLimits, Policy, Strategy
+from xds.assignment.policy_document import NAME_LIMIT, RATE_LIMIT_RPS, TIME_LIMIT_S
+from xds.control.active_policy import ActivePolicy, PolicyDecision
+from xds.control.policies import etag_of
+from xds.model.errors import Violation
+from xds.model.node import Locality
+
+Json = dict[str, Any]
+_PLACES = 4
+
+
+class ReasonItem(TypedDict):
+    """``code`` is for machines; ``target`` is the locality it is about, where it is about one."""
+
+    code: str
+    detail: str
+    target: NotRequired[LocalityItem]
+
+
+class AllotmentItem(TypedDict):
+    """A locality as the nodes of a source are served it; ``share`` is its part of the requests while all is healthy."""
+
+    locality: LocalityItem
+    priority: int
+    weight: int
+    share: float
+
+
+class WantedItem(TypedDict):
+    locality: LocalityItem
+    share: float
+
+
+class SourceItem(TypedDict):
+    """What the nodes of one locality are served. ``standing``: ``pushed`` (nothing is laid over what was pushed),
+    ``held``, ``moving`` or ``settled``. ``wanted`` are the shares it is on its way to.
+    """
+
+    source: LocalityItem
+    standing: str
+    changed_at: str
+    demand_rps: float
+    nodes: int
+    reported: str
+    allotments: list[AllotmentItem]
+    wanted: list[WantedItem]
+    reasons: list[ReasonItem]
+
+
+class TargetItem(TypedDict):
+    """A locality of the pushed assignment, with what it was taken to be able to serve."""
+
+    locality: LocalityItem
+    endpoints: int
+    healthy: int
+    capacity_rps: float
+    load_rps: float
+    pushed_priority: int
+    pushed_weight: int | None
+    metrics: dict[str, float]
+
+
+class AssignmentItem(TypedDict):
+    """A policy and the latest decision by it. ``waits_for`` says what is missing to decide; then the rest is of before.
+
+    ``endpoints`` names the ClusterLoadAssignment that it is laid over.
+    """
+
+    group: str
+    cluster: str
+    etag: str
+    policy: Json
+    endpoints: str
+    waits_for: str
+    decided: str
+    sources: list[SourceItem]
+    targets: list[TargetItem]
+    reasons: list[ReasonItem]
+    warnings: list[FindingItem]
+    dry_run: NotRequired[bool]
+
+
+class AssignmentPage(TypedDict):
+    items: list[AssignmentItem]
+    next_page_token: NotRequired[str]
+
+
+class PolicyDeleted(TypedDict):
+    group: str
+    cluster: str
+    dry_run: NotRequired[bool]
+
+
+def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> AssignmentItem:
+    """A policy at work, or in a dry run."""
+    outcome = steering.outcome
+    return {
+        "group": steering.key[0],
+        "cluster": steering.key[1],
+        "etag": etag_of(steering.policy),
+        "policy": steering.policy.document(),
+        "endpoints": steering.endpoints,
+        "waits_for": steering.waits_for,
+        "decided": timestamp(outcome.decided_at) if outcome is not None else "",
+        "sources": _source_items(outcome, steering.assignment),
+        "targets": _target_items(outcome),
+        "reasons": _reason_items(outcome.decision.reasons) if outcome is not None else [],
+        "warnings": [finding_item(warning) for warning in warnings],
+    }
+
+
+def locality_item(locality: Locality) -> LocalityItem:
+    return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
+
+
+def _source_items(outcome: PolicyDecision | None, assignment: Assignment | None) -> list[SourceItem]:
+    if assignment is None:
+        return []
+    decided = {one.source: one for one in outcome.decision.sources} if outcome is not None else {}
+    return [
+        _source_item(outcome, assignment, source, decided.get(source)) for source in sorted(assignment.sources, key=str)
+    ]
+
+
+def _source_item(
+    outcome: PolicyDecision | None, assignment: Assignment, source: Locality, decided: SourceDecision | None
+) -> SourceItem:
+    own, shares = assignment.sources[source], assignment.sources[source].shares()
+    demand = outcome.observed.demand.get(source) if outcome is not None else None
+    return {
+        "source": locality_item(source),
+        "standing": str(own.standing),
+        "changed_at": timestamp(own.changed_at),
+        "demand_rps": round(demand.rps, _PLACES) if demand is not None else 0.0,
+        "nodes": demand.nodes if demand is not None else 0,
+        "reported": timestamp(demand.reported_at) if demand is not None and demand.reported_at else "",
+        "allotments": [
+            {
+                "locality": locality_item(one.locality),
+                "priority": one.priority,
+                "weight": one.weight,
+                "share": round(shares.get(one.locality, 0.0), _PLACES) if not one.priority else 0.0,
+            }
+            for one in own.allotments
+        ],
+        "wanted": _wanted_items(decided.wanted if decided is not None else {}),
+        "reasons": _reason_items(decided.reasons) if decided is not None else [],
+    }
+
+
+def _wanted_items(wanted: Mapping[Locality, float]) -> list[WantedItem]:
+    shares = ((locality, share) for locality, share in wanted.items() if share > 0)
+    ordered = sorted(shares, key=lambda one: (-one[1], str(one[0])))
+    return [{"locality": locality_item(locality), "share": round(share, _PLACES)} for locality, share in ordered]
+
+
+def _target_items(outcome: PolicyDecision | None) -> list[TargetItem]:
+    if outcome is None:
+        return []
+    capacity = outcome.decision.capacity_rps
+    targets = outcome.observed.targets
+    return [_target_item(name, targets[name], capacity.get(name, 0.0)) for name in sorted(targets, key=str)]
+
+
+def _target_item(name: Locality, target: Target, capacity_rps: float) -> TargetItem:
+    return {
+        "locality": locality_item(name),
+        "endpoints": target.endpoints,
+        "healthy": target.healthy,
+        "capacity_rps": round(capacity_rps, _PLACES),
+        "load_rps": round(target.load_rps, _PLACES),
+        "pushed_priority": target.pushed_priority,
+        "pushed_weight": target.pushed_weight,
+        "metrics": {metric: round(value, _PLACES) for metric, value in target.metrics.items()},
+    }
+
+
+def _reason_items(reasons: Iterable[Reason]) -> list[ReasonItem]:
+    return [_reason_item(reason) for reason in reasons]
+
+
+def _reason_item(reason: Reason) -> ReasonItem:
+    item = {"code": str(reason.code), "detail": reason.detail}
+    target = {"target": locality_item(reason.target)} if reason.target is not None else {}
+    return cast(ReasonItem, {**item, **target})
+
+
+Document = dict[str, Any]
+
+
+def _object(required: tuple[str, ...] = (), **properties: Document) -> Document:
+    found: Document = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**found, "required": list(required)} if required else found
+
+
+def _number(least: float, most: float, default: object) -> Document:
+    return {"type": "number", "minimum": least, "maximum": most, "default": default}
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Policy)}
+
+
+_NAME: Document = {"type": "string", "maxLength": NAME_LIMIT}
+_LOCALITY: Document = {
+    **_object(region=_NAME, zone=_NAME, sub_zone=_NAME),
+    "description": "Parts that are left out match any",
+}
+_LOCALITIES: Document = {"type": "array", "items": _LOCALITY}
+_RPS: Document = {"type": "number", "minimum": 0, "maximum": RATE_LIMIT_RPS}
+_RATE: Document = {
+    "oneOf": [
+        _object(("per_endpoint_rps",), per_endpoint_rps=_RPS, localities=_LOCALITY),
+        _object(("per_locality_rps",), per_locality_rps=_RPS, localities=_LOCALITY),
+    ]
+}
+_METRIC: Document = _object(
+    ("name", "target"),
+    name={**_NAME, "minLength": 1},
+    target={"type": "number", "exclusiveMinimum": 0, "maximum": RATE_LIMIT_RPS},
+)
+_RATES: Document = {"type": "array", "items": _RATE}
+_CAPACITY: Document = {
+    "description": "What a locality can take: the first rate that matches it, or learnt from a metric",
+    "anyOf": [
+        _object(("rates",), rates={**_RATES, "minItems": 1}, metric=_METRIC),
+        _object(("metric",), rates=_RATES, metric=_METRIC),
+    ],
+}
+_ORDER: Document = _object(("targets",), source=_LOCALITY, targets={**_LOCALITIES, "minItems": 1})
+_NUMBERS = {
+    "minimum_change": (0.0, 0.5),
+    "maximum_step": (0.001, 1.0),
+    "hysteresis": (0.0, 0.9),
+    "interval_s": (1.0, TIME_LIMIT_S),
+    "dwell_s": (0.0, TIME_LIMIT_S),
+    "stale_after_s": (1.0, TIME_LIMIT_S),
+    "fallback_after_s": (1.0, TIME_LIMIT_S),
+}
+
+POLICY_SCHEMA: Document = _object(
+    ("capacity",),
+    cluster={**_NAME, "description": "That of the path"},
+    strategy={"enum": [str(one) for one in Strategy], "default": str(Strategy.WATERFALL_BY_ZONE)},
+    capacity=_CAPACITY,
+    preferred=_LOCALITIES,
+    order={"type": "array", "items": _ORDER},
+    drain=_object(below=_number(0.0, 1.0, DrainLimits().below), restore=_number(0.0, 1.0, DrainLimits().restore)),
+    **{name: _number(*bounds, _DEFAULTS[name]) for name, bounds in _NUMBERS.items()},
+)

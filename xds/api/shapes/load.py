@@ -1,0 +1,243 @@
+"""The JSON of load (DESIGN 5.2). Counts are not whole numbers where a window cuts through a report's interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NotRequired, cast
+
+from typing_extensions import TypedDict
+
+from xds.api.shapes.fleet import StreamItem
+from xds.api.shapes.values import LocalityItem, timestamp
+from xds.control.load_view import ReportStream
+from xds.lrs.figures import (
+    ChartLine,
+    ChartPoint,
+    ClusterFigures,
+    Figures,
+    LoadRow,
+)
+from xds.model.load_report import Metric
+from xds.model.node import Locality
+
+PLACES = 3
+LOAD_SERVICE = "LRS"
+NO_CATEGORY = "uncategorised"
+
+
+class MetricItem(TypedDict):
+    """What backends told of a metric: over how many requests, and on average."""
+
+    requests: float
+    average: float
+
+
+class FiguresItem(TypedDict):
+    """``in_progress`` is what the open streams said last; ``metrics`` are by name, as backends tell them (ORCA)."""
+
+    successes: float
+    errors: float
+    issued: float
+    in_progress: int
+    rps: float
+    error_ratio: float
+    metrics: dict[str, MetricItem]
+
+
+class TotalsItem(TypedDict):
+    """Counters since the node is known."""
+
+    successes: int
+    errors: int
+    issued: int
+    dropped: int
+
+
+class LoadRowItem(FiguresItem):
+    """A part of a cluster's load; ``share`` is its part of the cluster's requests, 0 to 1.
+
+    ``source`` is the locality of the nodes that report, ``locality`` that of the endpoints. ``window_s``, ``reported``
+    and ``totals`` are those of a node: its figures are of its latest report.
+    """
+
+    source: LocalityItem
+    locality: NotRequired[LocalityItem]
+    endpoint: NotRequired[str]
+    node: NotRequired[str]
+    share: float
+    window_s: NotRequired[float]
+    reported: NotRequired[str]
+    totals: NotRequired[TotalsItem]
+
+
+class LoadItem(FiguresItem):
+    """A cluster's load over the ``window_s`` seconds that end at ``until``: as far as the nodes have reported.
+
+    ``nodes`` counts those that reported it of late, ``reported`` is when the latest one did.
+    """
+
+    cluster: str
+    service_name: str
+    window_s: float
+    until: str
+    dropped: float
+    drops: dict[str, float]
+    nodes: int
+    reported: str
+
+
+class LoadDetailItem(LoadItem):
+    """With rows: ``localities``, ``reporters`` (nodes) or ``endpoints``, as ``by`` says."""
+
+    by: str
+    localities: NotRequired[list[LoadRowItem]]
+    endpoints: NotRequired[list[LoadRowItem]]
+    reporters: NotRequired[list[LoadRowItem]]
+    next_page_token: NotRequired[str]
+
+
+class LoadPage(TypedDict):
+    items: list[LoadItem]
+    next_page_token: NotRequired[str]
+
+
+class PointItem(TypedDict):
+    """The step that begins at ``time``."""
+
+    time: str
+    successes: float
+    errors: float
+    issued: float
+    rps: float
+
+
+class SeriesItem(TypedDict):
+    """One line of a chart. Of the whole cluster there is no ``source`` and no ``locality``."""
+
+    source: NotRequired[LocalityItem]
+    locality: NotRequired[LocalityItem]
+    endpoint: NotRequired[str]
+    points: list[PointItem]
+
+
+class SeriesPage(TypedDict):
+    """All lines have the same steps of ``step_s`` seconds."""
+
+    cluster: str
+    window_s: float
+    step_s: float
+    items: list[SeriesItem]
+    next_page_token: NotRequired[str]
+
+
+ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
+"""Under which key the rows of a cluster stand."""
+
+
+def load_item(found: ClusterFigures) -> LoadItem:
+    return {
+        "cluster": found.cluster,
+        "service_name": found.service_name,
+        "window_s": _rounded(found.window_s),
+        "until": timestamp(found.until),
+        **_figures(found.figures),
+        "dropped": _rounded(found.dropped),
+        "drops": {category or NO_CATEGORY: _rounded(number) for category, number in found.drops.items()},
+        "nodes": found.nodes,
+        "reported": timestamp(found.reported),
+    }
+
+
+def row_item(row: LoadRow) -> LoadRowItem:
+    figures = _figures(row.figures)
+    item = cast(LoadRowItem, {"source": locality_item(row.source), "share": _ratio(row.share), **figures})
+    if row.target is not None:
+        item["locality"] = locality_item(row.target)
+    if row.endpoint:
+        item["endpoint"] = row.endpoint
+    if row.node:
+        item["node"] = row.node
+        item["window_s"] = _rounded(row.figures.window_s)
+        item["reported"] = timestamp(row.reported)
+    if row.totals is not None:
+        totals = row.totals
+        item["totals"] = {
+            "successes": totals.successes,
+            "errors": totals.errors,
+            "issued": totals.issued,
+            "dropped": totals.dropped,
+        }
+    return item
+
+
+def series_item(line: ChartLine) -> SeriesItem:
+    item: SeriesItem = {"points": [_point(point, line.step_s) for point in line.points]}
+    if line.source is not None:
+        item["source"] = locality_item(line.source)
+    if line.target is not None:
+        item["locality"] = locality_item(line.target)
+    if line.endpoint:
+        item["endpoint"] = line.endpoint
+    return item
+
+
+def report_stream_item(stream: ReportStream) -> StreamItem:
+    """As it stands with the other streams of its node."""
+    return {
+        "id": stream.id,
+        "peer": stream.peer,
+        "principal": stream.principal,
+        "service": LOAD_SERVICE,
+        "variant": "",
+        "api": stream.api or "v3",
+        "opened": timestamp(stream.opened),
+        "types": {},
+        "load": {
+            "reports": stream.reports,
+            "reported": timestamp(stream.reported) if stream.reported else None,
+            "refused": stream.refused,
+            "left_out": stream.left_out,
+        },
+    }
+
+
+def locality_item(locality: Locality) -> LocalityItem:
+    return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
+
+
+def _figures(figures: Figures) -> FiguresItem:
+    return {
+        "successes": _rounded(figures.successes),
+        "errors": _rounded(figures.errors),
+        "issued": _rounded(figures.issued),
+        "in_progress": figures.in_progress,
+        "rps": _rounded(figures.rps),
+        "error_ratio": _ratio(figures.error_ratio),
+        "metrics": _metrics(figures.metrics),
+    }
+
+
+def _metrics(metrics: Mapping[str, Metric]) -> dict[str, MetricItem]:
+    return {
+        name: {"requests": _rounded(metric.requests), "average": _ratio(metric.average)}
+        for name, metric in metrics.items()
+    }
+
+
+def _point(point: ChartPoint, step_s: float) -> PointItem:
+    return {
+        "time": timestamp(point.at),
+        "successes": _rounded(point.successes),
+        "errors": _rounded(point.errors),
+        "issued": _rounded(point.issued),
+        "rps": _rounded((point.issued or point.successes + point.errors) / step_s),
+    }
+
+
+def _rounded(number: float) -> float:
+    """To thousandths: what a window cut off a report is no whole number, and sums of such are off by less."""
+    return round(number, PLACES)
+
+
+def _ratio(number: float) -> float:
+    return round(number, 2 * PLACES)

@@ -1,0 +1,81 @@
+"""Values of options: addresses, durations, percentages; the options of ``xds serve`` as settings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from xds.cli.errors import CommandError, Exit
+
+Json = dict[str, Any]
+
+
+def serve_flags(
+    grpc: str,
+    http: str,
+    data: str,
+    store: str,
+    insecure: bool,
+    log_level: str,
+    watch: str = "",
+    prune: bool = False,
+    lrs_interval: str = "",
+) -> Json:
+    """The flags that were given, nested like the settings. Raises ``CommandError``."""
+    server: Json = {}
+    for name, address in (("grpc", grpc), ("http", http)):
+        if address:
+            host, port = parse_address(address)
+            server[name] = {"host": host, "port": port}
+    if insecure:
+        server["insecure"] = True
+    flags: Json = {"server": server, "store": {}, "logs": {}, "watch": {}, "load": {}}
+    given = (
+        ("store", "data", data),
+        ("store", "kind", store),
+        ("logs", "level", log_level),
+        ("watch", "directory", watch),
+        ("watch", "prune", prune),
+    )
+    for section, name, value in given:
+        if value:
+            flags[section][name] = value
+    if lrs_interval:
+        flags["load"]["interval_s"] = parse_duration(lrs_interval)
+    return flags
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``HOST:PORT``, IPv6 hosts in brackets. Raises ``CommandError``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise CommandError(Exit.USAGE, f"not HOST:PORT: {text!r}")
+    return host.strip("[]"), int(port)
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``30``, ``500ms``, ``60s``, ``2m``. Raises ``CommandError``."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise CommandError(Exit.USAGE, f"not a duration: {text!r} (such as 500ms, 60s, 2m)")
+    return float(found[1]) * _UNIT_S[found[2] or "s"]
+
+
+def parse_percent(text: str) -> float:
+    """``90%`` or ``90`` as a number above 0 and up to 100. Raises ``CommandError``."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent <= 100:
+        raise CommandError(Exit.USAGE, f"not a percentage: {text!r} (such as 90%)")
+    return percent
+
+
+def given(**filters: str) -> dict[str, str]:
+    """The filters that are set."""
+    return {name: value for name, value in filters.items() if value}

@@ -1,0 +1,120 @@
+"""``apply``, ``put``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.commands.options import (
+    EmptyFlag,
+    FilesOption,
+    GroupOption,
+    IfMatchOption,
+    MessageOption,
+    NoneFlag,
+    TargetOption,
+    TimeoutOption,
+    WaitOption,
+    YesFlag,
+)
+from xds.cli.errors import CommandError, Exit
+
+
+@app.command(cls=Command)
+def apply(
+    context: typer.Context,
+    file: FilesOption,
+    group: TargetOption = "",
+    wait: WaitOption = "",
+    timeout: TimeoutOption = "60s",
+    message: MessageOption = "",
+    if_match: IfMatchOption = "",
+    dry_run: Annotated[
+        str,
+        typer.Option(help="Change nothing: the server says what would, or (client) only check.", metavar="[=WHO]"),
+    ] = "",
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete the groups of the server that are not among the files.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    allow_empty: EmptyFlag = False,
+    allow_none: NoneFlag = False,
+    yes: YesFlag = False,
+) -> None:
+    """Replace the whole snapshot of a group by what is in the files: what they do not hold goes away.
+
+    Other groups stay as they are, unless --prune.
+
+    \b
+    Examples:
+      xds apply -g edge -f edge/ --wait
+      xds apply -f edge.yaml --dry-run
+      xds apply -f groups/edge.yaml -f groups/core.yaml --prune -m "as in git"
+    """
+    from xds.cli.apply import ApplyOptions, DryRun
+    from xds.cli.apply import apply as push
+    from xds.cli.arguments import parse_duration, parse_percent
+    from xds.cli.files import read_sources
+    from xds.cli.validate import Checks, check_files, show_checked
+
+    options = shared(context)
+    if dry_run not in set(DryRun):
+        raise CommandError(Exit.USAGE, f"--dry-run={dry_run}: it is server or client")
+    wanted = ApplyOptions(
+        message=message,
+        if_match=if_match,
+        dry_run=DryRun(dry_run),
+        allow_empty=allow_empty,
+        strict=strict,
+        prune=prune,
+        yes=yes,
+        wait_percent=parse_percent(wait) if wait else 0.0,
+        allow_none=allow_none,
+        timeout_s=parse_duration(timeout),
+        format=options.output or options.style().format,
+    )
+    if wanted.dry_run is DryRun.CLIENT:
+        show_checked(check_files(file, group, Checks()), options.output, "warning" if strict else "error")
+    else:
+        push(options.connect(), read_sources(file, group), wanted)
+
+
+@app.command(cls=Command)
+def put(
+    context: typer.Context,
+    file: FilesOption,
+    group: GroupOption = "default",
+    create: Annotated[bool, typer.Option("--create", help="Make the group when it does not exist.")] = False,
+    wait: WaitOption = "",
+    timeout: TimeoutOption = "60s",
+    message: MessageOption = "",
+    if_match: IfMatchOption = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    allow_none: NoneFlag = False,
+) -> None:
+    """Add or replace single resources of a group; all others stay as they are.
+
+    \b
+    Examples:
+      xds put -g edge -f cluster.yaml --wait
+      xds get cluster web -g edge -o yaml | sed s/8080/8081/ | xds put -g edge -f -
+    """
+    import time
+
+    from xds.cli.apply import put_resources
+    from xds.cli.arguments import parse_duration, parse_percent
+    from xds.cli.push_options import push_query, show_answer
+    from xds.cli.wait import wait_for
+
+    options = shared(context)
+    percent = parse_percent(wait) if wait else 0.0
+    end = time.monotonic() + parse_duration(timeout)
+    client = options.connect()
+    query = push_query(message, dry_run=dry_run, strict=strict)
+    answer = put_resources(client, file, group, query, if_match, create=create)
+    show_answer(answer, options.output)
+    if percent and not dry_run:
+        wait_for(client, group, answer["revision"], percent, end, allow_none=allow_none)

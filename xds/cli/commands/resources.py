@@ -1,0 +1,136 @@
+"""``get``, ``describe``, ``delete``, ``export``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.commands.options import EmptyFlag, GroupOption, IfMatchOption, MessageOption, WatchFlag, YesFlag
+from xds.cli.errors import CommandError, Exit
+
+
+@app.command(cls=Command)
+def get(
+    context: typer.Context,
+    kind: Annotated[str, typer.Argument(help="groups, snapshot, resources, or a type such as clusters.")],
+    name: Annotated[str, typer.Argument(help="One of them.")] = "",
+    group: GroupOption = "default",
+    watch: WatchFlag = False,
+) -> None:
+    """Show groups, snapshots and resources.
+
+    \b
+    Examples:
+      xds get groups
+      xds get clusters -g edge
+      xds get cluster web -g edge -o json
+      xds get snapshot -g edge
+    """
+    from xds.cli.events import show_again
+    from xds.cli.output import write, write_document
+    from xds.cli.resources import (
+        Wanted,
+        document,
+        is_document,
+        list_text,
+    )
+
+    options = shared(context)
+    wanted = Wanted(kind, name, group, options.show_secrets)
+    client = options.connect()
+    if is_document(wanted, options.output):
+        if watch:
+            raise CommandError(Exit.USAGE, "-w shows lists again; this is a document")
+        write_document(document(client, wanted), options.document_format())
+    elif watch:
+        show_again(
+            options.connect(), {"kinds": "push,rollback,group,node"}, lambda: list_text(client, wanted, options.style())
+        )
+    else:
+        write(list_text(client, wanted, options.style()))
+
+
+@app.command(cls=Command)
+def describe(
+    context: typer.Context,
+    kind: Annotated[str, typer.Argument(help="group, node, or a type such as cluster.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
+    group: GroupOption = "default",
+) -> None:
+    """Show all about a group, a node or a resource: state, history, what uses what.
+
+    \b
+    Examples:
+      xds describe group edge
+      xds describe node edge-1
+      xds describe cluster web -g edge
+    """
+    from xds.cli.describe import describe as found
+    from xds.cli.describe import described_text
+    from xds.cli.output import Format, write, write_document
+
+    options = shared(context)
+    document = found(options.connect(), kind, name, group, options.show_secrets)
+    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(document, options.document_format())
+    else:
+        write(described_text(document, options.style()))
+
+
+@app.command(cls=Command)
+def delete(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(help="A group, or the type of the resource.", metavar="GROUP | TYPE")],
+    name: Annotated[str, typer.Argument(help="The resource.")] = "",
+    group: GroupOption = "default",
+    message: MessageOption = "",
+    if_match: IfMatchOption = "",
+    allow_empty: EmptyFlag = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, change nothing.")] = False,
+    yes: YesFlag = False,
+) -> None:
+    """Delete a group, or one resource of a group; on a terminal you are asked first.
+
+    \b
+    Examples:
+      xds delete edge
+      xds delete cluster old -g edge
+    """
+    from xds.cli.group import delete_group, delete_resource
+    from xds.cli.push_options import confirm, push_query, show_answer
+    from xds.cli.push_options import if_match as header
+
+    options = shared(context)
+    query = push_query(message, allow_empty=allow_empty, dry_run=dry_run)
+    what = f"{target} {name} of group {group}" if name else f"group {target}"
+    if not dry_run:
+        confirm(f"delete {what}?", yes)
+    client = options.connect()
+    if name:
+        answer = delete_resource(client, group, target, name, query, header(if_match))
+    else:
+        answer = delete_group(client, target, query, header(if_match))
+    show_answer(answer, options.output)
+
+
+@app.command(cls=Command)
+def export(
+    context: typer.Context,
+    group: Annotated[str, typer.Argument(help="The group.")],
+    revision: Annotated[int, typer.Option(help="An earlier one; 0: what is served now.", min=0)] = 0,
+) -> None:
+    """Write a group's whole snapshot, secrets included, in the form that apply takes.
+
+    \b
+    Examples:
+      xds export edge > edge.yaml
+      xds export edge --revision 41 | xds apply -g edge -f -
+    """
+    from xds.cli.output import write_document
+    from xds.cli.resources import require_document, snapshot
+
+    options = shared(context)
+    require_document(options.output)
+    write_document(snapshot(options.connect(), group, revision, secrets=True), options.document_format())

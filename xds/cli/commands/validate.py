@@ -1,0 +1,56 @@
+"""``validate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.commands.options import DescriptorsOption, FilesOption, TargetOption, TimeoutOption
+from xds.cli.errors import CommandError, Exit
+
+
+@app.command(cls=Command)
+def validate(
+    context: typer.Context,
+    file: FilesOption,
+    group: TargetOption = "",
+    envoy: Annotated[Path | None, typer.Option(help="An Envoy binary to ask, too.", metavar="BIN")] = None,
+    against: Annotated[
+        str, typer.Option(help="live: also what the server holds and what would go away.", metavar="live")
+    ] = "",
+    failure_threshold: Annotated[
+        str, typer.Option(help="Exit 3 from this on: warning, or error (default).", metavar="SEVERITY")
+    ] = "error",
+    policy: Annotated[
+        list[Path] | None, typer.Option(help="A policy of traffic assignment for a cluster in the files.")
+    ] = None,
+    descriptor_set: DescriptorsOption = None,
+    timeout: TimeoutOption = "60s",
+) -> None:
+    """Check files without a server: form, values, references. All findings at once, each with its place; exits 3.
+
+    \b
+    Examples:
+      xds validate -f edge/
+      xds validate -f edge.yaml --envoy $(which envoy) --failure-threshold warning
+      xds validate -f edge.yaml --policy web-policy.yaml
+    """
+    from xds.cli.arguments import parse_duration
+    from xds.cli.validate import (
+        SEVERITIES,
+        Checks,
+        check_files,
+        show_findings,
+    )
+
+    options = shared(context)
+    if against not in {"", "live"}:
+        raise CommandError(Exit.USAGE, f"--against {against}: it is live or nothing")
+    if failure_threshold not in SEVERITIES:
+        raise CommandError(Exit.USAGE, f"--failure-threshold {failure_threshold}: it is warning or error")
+    client = options.connect() if against else None
+    checks = Checks(envoy, client, tuple(descriptor_set or ()), parse_duration(timeout), tuple(policy or ()))
+    show_findings(check_files(file, group, checks), options.output, failure_threshold)

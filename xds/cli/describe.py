@@ -1,0 +1,237 @@
+"""``xds describe``: all about one group, node or resource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+from xds.cli.client import Client, group_path
+from xds.cli.errors import CommandError, Exit
+from xds.cli.health import refused_line
+from xds.cli.lingering import LINGERING, held_text
+from xds.cli.nodes import NACKS, NODES
+from xds.cli.output import Format, age, printable, to_yaml
+from xds.cli.resources import known_type, resources_path, secrets_query, snapshot
+from xds.cli.rollout import HISTORY, STATUS
+from xds.cli.table import Column, Style, View, rendered, who
+
+Json = dict[str, Any]
+Key = tuple[str, str]  # (type_url, name)
+
+SHOWN = 10
+
+TYPES = View(
+    name=lambda item: str(item["type"]),
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("STATE", lambda item: item["state"]),
+        Column("SINCE", lambda item: item["since"], is_time=True),
+        Column("REVISION", lambda item: "" if item["revision"] is None else str(item["revision"])),
+        Column("SENT", lambda item: item["version_sent"]),
+        Column("ACKED", lambda item: item["version_acked"]),
+        Column("SUBSCRIBED", lambda item: _names(item["subscribed"])),
+        Column("MISSING", lambda item: _names(item["missing"])),
+    ),
+)
+
+STREAMS = View(
+    name=lambda item: str(item["id"]),
+    columns=(
+        Column("STREAM", lambda item: str(item["id"])),
+        Column("SERVICE", lambda item: item["service"]),
+        Column("VARIANT", lambda item: item["variant"]),
+        Column("API", lambda item: item["api"]),
+        Column("PEER", lambda item: item["peer"]),
+        Column("OPENED", lambda item: item["opened"], is_time=True),
+    ),
+)
+
+LINKS = View(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("HOW", lambda item: item["how"]),
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: str(item.get("meaning", item["name"]))),
+        Column("HERE", lambda item: "yes" if item["exists"] else "no", lambda item: "" if item["exists"] else "warn"),
+    ),
+)
+
+
+def describe(client: Client, kind: str, name: str, group: str, secrets: bool = False) -> Json:
+    """What is known of it, as a document: ``group``, ``node`` or ``resource`` and what belongs to it."""
+    if kind in {"group", "groups"}:
+        return _group(client, name)
+    if kind in {"node", "nodes"}:
+        return _node(client, name)
+    return _resource(client, group, known_type(kind), name, secrets)
+
+
+def described_text(document: Json, style: Style) -> str:
+    """The document for people."""
+    of = next(of for kind, of in _TEXTS.items() if kind in document)
+    table = replace(style, format=Format.TABLE if style.format is Format.NAME else style.format)
+    return "\n".join(part for part in of(document, table) if part)
+
+
+def _group(client: Client, group: str) -> Json:
+    return {
+        "group": client.call("GET", group_path(group)),
+        "rollout": client.call("GET", group_path(group, "/rollout")),
+        "revisions": list(islice(client.items(group_path(group, "/revisions"), {"limit": str(SHOWN)}), SHOWN)),
+        "nacks": list(islice(client.items("/nacks", {"group": group, "state": "open"}), SHOWN)),
+        "watch_refused": _watch_refused(client, group),
+    }
+
+
+def _watch_refused(client: Client, group: str) -> list[Json]:
+    """What of the group's watched files cannot be applied. Raises ``CommandError``."""
+    try:
+        refused: list[Json] = client.call("GET", "/watch", {"group": group})["refused"]
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:  # an earlier release does not tell
+            raise
+        return []
+    return refused
+
+
+def _node(client: Client, node: str) -> Json:
+    return {
+        "node": client.call("GET", f"/nodes/{quote(node, safe='')}"),
+        "nacks": list(islice(client.items("/nacks", {"node": node}), SHOWN)),
+    }
+
+
+def _resource(client: Client, group: str, type: str, name: str, secrets: bool) -> Json:
+    found = client.fetch("GET", resources_path(group, type, name), secrets_query(secrets))
+    return {
+        "resource": found.json(),
+        "group": group,
+        "etag": found.headers.get("etag", "").strip('"'),
+        "version": found.headers.get("x-resource-version", ""),
+        "references": list(_references(client, group, type, name)),
+    }
+
+
+def _references(client: Client, group: str, type: str, name: str) -> Iterator[Json]:
+    """What the resource refers to, and what refers to it. Raises ``CommandError``."""
+    from xds.codec.resources import decode_resource
+    from xds.model.errors import ValidationError
+    from xds.model.resource_type import type_url_of
+
+    members = {}
+    for document in snapshot(client, group)["resources"]:
+        try:
+            resource = decode_resource(document)
+        except ValidationError:
+            continue  # its secrets are redacted: it refers to nothing
+        members[resource.type_url, resource.name] = resource
+    asked = (type_url_of(type), name)
+    for reference in members[asked].references if asked in members else ():
+        yield _use((reference.type_url, reference.name), members)
+    for key, resource in members.items():
+        if any((reference.type_url, reference.name) == asked for reference in resource.references):
+            yield _link("used by", key, True)
+
+
+def _use(key: Key, members: Collection[Key]) -> Json:
+    """What a resource uses; all of a type may be meant, and it may be unknown which of all clusters."""
+    from xds.model.names import WILDCARD
+    from xds.model.resource_type import alias_of
+
+    if key[1] != WILDCARD:
+        return _link("uses", key, key in members)
+    if alias_of(key[0]) == "clusters":
+        return {**_link("may use", key, True), "meaning": "any cluster (content that cannot be read)"}
+    return _link("uses", key, any(type_url == key[0] for type_url, _ in members))
+
+
+def _link(how: str, key: Key, exists: bool) -> Json:
+    from xds.control.group_content import type_label
+
+    return {"how": how, "type": type_label(key[0]), "name": key[1], "exists": exists}
+
+
+def _group_text(document: Json, style: Style) -> Iterator[str]:
+    group, rollout = document["group"], document["rollout"]
+    yield fields_text(
+        {
+            "group": group["group"],
+            "revision": f"{group['revision']} ({group['etag']})",
+            "pushed": f"{_when(group['time'], style)} by {who(group) or '-'}",
+            "message": group["message"],
+            "selector": group.get("selector"),
+            "priority": group.get("priority"),
+            "on NACK": group.get("on_nack"),
+            "removals": _removals(group),
+            "watch": "; ".join(map(refused_line, document["watch_refused"])),
+            "resources": ", ".join(f"{count} {type}" for type, count in group["resources"].items()),
+            "nodes": f"{group['nodes']} connected; {rollout['synced']} synced, {rollout['pending']} pending,"
+            f" {rollout['nacked']} nacked",
+        }
+    )
+    yield rendered(({"type": type, **counts} for type, counts in rollout["types"].items()), STATUS, style)
+    yield _titled("open NACKs:", document["nacks"], NACKS, style)
+    yield _titled("revisions:", document["revisions"], HISTORY, style)
+
+
+def _removals(group: Json) -> str:
+    """What the group says itself of how long removed content stays."""
+    parts = {"stay": group.get("removal_delay_s"), "behind listeners, besides,": group.get("listener_drain_s")}
+    return ", ".join(f"{what} {seconds:g} s" for what, seconds in parts.items() if seconds is not None)
+
+
+def _node_text(document: Json, style: Style) -> Iterator[str]:
+    node = document["node"]
+    yield fields_text(
+        {
+            "node": node["id"],
+            "cluster": node["cluster"],
+            "locality": "/".join(filter(None, node["locality"].values())),
+            "group": node["group"],
+            "agent": node["user_agent"],
+            "up": NODES.columns[5].cell(node),
+            "first seen": _when(node["first_seen"], style),
+        }
+    )
+    yield rendered(({"type": type, **state} for type, state in node["types"].items()), TYPES, style)
+    yield "".join(f"held: {printable(held_text(each))}\n" for each in node["held"])
+    yield _titled("lingering:", node["lingering"], LINGERING, style)
+    yield _titled("streams:", node["streams"], STREAMS, style)
+    yield _titled("NACKs:", document["nacks"], NACKS, style)
+
+
+def _resource_text(document: Json, style: Style) -> Iterator[str]:
+    yield fields_text({"group": document["group"], "version": document["version"], "etag": document["etag"]})
+    yield _titled("references:", document["references"], LINKS, style)
+    yield to_yaml(document["resource"])
+
+
+_TEXTS: Mapping[str, Callable[[Json, Style], Iterator[str]]] = {
+    "resource": _resource_text,
+    "node": _node_text,
+    "group": _group_text,
+}
+
+
+def fields_text(values: Mapping[str, object]) -> str:
+    """Fields that have a value, one per line."""
+    width = max(map(len, values)) + 1
+    return "".join(
+        f"{f'{name}:':{width}} {printable(str(value))}\n" for name, value in values.items() if value not in {None, ""}
+    )
+
+
+def _titled(title: str, items: list[Json], view: View, style: Style) -> str:
+    return f"{title}\n{rendered(items, view, style)}" if items else ""
+
+
+def _when(timestamp: str, style: Style) -> str:
+    return timestamp if style.timestamps else f"{age(timestamp)} ago"
+
+
+def _names(names: list[str]) -> str:
+    shown = ",".join(names[:SHOWN])
+    return f"{shown},..." if len(names) > SHOWN else shown

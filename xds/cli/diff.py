@@ -1,0 +1,205 @@
+"""``xds diff``: what differs between two sets of resources, by content; how a file is written does not matter.
+
+Documents without their secrets; the schema is read only when one is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from xds.cli.app import Shared
+from xds.cli.client import Client, RefusedError
+from xds.cli.errors import CommandError, Exit
+from xds.cli.nodes import held
+from xds.cli.output import Format, is_colored, paint, say, to_yaml, write, write_document
+from xds.cli.resources import secrets_query, snapshot
+
+Json = dict[str, Any]
+Key = tuple[str, str]  # (type, name)
+
+T = TypeVar("T")
+
+FORBIDDEN = 403
+_STYLES = {"+": "good", "-": "bad", "@": "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One set of resources: what it is called, and its documents."""
+
+    label: str
+    documents: Mapping[Key, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two sets of one group."""
+
+    group: str
+    old: Side
+    new: Side
+
+    def changes(self) -> Iterator[tuple[Key, Json | None, Json | None]]:
+        """What is not the same, by type and name: before and after, None for what is not there."""
+        for key in sorted({*self.old.documents, *self.new.documents}):
+            before, after = self.old.documents.get(key), self.new.documents.get(key)
+            if before != after:
+                yield key, before, after
+
+
+def of_files(client: Client, paths: Sequence[Path], group: str) -> list[Difference]:
+    """What a push of the files would change, group by group. Raises ``CommandError``."""
+    from xds.cli.files import read_sources
+
+    found = []
+    for source in read_sources(paths, group):
+        new = Side(f"{source.group} (files)", _by_key(source.resources))
+        found.append(Difference(source.group, _served(client, source.group), new))
+    return found
+
+
+def between_revisions(client: Client, group: str, old: int, new: int) -> Difference:
+    """What happened between two revisions. Raises ``CommandError``."""
+    newer = _snapshot(client, group, new)
+    older = _snapshot(client, group, old or newer["revision"] - 1)
+    return Difference(group, _side(older), _side(newer))
+
+
+def of_node(client: Client, node: str) -> Difference:
+    """What a node has against what its group holds of that. Raises ``CommandError``."""
+    has, served = (_held(client, node, side) for side in ("acked", "served"))
+    group = str(client.call("GET", f"/nodes/{quote(node, safe='')}")["group"])
+    return Difference(group, Side(f"{node} (has)", has), Side(f"{group} (served)", served))
+
+
+def _held(client: Client, node: str, side: str) -> dict[Key, Json]:
+    query = {"side": side, "contents": "true"}
+    items = _with_secrets(lambda secrets: list(held(client, node, {**query, **secrets_query(secrets)})))
+    # What lingers is what the node is to have: the group's content, and that for a while.
+    lasting = (item for item in items if "resource" in item and not item.get("lingers"))
+    return {(item["type"], item["name"]): item["resource"] for item in lasting}
+
+
+def _snapshot(client: Client, group: str, revision: int = 0) -> Json:
+    return _with_secrets(lambda secrets: snapshot(client, group, revision, secrets))
+
+
+def _with_secrets(read: Callable[[bool], T]) -> T:
+    """Secrets are compared, though not shown, as far as the caller may read them."""
+    try:
+        return read(True)
+    except RefusedError as error:
+        if error.status != FORBIDDEN:
+            raise
+    say("the token may not read secrets (scope secrets:read): changes of secrets are not seen")
+    return read(False)
+
+
+def show_differences(found: Sequence[Difference], options: Shared) -> None:
+    """Write them. Raises ``CommandError`` with exit 1 when there are any."""
+    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+        shown = [_document(difference, options.show_secrets) for difference in found]
+        write_document(shown[0] if len(shown) == 1 else shown, options.document_format())
+    elif options.output is Format.NAME:
+        write("".join(f"{type}/{name}\n" for difference in found for (type, name), _, _ in difference.changes()))
+    else:
+        write("".join(_text(difference, options) for difference in found))
+    if any(True for difference in found for _ in difference.changes()):
+        raise CommandError(Exit.NEGATIVE, "")
+
+
+def _text(difference: Difference, options: Shared) -> str:
+    colored = is_colored(options.color, sys.stdout)
+    lines = [
+        line
+        for (type, name), before, after in difference.changes()
+        for line in _hunks(difference, f"{type}/{name}", (before, after), options.show_secrets)
+    ]
+    return "".join(f"{paint(line, _STYLES.get(line[:1], '')) if colored else line}\n" for line in lines)
+
+
+def _hunks(difference: Difference, name: str, sides: tuple[Json | None, Json | None], secrets: bool) -> Iterable[str]:
+    old, new = (_lines(side, secrets) for side in sides)
+    labels = [
+        "/dev/null" if side is None else f"{label}/{name}"
+        for side, label in zip(sides, (difference.old.label, difference.new.label), strict=True)
+    ]
+    found = list(unified_diff(old, new, labels[0], labels[1], lineterm=""))
+    return found or [f"--- {labels[0]}", f"+++ {labels[1]}", "@@ the difference is in what is redacted @@"]
+
+
+def _lines(document: Json | None, secrets: bool) -> list[str]:
+    if document is None:
+        return []
+    return to_yaml(document if secrets else without_secrets(document)).splitlines()
+
+
+def _document(difference: Difference, secrets: bool) -> Json:
+    def shown(document: Json | None) -> Json | None:
+        return document if document is None or secrets else without_secrets(document)
+
+    changes = [
+        {
+            "type": type,
+            "name": name,
+            "change": "added" if before is None else "removed" if after is None else "changed",
+            "from": shown(before),
+            "to": shown(after),
+        }
+        for (type, name), before, after in difference.changes()
+    ]
+    return {"group": difference.group, "from": difference.old.label, "to": difference.new.label, "changes": changes}
+
+
+def _served(client: Client, group: str) -> Side:
+    """What a group is served now; nothing for one that there is not."""
+    try:
+        return _side(_snapshot(client, group))
+    except RefusedError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return Side(f"{group} (none)", {})
+
+
+def _side(found: Json) -> Side:
+    return Side(f"{found['group']} (revision {found['revision']})", _by_key(found["resources"], is_ours=True))
+
+
+def _by_key(documents: Iterable[object], is_ours: bool = False) -> dict[Key, Json]:
+    """Documents as they come back from bytes: the same content reads the same.
+
+    Those of the server (``is_ours``) are so already; where they are redacted, they cannot be read. Raises
+    ``CommandError``.
+    """
+    from xds.codec.render import render_resource
+    from xds.codec.resources import decode_resource
+    from xds.control.group_content import type_label
+    from xds.model.errors import ValidationError
+
+    found: dict[Key, Json] = {}
+    problems: list[str] = []
+    for document in documents:
+        try:
+            resource = decode_resource(document)
+        except ValidationError as error:
+            problems += [str(violation) for violation in error.violations]
+            if is_ours and isinstance(document, dict):
+                found[type_label(document["@type"]), str(document.get("name"))] = document
+        else:
+            found[type_label(resource.type_url), resource.name] = render_resource(resource)
+    if problems and not is_ours:
+        raise CommandError(Exit.INVALID, "\n".join(problems))
+    return found
+
+
+def without_secrets(document: Json) -> Json:
+    """A copy of a resource's document with keys and tokens replaced; it cannot be applied again."""
+    from xds.codec.redaction import redact
+
+    return redact(document)

@@ -1,0 +1,102 @@
+"""What the commands that change something have in common."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from xds.cli.client import finding_line
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format, printable, say, write, write_document
+
+Json = dict[str, Any]
+
+
+def push_query(message: str = "", **flags: bool) -> dict[str, str]:
+    """Author, message and flags as the API takes them."""
+    query = {"author": author()}
+    if message:
+        query["message"] = message
+    return {**query, **{name: "true" for name, is_set in flags.items() if is_set}}
+
+
+def author() -> str:
+    """Who runs this command: the server keeps it beside whom it has authenticated. In a container it may be no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def if_match(revision: str) -> dict[str, str]:
+    """The header that makes a push depend on a revision (``42``) or etag; none for an empty one."""
+    if not revision:
+        return {}
+    return {"If-Match": f"r{revision}" if revision.isdecimal() else revision}
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask, on a terminal. Raises ``CommandError`` when the answer is no."""
+    if yes or not sys.stdin.isatty():
+        return
+    sys.stderr.write(f"{printable(question)} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise CommandError(Exit.NEGATIVE, "nothing was changed")
+
+
+def summary(answer: Json) -> str:
+    """What a push came to, in a line."""
+    if not answer["changed"]:
+        return f"group {answer['group']}: revision {answer['revision']}, unchanged"
+    counts = [
+        f"{sign}{len(change[kind])} {label}"
+        for label, change in answer["changes"].items()
+        for kind, sign in (("added", "+"), ("changed", "~"), ("removed", "-"))
+        if change[kind]
+    ]
+    head = f"group {answer['group']}: {_outcome(answer)}"
+    return f"{head}: {', '.join(counts)}" if counts else f"{head}, empty"
+
+
+def _outcome(answer: Json) -> str:
+    if answer.get("deleted"):
+        return "would be deleted" if answer.get("dry_run") else "deleted"
+    return "would change" if answer.get("dry_run") else f"revision {answer['revision']}"
+
+
+def moves(answer: Json) -> Iterator[str]:
+    """Where the nodes of a deleted group go, a line for each group."""
+    would = "would " if answer.get("dry_run") else ""
+    for group, number in answer.get("moves", {}).items():
+        nodes = "1 node" if number == 1 else f"{number} nodes"
+        verb = "move" if would or number != 1 else "moves"
+        if group:
+            yield f"{nodes} {would}{verb} to {group}"
+        else:
+            yield f"{nodes} {would}belong to no group any more, and keep what they have"
+
+
+def tell_more(answer: Json) -> None:
+    """What else the answer to a push says, as messages."""
+    for line in moves(answer):
+        say(line)
+    tell_warnings(answer.get("warnings", []))
+
+
+def tell_warnings(warnings: Iterable[Json]) -> None:
+    """The warnings of an answer as messages."""
+    for warning in warnings:
+        say(f"warning: {finding_line(warning)}")
+
+
+def show_answer(answer: Json, format: Format | None) -> None:
+    """The answer to one push as the caller wants it, and its warnings."""
+    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(answer, format)
+    else:
+        write(f"{answer['group'] if format is Format.NAME else summary(answer)}\n")
+    tell_more(answer)

@@ -1,0 +1,138 @@
+"""Settings of ``auth`` are read again while the server runs: on SIGHUP, and when their files have changed.
+
+What cannot be read changes nothing: the rules of before hold, and that is told loudly. Of all other settings the server
+says that they need a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import time
+from typing import Any
+
+import structlog
+
+from xds.control.auth_settings import AuthSettings
+from xds.control.settings import Settings, SettingsError
+from xds.fleet.event_log import EventKind, EventLog
+from xds.server.metrics.counters import Metrics
+
+LOOK_EVERY_S = 1.0
+
+_log = structlog.get_logger(logger_name="xds.auth")
+
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class Reloader:
+    """``read`` reads all settings anew and raises ``SettingsError``; ``apply`` puts those of ``auth`` into force.
+
+    ``files`` are looked at every second; a change counts once it has stayed for as long, so that a file that is being
+    written is not read by halves.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        read: Callable[[], Settings],
+        files: Sequence[Path],
+        apply: Callable[[AuthSettings], Awaitable[int]],
+        events: EventLog,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._read = read
+        self._files = files
+        self._apply = apply
+        self._events = events
+        self._metrics = metrics
+        self._asked = asyncio.Event()
+        self._line = asyncio.Lock()
+
+    def ask(self) -> None:
+        """SIGHUP."""
+        self._asked.set()
+
+    async def follow(self) -> None:
+        """Reload whenever it is asked for or due, for ever."""
+        read = before = self._stamp()
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), LOOK_EVERY_S)
+            stamp = self._stamp()
+            if self._asked.is_set() or (stamp != read and stamp == before):
+                self._asked.clear()
+                read = stamp
+                await self.reload()
+            before = stamp
+
+    async def reload(self) -> bool:
+        """Read, and put into force; False where the rules of before stay. Must not raise: files would go on
+        unfollowed."""
+        async with self._line:
+            try:
+                found = await asyncio.to_thread(self._read)
+            except SettingsError as error:
+                return self._failed(str(error))
+            except Exception as error:
+                _log.exception("auth.reload_failed")
+                return self._failed(f"unexpected {type(error).__name__}")
+            if _opens(self._settings, found):
+                return self._failed("nothing of auth is left that keeps others out; only a restart takes that")
+            ended = await self._apply(found.auth)
+            self._settings, waiting = (
+                found.model_copy(update=_but_auth(self._settings)),
+                _changed(self._settings, found),
+            )
+        self._metrics.auth_reloads["ok"] += 1
+        auth = found.auth
+        counts = {
+            "tokens_n": len(auth.tokens) + len(auth.token_sha256),
+            "certificates_n": len(auth.certificates),
+            "rules_n": len(auth.nodes.rules),
+            "mode": auth.nodes.node_rules().mode.value,
+            "streams_ended_n": ended,
+        }
+        _log.info("auth.reloaded", **counts)
+        self._events.record(EventKind.AUTH, "reloaded", time(), details=counts)
+        if waiting:
+            _log.warning("settings.need_restart", sections=waiting)
+        return True
+
+    def _failed(self, message: str) -> bool:
+        self._metrics.auth_reloads["failed"] += 1
+        _log.error("auth.reload_failed", error_message=message, in_force="the rules of before")
+        self._events.record(EventKind.AUTH, "reload_failed", time(), message=message)
+        return False
+
+    def _stamp(self) -> Stamp:
+        return tuple(map(_stamp_of, self._files))
+
+
+def _stamp_of(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _opens(running: Settings, found: Settings) -> bool:
+    """Would everybody be let in who was not before? A file that was emptied by accident must not do that."""
+    asks = (
+        door.tls is not None and door.tls.client_ca is not None for door in (running.server.grpc, running.server.http)
+    )
+    takes_tokens = bool(running.auth.accepted()) and not found.auth.accepted()
+    return (takes_tokens and not all(asks)) or (found.auth == AuthSettings() != running.auth)
+
+
+def _but_auth(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in Settings.model_fields if name != "auth"}
+
+
+def _changed(running: Settings, found: Settings) -> list[str]:
+    """Sections that differ from what the server runs with."""
+    return [name for name, value in _but_auth(running).items() if getattr(found, name) != value]

@@ -1,0 +1,137 @@
+"""``xds get`` and ``export``: groups, snapshots, resources.
+
+The words for kinds of resources on the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from xds.cli.client import Client, group_path
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format
+from xds.cli.table import Column, Style, View, rendered, who
+from xds.model.node import DEFAULT_GROUP
+from xds.model.resource_type import V3_TYPES, type_url_of
+
+Json = dict[str, Any]
+
+_LISTED = frozenset((Format.TABLE, Format.WIDE, Format.NAME))
+
+
+def seconds(setting: str, item: Json) -> str:
+    """A time that the group sets itself."""
+    found = item.get(setting)
+    return "" if found is None else f"{found:g}s"
+
+
+GROUPS = View(
+    name=lambda item: str(item["group"]),
+    columns=(
+        Column("GROUP", lambda item: item["group"]),
+        Column("REVISION", lambda item: str(item["revision"])),
+        Column("RESOURCES", lambda item: str(sum(item["resources"].values()))),
+        Column("NODES", lambda item: str(item["nodes"])),
+        Column("AGE", lambda item: item["time"], is_time=True),
+        Column("AUTHOR", who),
+        Column("MESSAGE", lambda item: item["message"]),
+        Column("SELECTOR", lambda item: item.get("selector") or "", is_wide=True),
+        Column("PRIORITY", lambda item: str(item.get("priority", "")), is_wide=True),
+        Column("DELAY", partial(seconds, "removal_delay_s"), is_wide=True),
+        Column("DRAIN", partial(seconds, "listener_drain_s"), is_wide=True),
+        Column("ETAG", lambda item: item["etag"], is_wide=True),
+    ),
+)
+
+RESOURCES = View(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("VERSION", lambda item: item["version"]),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for; ``kind`` is ``groups``, ``snapshot``, ``resources`` or a type."""
+
+    kind: str
+    name: str = ""
+    group: str = DEFAULT_GROUP
+    show_secrets: bool = False
+
+
+def is_document(wanted: Wanted, format: Format | None) -> bool:
+    """Whether this is one document, not a list. Raises ``CommandError`` for a table of what has no table."""
+    if wanted.kind == "snapshot":
+        return format not in _LISTED
+    if not wanted.name or wanted.kind in {"group", "groups", "resources"}:
+        return False
+    require_document(format)
+    return True
+
+
+def document(client: Client, wanted: Wanted) -> Json:
+    """A snapshot or a resource, as ``apply`` takes it."""
+    if wanted.kind == "snapshot":
+        return snapshot(client, wanted.group, secrets=wanted.show_secrets)
+    path = resources_path(wanted.group, known_type(wanted.kind), wanted.name)
+    return client.call("GET", path, secrets_query(wanted.show_secrets))
+
+
+def list_text(client: Client, wanted: Wanted, style: Style) -> str:
+    """A list of groups or resources as text."""
+    if wanted.kind in {"group", "groups"}:
+        found = [client.call("GET", group_path(wanted.name))] if wanted.name else client.items("/groups")
+        return rendered(found, GROUPS, style)
+    types = () if wanted.kind in {"snapshot", "resources"} else (known_type(wanted.kind),)
+    return rendered(list_resources(client, wanted.group, types, wanted.show_secrets), RESOURCES, style)
+
+
+def list_resources(client: Client, group: str, types: Iterable[str] = (), secrets: bool = False) -> Iterator[Json]:
+    """The resources of a group: of these types, or of all that it has."""
+    for type in tuple(types) or tuple(client.call("GET", group_path(group))["versions"]):
+        yield from client.items(resources_path(group, type), secrets_query(secrets))
+
+
+def secrets_query(secrets: bool) -> dict[str, str]:
+    """The server redacts unless it is asked not to, by who may."""
+    return {"show_secrets": "true"} if secrets else {}
+
+
+def snapshot(client: Client, group: str, revision: int = 0, secrets: bool = False) -> Json:
+    """A group's whole snapshot, now or at a revision, as a document that ``apply`` takes."""
+    rest = f"/revisions/{revision}" if revision else "/snapshot"
+    return client.call("GET", group_path(group, rest), secrets_query(secrets))
+
+
+def require_document(format: Format | None) -> None:
+    """Raises ``CommandError`` where a table is asked for of what is a document."""
+    if format in _LISTED:
+        raise CommandError(Exit.USAGE, f"-o {format}: this is a document, written as yaml or json")
+
+
+OTHERS = ("groups", "snapshot", "resources")
+
+
+def known_type(word: str) -> str:
+    """An alias (also in the singular), a message name or a type URL. Raises ``CommandError`` for another word."""
+    aliases = [rule.alias for rule in V3_TYPES]
+    for alias in (word, f"{word}s"):
+        if alias in aliases:
+            return alias
+    if "." in word:
+        return type_url_of(word)
+    raise CommandError(Exit.USAGE, f"no such kind: {word!r} ({', '.join((*OTHERS, *aliases))}, or a type URL)")
+
+
+def resources_path(group: str, type: str, name: str = "") -> str:
+    """The path of a type's resources in a group, or of one of them."""
+    path = group_path(group, f"/resources/{quote(type, safe='')}")
+    return f"{path}/{quote(name, safe='')}" if name else path

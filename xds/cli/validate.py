@@ -1,0 +1,248 @@
+"""``xds validate``: files checked without a server, all findings at once."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xds.cli.client import Client, RefusedError
+from xds.cli.errors import CommandError, Exit
+from xds.cli.files import files_by_group, read_bytes, shown_name
+from xds.cli.output import Format, complain, say, write, write_document
+from xds.cli.resources import list_resources
+
+if TYPE_CHECKING:
+    from xds.model.errors import Violation
+    from xds.model.resource import Resource
+
+Json = dict[str, Any]
+
+SEVERITIES = ("warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What is checked beyond the files themselves.
+
+    ``envoy`` is a binary to ask, ``live`` a server whose content counts, ``descriptor_sets`` are files with types of
+    the user's own, ``policies`` files with policies of traffic assignment; those of the ``live`` server count as well.
+    """
+
+    envoy: Path | None = None
+    live: Client | None = None
+    descriptor_sets: tuple[Path, ...] = ()
+    timeout_s: float = 60.0
+    policies: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A file that was read; its resources are those of the group from ``first`` on."""
+
+    name: str
+    body: bytes
+    first: int
+
+
+@dataclass(slots=True)
+class Checked:
+    """One group's files: the resources that could be read, and what was found."""
+
+    group: str
+    resources: list[Resource] = field(default_factory=list)
+    findings: list[Violation] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=list)
+
+
+def check_files(paths: Iterable[Path], group: str, checks: Checks) -> list[Checked]:
+    """Check files, group by group. Raises ``CommandError`` for a file that cannot be read."""
+    add_descriptors(checks.descriptor_sets)
+    return [_check(name, files, checks) for name, files in files_by_group(paths, group).items()]
+
+
+def show_findings(found: Sequence[Checked], format: Format | None, threshold: str) -> None:
+    """Write all findings. Raises ``CommandError`` with exit 3 when one of them is as bad as ``threshold``."""
+    findings = [finding for checked in found for finding in checked.findings]
+    if format in {Format.JSON, Format.YAML}:
+        write_document({"items": [asdict(finding) for finding in findings]}, format)
+    elif format is Format.JSONL:
+        for finding in findings:
+            write_document(asdict(finding), Format.JSONL)
+    else:
+        write("".join(f"{finding_text(finding)}\n" for finding in findings))
+    _judge(found, findings, threshold)
+
+
+def show_checked(found: Sequence[Checked], format: Format | None, threshold: str) -> None:
+    """As ``show_findings``, for a push that was not made: findings are messages, data is what would be pushed."""
+    findings = [finding for checked in found for finding in checked.findings]
+    for finding in findings:
+        complain(finding_text(finding))
+    _judge(found, findings, threshold, is_quiet=True)
+    shown = [{"group": checked.group, "resources": len(checked.resources), "dry_run": True} for checked in found]
+    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(shown[0] if len(shown) == 1 else shown, format)
+    else:
+        write("".join(f"group {item['group']}: {item['resources']} resources, valid\n" for item in shown))
+
+
+def finding_text(finding: Violation) -> str:
+    """``file:line:col: severity: resource pointer: detail (hint)``."""
+    place = " ".join(part for part in (finding.resource, finding.pointer) if part)
+    parts = [finding.source, finding.severity, place, finding.detail]
+    return ": ".join(part for part in parts if part) + (f" ({finding.hint})" if finding.hint else "")
+
+
+def _judge(found: Sequence[Checked], findings: Sequence[Violation], threshold: str, is_quiet: bool = False) -> None:
+    errors = sum(finding.severity == "error" for finding in findings)
+    counted = f"{_plural(errors, 'error')}, {_plural(len(findings) - errors, 'warning')}"
+    if errors or (threshold == "warning" and findings):
+        raise CommandError(Exit.INVALID, counted)
+    if not is_quiet:
+        total = sum(len(checked.resources) for checked in found)
+        say(f"{_plural(total, 'resource')} in {_plural(len(found), 'group')}: {counted}")
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _check(group: str, files: Sequence[Path], checks: Checks) -> Checked:
+    """One group: every file by itself, then all of them together."""
+    checked = Checked(group)
+    for file in files:
+        _read(file, checked)
+    if not any(finding.severity == "error" for finding in checked.findings):
+        checked.findings += _placed(list(_together(checked, checks)), checked.texts)
+    return checked
+
+
+def _read(file: Path, checked: Checked) -> None:
+    from xds.codec.resources import ResourceDecoder
+    from xds.model.errors import ValidationError
+
+    text = Text(shown_name(file), read_bytes(file), len(checked.resources))
+    try:
+        pushed = ResourceDecoder().document(text.body, source=text.name)
+    except ValidationError as error:
+        checked.findings += [_named(finding, text.name) for finding in error.violations]
+    else:
+        checked.texts.append(text)
+        checked.resources += pushed.resources
+        checked.findings += [_named(finding, text.name) for finding in pushed.warnings]
+
+
+def _together(checked: Checked, checks: Checks) -> Iterator[Violation]:
+    """What single files do not show: names told twice, references, what goes away, what Envoy says."""
+    from xds.codec.crosscheck import check_references, check_unique
+    from xds.codec.findings import Findings
+
+    findings = Findings()
+    check_unique(dict(enumerate(checked.resources)), findings)
+    yield from findings.violations
+    removed = _removed(checked, checks.live) if checks.live is not None else set()
+    yield from check_references(checked.resources, removed=removed)
+    if checks.envoy is not None and not findings:
+        yield from _asked(checked.resources, checks.envoy, checks.timeout_s)
+    yield from _steered(checked, checks)
+
+
+def _steered(checked: Checked, checks: Checks) -> Iterator[Violation]:
+    """What stands in the way of policies, those in files and those that are in force for the group."""
+    from xds.assignment.policy import Policy
+    from xds.cli.assignments import read_policy
+    from xds.control.policy_review import review_policy
+    from xds.model.errors import ValidationError
+    from xds.model.resource_type import CLUSTER
+
+    held = {(one.type_url, one.name): one for one in checked.resources}
+    documents = [(shown_name(file), read_policy(file)) for file in checks.policies]
+    documents += [("", item["policy"]) for item in _in_force(checked.group, checks.live)]
+    policies = []
+    for source, document in documents:
+        try:
+            policies.append((source, Policy.parse(document)))
+        except ValidationError as error:
+            yield from (_named(finding, source) for finding in error.violations)
+    for source, policy in policies:
+        names = [name for type_url, name in held if type_url == CLUSTER]
+        found = review_policy(policy, lambda *key: held.get(key), names, [one.cluster for _, one in policies])
+        yield from (_named(finding, source) for finding in found)
+
+
+def _in_force(group: str, client: Client | None) -> list[Json]:
+    """The policies that the server has for a group."""
+    from xds.cli.assignments import assignment_path
+
+    if client is None:
+        return []
+    try:
+        return list(client.items(assignment_path(group)))
+    except RefusedError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return []
+
+
+def _removed(checked: Checked, client: Client) -> set[tuple[str, str]]:
+    """What the server holds of the group and the files do not: a push would take it away."""
+    from xds.model.resource_type import type_url_of
+
+    try:
+        items = list(list_resources(client, checked.group))
+    except RefusedError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return set()
+    held = {(type_url_of(item["type"]), item["name"]) for item in items}
+    return held - {(resource.type_url, resource.name) for resource in checked.resources}
+
+
+def _asked(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list[Violation]:
+    from xds.control.envoy_check import deep_check
+
+    try:
+        return asyncio.run(deep_check(resources, envoy, timeout_s))
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{envoy}: {error.strerror or error}") from None
+
+
+def add_descriptors(files: Sequence[Path]) -> None:
+    """Make types of the user's own known. Raises ``CommandError``."""
+    if not files:
+        return
+    from xds.codec.schema import add_descriptor_sets
+    from xds.model.errors import XdsError
+
+    try:
+        add_descriptor_sets(files)
+    except XdsError as error:
+        raise CommandError(Exit.USAGE, str(error)) from None
+
+
+def _named(finding: Violation, name: str) -> Violation:
+    return finding if finding.source else replace(finding, source=name)
+
+
+def _placed(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Violation]:
+    """Findings about the whole set, with the place in the file that each is about; without one, where it is of none."""
+    from xds.codec.document import parse_document
+    from xds.codec.positions import locate
+
+    firsts = [text.first for text in texts]
+    owners = [bisect_right(firsts, finding.index) - 1 for finding in findings]
+    for owner, found in groupby(zip(owners, findings, strict=True), key=itemgetter(0)):
+        members = [finding for _, finding in found]
+        if owner < 0:
+            yield from members
+            continue
+        text = texts[owner]
+        layout = parse_document(text.body, source=text.name).layout
+        own = locate(layout, [replace(finding, index=finding.index - text.first) for finding in members])
+        yield from (replace(finding, source=placed.source) for finding, placed in zip(members, own, strict=True))

@@ -1,0 +1,143 @@
+"""The inputs of a traffic assignment decision, and the events that report its outcome. Pure.
+
+Inputs are load reports, the pushed endpoints, and the localities of connected nodes. An event is recorded for each
+source whose assignment or state changes, with the reasons.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from xds.assignment.assignment import (
+    Assignment,
+    Demand,
+    Observation,
+    SourceAssignment,
+    SourceDecision,
+    Standing,
+    Target,
+)
+from xds.assignment.reasons import describe_shares, locality_label
+from xds.control.active_policy import PolicyDecision
+from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.policies import Key
+from xds.fleet.event_log import EventKind, EventLog
+from xds.lower.load_assignment import PushedLocality
+from xds.lrs import figures
+from xds.model.load_report import Metric
+from xds.model.node import Locality
+
+SOURCES_LIMIT = 64  # per policy; each source needs a snapshot of its own
+
+
+def observe(
+    reported: figures.ClusterDemand,
+    connected: Collection[Locality],
+    pushed: Mapping[Locality, PushedLocality],
+    previous: Assignment | None,
+    remembered_since: float,
+) -> Observation:
+    """Demand by source, and the state of the targets.
+
+    Sources are the localities of reports and of ``connected`` nodes, and the sources of the ``previous`` assignment
+    that reported after ``remembered_since``, because clients reconnect one by one after a restart. Beyond
+    ``SOURCES_LIMIT`` sources, sub-zones are merged into zones. Beyond as many zones, those with the least demand get
+    the pushed weights.
+    """
+    demand = {one.source: _demand(one) for one in reported.sources}
+    memory = previous.memory.sources if previous is not None else {}
+    remembered = (source for source, own in memory.items() if own.heard_at >= remembered_since)
+    for source in (*connected, *remembered):
+        demand.setdefault(source, Demand())
+    return Observation(bounded(demand), _targets(pushed, reported.flows))
+
+
+def bounded(demand: Mapping[Locality, Demand]) -> Mapping[Locality, Demand]:
+    """At most ``SOURCES_LIMIT`` sources."""
+    if len(demand) <= SOURCES_LIMIT:
+        return demand
+    zones: dict[Locality, list[Demand]] = defaultdict(list)
+    for source, own in demand.items():
+        zones[Locality(source.region, source.zone)].append(own)
+    summed = {zone: _sum(members) for zone, members in zones.items()}
+    largest = sorted(summed, key=lambda zone: (-summed[zone].rps, str(zone)))[:SOURCES_LIMIT]
+    return {zone: summed[zone] for zone in sorted(largest, key=str)}
+
+
+def _demand(own: figures.SourceDemand) -> Demand:
+    return Demand(own.rps, own.reported or None, own.nodes)
+
+
+def _sum(members: Iterable[Demand]) -> Demand:
+    found = list(members)
+    reported = [own.reported_at for own in found if own.reported_at is not None]
+    return Demand(sum(own.rps for own in found), max(reported, default=None), sum(own.nodes for own in found))
+
+
+def _targets(pushed: Mapping[Locality, PushedLocality], flows: Iterable[figures.Flow]) -> Mapping[Locality, Target]:
+    towards: dict[Locality, list[figures.Flow]] = defaultdict(list)
+    for flow in flows:
+        towards[flow.target].append(flow)
+    return {name: _target(own, towards[name]) for name, own in pushed.items()}
+
+
+def _target(own: PushedLocality, flows: list[figures.Flow]) -> Target:
+    load_rps = sum(flow.rps for flow in flows)
+    return Target(own.endpoints, own.healthy, own.priority, own.weight, load_rps, _averages(flows))
+
+
+def _averages(flows: Iterable[figures.Flow]) -> dict[str, float]:
+    """The average of each metric that the backends of a locality reported, over all sources."""
+    summed: dict[str, Metric] = {}
+    for flow in flows:
+        for name, metric in flow.metrics.items():
+            held = summed.get(name, Metric(0, 0.0))
+            summed[name] = Metric(held.requests + metric.requests, held.total + metric.total)
+    return {name: metric.average for name, metric in summed.items() if metric.requests}
+
+
+ACTIONS = CHANGED, HELD, FALLBACK = "changed", "held", "fallback"
+
+
+def record_policy_event(log: EventLog, key: Key, action: str, now: float, by: Caller = UNKNOWN_CALLER) -> None:
+    """Record that a policy was put or deleted."""
+    log.record(EventKind.ASSIGNMENT, action, now, group=key[0], details={**by.names(), "cluster": key[1]})
+
+
+def record_decision_events(log: EventLog, key: Key, before: Assignment | None, outcome: PolicyDecision) -> list[str]:
+    """Record an event for each source whose assignment or state has changed. Returns the actions of the events."""
+    decision, recorded = outcome.decision, []
+    earlier = before.sources if before is not None else {}
+    for one in decision.sources:
+        own = decision.assignment.sources[one.source]
+        for action in _actions(one, earlier.get(one.source)):
+            recorded.append(action)
+            reasons = (*one.reasons, *decision.reasons)
+            details = {
+                "cluster": key[1],
+                "source": str(one.source),
+                "standing": str(one.standing),
+                "reasons": ",".join(dict.fromkeys(str(reason.code) for reason in reasons)),
+                "shares": describe_shares(own.shares()),
+            }
+            message = "; ".join(
+                (
+                    f"{locality_label(one.source)}: {describe_shares(own.shares())}",
+                    *(reason.detail for reason in reasons),
+                )
+            )
+            log.record(EventKind.ASSIGNMENT, action, outcome.decided_at, group=key[0], message=message, details=details)
+    return recorded
+
+
+def _actions(decided: SourceDecision, before: SourceAssignment | None) -> Iterator[str]:
+    stood = before.standing if before is not None else Standing.PUSHED
+    if decided.standing is Standing.PUSHED:
+        if stood is not Standing.PUSHED:
+            yield FALLBACK
+        return
+    if decided.is_changed:
+        yield CHANGED
+    if decided.standing is Standing.HELD and stood is not Standing.HELD:
+        yield HELD

@@ -1,0 +1,292 @@
+"""The content of a group at a revision, and the step from one revision to the next. Pure.
+
+Encodes pushed resources for the store, decodes stored ones, and builds snapshots. Resources and sets that did not
+change stay the same objects, so that a stream finds "unchanged" by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from types import MappingProxyType
+from weakref import ref
+
+from xds.codec.record import dump_record, load_record
+from xds.model.errors import NotFoundError, ValidationError
+from xds.model.resource import Resource
+from xds.model.resource_type import alias_of, type_url_of
+from xds.model.snapshot import Change, ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, empty_set
+from xds.protocol.precompute import Precomputed
+from xds.store.base import NO_META, CorruptError, Delta, Entry, Manifest, Meta, blob_id
+
+Key = tuple[str, str]  # (type_url, name)
+
+_ETAG_DIGEST_BYTES = 4
+
+
+class BlobIds(dict[Key, str]):
+    """The blob ids of the resources of a group, by type URL and name, in pushed order.
+
+    An amended mapping remembers which mapping it was made from and which keys may differ, so that a push of one
+    resource to a large group does not compare all of them.
+    """
+
+    __slots__ = ("__weakref__", "_base", "_touched")
+
+    def __init__(self, lines: Mapping[Key, str] | Iterable[tuple[Key, str]] = ()) -> None:
+        super().__init__(lines)
+        self._base: ref[BlobIds] | None = None
+        self._touched: tuple[Key, ...] = ()
+
+    def amended(self, put: Mapping[Key, str], delete: Iterable[Key]) -> BlobIds:
+        """A copy with changes. A key that exists keeps its place, a new key goes last. Raises ``KeyError``."""
+        made = BlobIds(self)
+        made.update(put)
+        gone = tuple(delete)
+        for key in gone:
+            del made[key]
+        made._base, made._touched = ref(self), tuple(dict.fromkeys((*put, *gone)))
+        return made
+
+    def replaced(self, lines: Mapping[Key, str]) -> BlobIds:
+        """A mapping of ``lines``; it remembers this one as its base where keys and order are the same."""
+        made = BlobIds(lines)
+        if list(made) == list(self):
+            pairs = zip(made.items(), self.values(), strict=True)
+            made._base, made._touched = ref(self), tuple(key for (key, blob), before in pairs if blob != before)
+        return made
+
+    def touched_since(self, base: object) -> tuple[Key, ...] | None:
+        """The keys that may differ from ``base``; None when this was not made from ``base``."""
+        return self._touched if self._base is not None and self._base() is base else None
+
+
+@dataclass(frozen=True, eq=False)
+class GroupContent:
+    """A snapshot with the blob ids of its resources, in pushed order."""
+
+    snapshot: Snapshot
+    blob_ids: BlobIds
+    meta: Meta = NO_META
+
+    @property
+    def group(self) -> str:
+        return self.snapshot.group
+
+    @property
+    def revision(self) -> int:
+        return self.snapshot.revision
+
+    def __len__(self) -> int:
+        return len(self.blob_ids)
+
+    def get(self, key: Key) -> Resource | None:
+        """One resource by type URL and name."""
+        return self.snapshot.get(key[0]).resources.get(key[1])
+
+    def resources(self) -> Iterator[Resource]:
+        """All resources in pushed order."""
+        for type_url, name in self.blob_ids:
+            yield self.snapshot.sets[type_url].resources[name]
+
+    def entries(self) -> Iterator[Entry]:
+        """The manifest's lines, in pushed order."""
+        for (type_url, name), blob in self.blob_ids.items():
+            yield Entry(type_url, name, blob)
+
+    def versions(self) -> dict[str, str]:
+        """version_info by type label."""
+        return {type_label(found.type.type_url): found.version_info for found in self.snapshot}
+
+    @cached_property
+    def etag(self) -> str:
+        """Identifies revision and content: ``r42-1f3a9c07``, without quotes. It is the same on every replica."""
+        digest = blake2b(digest_size=_ETAG_DIGEST_BYTES)
+        for type_url, found in sorted(self.snapshot.sets.items()):
+            digest.update(type_url.encode() + found.digest)
+        return f"r{self.revision}-{digest.hexdigest()}"
+
+
+def type_label(type_url: str) -> str:
+    """The name of a type in answers: its alias, or the message name where the alias means another type (v2)."""
+    alias = alias_of(type_url)
+    return alias if type_url_of(alias) == type_url else type_url.rpartition("/")[2]
+
+
+def blob_ids(entries: Iterable[Entry], current: BlobIds | None = None) -> BlobIds:
+    """The lines of a manifest as a mapping, in their order. ``current`` is the mapping that it replaces."""
+    lines = {(type_url, name): blob for type_url, name, blob in entries}
+    return current.replaced(lines) if current is not None else BlobIds(lines)
+
+
+def amended(current: BlobIds, delta: Delta) -> BlobIds:
+    """``current`` after ``delta``. Raises ``NotFoundError`` for the deletion of an unknown resource."""
+    for key in delta.delete:
+        if key not in current:
+            raise NotFoundError(f"no {type_label(key[0])} resource named {key[1]!r}")
+    return current.amended(blob_ids(delta.put), delta.delete)
+
+
+def changes(old: BlobIds, new: BlobIds) -> dict[str, Change]:
+    """The differences by type URL. Types without a difference are left out."""
+    added, changed, removed = (dict[str, list[str]]() for _ in range(3))
+    touched = new.touched_since(old)
+    for key in new if touched is None else (key for key in touched if key in new):
+        before = old.get(key)
+        if before is None:
+            added.setdefault(key[0], []).append(key[1])
+        elif before != new[key]:
+            changed.setdefault(key[0], []).append(key[1])
+    gone = old.keys() - new.keys() if touched is None else [key for key in touched if key not in new]
+    for type_url, name in gone:
+        removed.setdefault(type_url, []).append(name)
+    types = dict.fromkeys((*added, *changed, *removed))
+    return {
+        url: Change(tuple(added.get(url, ())), tuple(changed.get(url, ())), tuple(sorted(removed.get(url, ()))))
+        for url in types
+    }
+
+
+NO_DIGESTS: Mapping[str, bytes] = MappingProxyType({})
+
+
+class Blobs(Mapping[str, bytes]):
+    """Stored forms of resources by blob id. A resource whose blob id is known is encoded only when it is read."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, bytes] = {}
+        self._known: dict[str, Resource] = {}
+
+    def add(self, resource: Resource, blob: str | None) -> str:
+        """Add a resource and return its blob id. ``blob`` is the id, where it is known."""
+        if blob is None:
+            data = dump_record(resource)
+            blob = blob_id(data)
+            self._made[blob] = data
+        else:
+            self._known[blob] = resource
+        return blob
+
+    def __getitem__(self, blob: str) -> bytes:
+        made = self._made.get(blob)
+        return made if made is not None else dump_record(self._known[blob])
+
+    def __contains__(self, blob: object) -> bool:
+        return blob in self._made or blob in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._made, **self._known})
+
+    def __len__(self) -> int:
+        return len(self._made.keys() | self._known.keys())
+
+
+def encode_resources(resources: list[Resource], base: GroupContent | None = None) -> tuple[tuple[Entry, ...], Blobs]:
+    """Manifest lines in order, and blobs by id, for the store.
+
+    ``base`` is content that may contain some of these resource objects; their blob ids are taken from it.
+    """
+    blobs, entries = Blobs(), list[Entry]()
+    ids = base.blob_ids if base is not None else BlobIds()
+    held = {each.type.type_url: each.resources for each in base.snapshot} if base is not None else {}
+    for resource in resources:
+        type_url, name = resource.type_url, resource.name
+        is_held = type_url in held and held[type_url].get(name) is resource
+        blob = blobs.add(resource, ids[type_url, name] if is_held else None)
+        entries.append(Entry(type_url, name, blob))
+    return tuple(entries), blobs
+
+
+def decode_resources(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resource]:
+    """The resources of manifest lines. Raises ``CorruptError`` for a blob that is no resource, or not the line's."""
+    try:
+        found = {(entry.type_url, entry.name): load_record(blobs[entry.blob_id]) for entry in entries}
+    except ValidationError as error:
+        raise CorruptError(f"a stored resource cannot be read: {error}") from error
+    for key, resource in found.items():
+        if key != (resource.type_url, resource.name):
+            raise CorruptError(f"the stored resource {key[1]!r} is another one: {resource.name!r}")
+    return found
+
+
+def build_content(
+    manifest: Manifest,
+    ids: BlobIds,
+    known: Mapping[Key, Resource],
+    base: GroupContent | None,
+    digests: Mapping[str, bytes] = NO_DIGESTS,
+) -> GroupContent:
+    """Build the content of a manifest. Resources and sets equal to those of ``base`` are shared with it.
+
+    ``digests`` (by type URL) are the digests that are known already.
+    """
+    touched = ids.touched_since(base.blob_ids) if base is not None else None
+    if base is not None and touched is not None:
+        put = [known[key] for key in touched if key in ids]
+        removed = [key for key in touched if key not in ids]
+        snapshot = amend_snapshot(base.snapshot, manifest.revision, put, removed, manifest.versions, digests)
+    else:
+        previous = base.snapshot if base is not None else None
+        resources = (_member(key, blob, known, base) for key, blob in ids.items())
+        snapshot = build_snapshot(manifest.group, manifest.revision, resources, manifest.versions, previous, digests)
+    for resource_set in snapshot:
+        resource_set.prepare()
+    return GroupContent(snapshot, ids, manifest.meta)
+
+
+def build_next_content(
+    manifest: Manifest,
+    ids: BlobIds,
+    known: Mapping[Key, Resource],
+    current: GroupContent | None,
+    digests: Mapping[str, bytes],
+    precompute: Callable[[Snapshot], Precomputed],
+) -> tuple[GroupContent, Precomputed]:
+    """Build the content as ``build_content`` does, and what ``precompute`` says that streams will ask for."""
+    content = build_content(manifest, ids, known, current, digests)
+    return content, precompute(content.snapshot)
+
+
+def _member(key: Key, blob: str, known: Mapping[Key, Resource], base: GroupContent | None) -> Resource:
+    if base is not None and base.blob_ids.get(key) == blob:
+        return base.snapshot.sets[key[0]].resources[key[1]]
+    return known[key]
+
+
+def shared(manifest: Manifest, current: GroupContent | None) -> dict[Key, Resource]:
+    """The resources of a manifest that ``current`` has as well."""
+    if current is None:
+        return {}
+    ids = current.blob_ids
+    return {
+        (entry.type_url, entry.name): current.snapshot.sets[entry.type_url].resources[entry.name]
+        for entry in manifest.entries
+        if ids.get((entry.type_url, entry.name)) == entry.blob_id
+    }
+
+
+def digests_of(
+    difference: Mapping[str, Change], current: GroupContent | None, resources: Mapping[Key, Resource]
+) -> dict[str, bytes]:
+    """The digests of the changed sets after a change, by type URL, so that labels can show them before the commit.
+
+    ``resources`` contains the new and changed resources.
+    """
+    bases = {url: current.snapshot.get(url) if current is not None else empty_set(url) for url in difference}
+    return {url: _digest(bases[url], change, resources) for url, change in difference.items()}
+
+
+def _digest(base: ResourceSet, change: Change, resources: Mapping[Key, Resource]) -> bytes:
+    """The digest of a set after a change. A digest is a sum over all members, so the smaller part is summed up."""
+    type_url = base.type.type_url
+    coming = [(name, resources[type_url, name].version) for name in (*change.added, *change.changed)]
+    going = [*change.changed, *change.removed]
+    if len(going) > len(base) // 2:
+        left = base.resources.keys() - going
+        return content_digest((*coming, *((name, base.resources[name].version) for name in left)))
+    gone = content_digest((name, base.resources[name].version) for name in going)
+    total = sum(int.from_bytes(part, "big") for part in (base.digest, content_digest(coming)))
+    total -= int.from_bytes(gone, "big")
+    return (total % (1 << 8 * len(gone))).to_bytes(len(gone), "big")

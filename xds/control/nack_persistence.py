@@ -1,0 +1,131 @@
+"""Keeps open NACKs across restarts, so that rejected resources are not re-sent to a node after one.
+
+NACKs are observed state and are written in batches, apart from requests. A crash may lose the last second of them. They
+are deleted when they are resolved or their node is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from time import time
+
+import structlog
+
+from xds.control.lifecycle import BackgroundTask
+from xds.fleet.fleet import Fleet
+from xds.fleet.nacks import decoded, encoded
+from xds.fleet.refused_content import RefusedContent
+from xds.store.base import OpenNack, Store, StoreError
+
+WRITE_EVERY_S = 1.0
+BATCH = 200  # records that the event loop encodes at once
+BATCH_EVERY_S = 0.1
+RETRY_AT_MOST_S = 30.0
+
+# The resources that nodes rejected before the restart: node id -> type URL -> name -> version.
+Refused = MutableMapping[str, Mapping[str, Mapping[str, str]]]
+
+_log = structlog.get_logger(logger_name="xds.control.nack_persistence")
+
+
+class NackPersistence:
+    """Keeps the open NACKs of the fleet in the store. The engine does not send the resources in ``refused``."""
+
+    def __init__(self, store: Store, fleet: Fleet, refused: Refused) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._refused = refused
+        self._node_of: dict[int, str] = {}  # node id by record id, for the records in ``refused``
+        self._restored: dict[str, dict[int, RefusedContent]] = {}  # by node id and record id
+        self._unreadable: list[int] = []
+        self._is_failing = False
+        self._task = BackgroundTask()
+
+    async def load(self) -> None:
+        """Load the open NACKs. Call it before any stream is answered. Raises ``StoreError``."""
+        found = []
+        for row in await self._store.nacks():
+            try:
+                found.append(decoded(row.id, row.node, row.type_url, row.body))
+            except ValueError as error:
+                self._unreadable.append(row.id)
+                _log.warning("nacks.unreadable", node_id=row.node, error_message=str(error))
+        self._fleet.restore(found, time())
+        for refusal in found:
+            if refusal.guilty:
+                self._node_of[refusal.record.id] = refusal.record.node
+                self._restored.setdefault(refusal.record.node, {})[refusal.record.id] = refusal
+        self._refused.update((node, _by_type(refusals.values())) for node, refusals in self._restored.items())
+        if found:
+            _log.info("nacks.restored", nacks_n=len(found))
+
+    def start(self) -> None:
+        """Start writing changes."""
+        self._task.start(self._run())
+
+    async def close(self) -> None:
+        """Stop, and write the remaining changes as far as the store accepts them."""
+        if await self._task.stop():
+            while await self._write() == BATCH:
+                pass
+
+    async def _run(self) -> None:
+        delay_s = WRITE_EVERY_S
+        while True:
+            await asyncio.sleep(delay_s)
+            written = await self._write()
+            if self._is_failing:
+                delay_s = min(2 * delay_s, RETRY_AT_MOST_S)
+            else:
+                delay_s = BATCH_EVERY_S if written == BATCH else WRITE_EVERY_S
+
+    async def _write(self) -> int:
+        """Write one batch. Returns the number of records, 0 when the store failed."""
+        changes = self._fleet.nack_log.take_changes(BATCH)
+        self._forget(changes.gone)
+        if not (changes.open or changes.gone or self._unreadable):
+            return 0
+        rows = [_row(refusal) for refusal in changes.open]
+        try:
+            await self._store.put_nacks(rows, [*changes.gone, *self._unreadable])
+        except asyncio.CancelledError:
+            self._fleet.nack_log.give_back(changes)
+            raise
+        except StoreError as error:
+            self._fleet.nack_log.give_back(changes)
+            if not self._is_failing:
+                _log.warning("nacks.not_kept", error_message=str(error))
+            self._is_failing = True
+            return 0
+        self._unreadable.clear()
+        self._is_failing = False
+        return len(changes.open) + len(changes.gone)
+
+    def _forget(self, ids: Collection[int]) -> None:
+        """Remove these records from ``refused``. The engine itself remembers nodes that left after the restart."""
+        for id in ids:
+            node = self._node_of.pop(id, None)
+            if node is None:
+                continue
+            left = self._restored[node]
+            del left[id]
+            if not left:
+                del self._restored[node]
+                self._refused.pop(node, None)
+            elif node in self._refused:
+                self._refused[node] = _by_type(left.values())
+
+
+def _by_type(refusals: Iterable[RefusedContent]) -> dict[str, dict[str, str]]:
+    """The names that are known to be rejected with their versions, by type URL."""
+    found: dict[str, dict[str, str]] = {}
+    for refusal in refusals:
+        versions = refusal.refused_versions
+        found.setdefault(refusal.record.type_url, {}).update((name, versions[name]) for name in refusal.guilty)
+    return found
+
+
+def _row(refusal: RefusedContent) -> OpenNack:
+    record = refusal.record
+    return OpenNack(record.id, record.node, record.type_url, encoded(refusal))

@@ -1,0 +1,337 @@
+"""A directory of snapshot files that is kept applied: each file, or subdirectory with its files, is one group.
+
+Applying files has the effect of a ``PUT`` of the same content. Invalid files are reported with the place of the error
+and leave the group as it is. A push by the API stays in force until the files change, a backup is restored, or the
+server restarts. Files that cannot be applied are listed until they can, for ``xds check``, events and a metric.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import time
+
+import structlog
+from watchfiles import awatch
+
+from xds.codec.crosscheck import check_unique
+from xds.codec.findings import Findings
+from xds.codec.resources import DecodedPush, ResourceDecoder
+from xds.control.audit import SERVER, Caller
+from xds.control.journal import PushJournal
+from xds.control.lifecycle import BackgroundTask
+from xds.control.publisher import Publisher, PushOptions
+from xds.model.errors import ValidationError, Violation, XdsError
+from xds.model.resource import Resource
+from xds.store.base import Meta, UnavailableError
+
+SUFFIXES = frozenset({".json", ".yaml", ".yml"})
+FILES_LIMIT = 10_000
+AUTHOR = "watch"
+DEBOUNCE_MS = 300  # an editor or a checkout writes many files, and a file in several steps
+RESCAN_MS = 1_000  # not every file system reports changes; pushes that the store refused are retried
+FINDINGS_LOGGED = 20
+
+Stamp = tuple[tuple[str, int, int, int], ...]  # per file: path, inode, size, modification time in ns
+
+_log = structlog.get_logger(logger_name="xds.control.watched_directory")
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedFiles:
+    """The applied files of a group. ``round`` is increased by ``WatchedDirectory.apply_again``."""
+
+    stamp: Stamp
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFiles:
+    """The files of one group. ``stamp`` changes when one of them does."""
+
+    files: tuple[Path, ...]
+    stamp: Stamp
+
+
+class WatchedDirectory:
+    """Applies the files of ``root`` at the start and whenever they change.
+
+    With ``prune`` a group is deleted with its files, even while nodes are connected, except when no file is left at
+    all: then the directory is probably not mounted.
+    """
+
+    def __init__(self, publisher: Publisher, root: Path, *, prune: bool, decoder: ResourceDecoder) -> None:
+        self._publisher = publisher
+        self._root = root
+        self._prune = prune
+        self._decoder = decoder
+        self.refused = RefusedFilesTable(publisher.journal)
+        self._seen: dict[str, AppliedFiles] = {}
+        self._round = 0
+        self._task = BackgroundTask()
+
+    async def start(self) -> None:
+        """Apply all files, then watch them. Raises ``OSError`` when the directory cannot be read."""
+        found = await asyncio.to_thread(scan, self._root)
+        await self._apply(found)
+        self._task.start(self._watch())
+
+    async def close(self) -> None:
+        """Stop watching. A push in progress is completed."""
+        await self._task.stop()
+
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups with files."""
+        return tuple(sorted(self._seen))
+
+    def apply_again(self) -> None:
+        """Push all files again, within `RESCAN_MS`: the groups no longer hold what was applied."""
+        self._round += 1
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self._follow()
+            except Exception as error:  # a bug must not end the watch silently
+                _log.exception("directory.unwatched", path=str(self._root))
+                self.refused.refuse("", (str(self._root),), error, time())
+            await asyncio.sleep(RESCAN_MS / 1000)
+
+    async def _follow(self) -> None:
+        async for _ in awatch(
+            self._root,
+            watch_filter=None,
+            debounce=DEBOUNCE_MS,
+            rust_timeout=RESCAN_MS,
+            yield_on_timeout=True,
+            ignore_permission_denied=True,
+        ):
+            try:
+                await self._apply(await asyncio.to_thread(scan, self._root))
+            except OSError as error:
+                _log.warning("directory.unreadable", path=str(self._root), error_message=str(error))
+                self.refused.refuse("", (str(self._root),), error, time())
+            else:
+                self.refused.accept("", time())
+
+    async def _apply(self, found: Mapping[str, GroupFiles]) -> None:
+        for group, there in found.items():
+            now = AppliedFiles(there.stamp, self._round)
+            if self._seen.get(group) != now and await self._push(group, there):
+                self._seen[group] = now
+        for group in self._seen.keys() - found.keys():
+            await self._gone(group, is_all=not found)
+        for refused in [each for each in self.refused if each.group and each.group not in found]:
+            self.refused.accept(refused.group, time())
+
+    async def _push(self, group: str, there: GroupFiles) -> bool:
+        """Apply the files of a group; False when it has to be retried."""
+        files = tuple(str(file.relative_to(self._root)) for file in there.files[:FILES_SHOWN])
+        meta = Meta(AUTHOR, ", ".join(files), actor=SERVER)
+        try:
+            pushed = await asyncio.to_thread(_read, there.files, self._decoder)
+            options = PushOptions(meta=meta)
+            result = await self._publisher.push(
+                group, pushed.resources, label=pushed.label, labels=pushed.labels, options=options
+            )
+        except ValidationError as error:
+            self._refuse(group, files, error)
+            _log_findings(group, error.violations)
+        except UnavailableError as error:
+            self.refused.refuse(group, files, error, time())
+            _log.warning("directory.later", group=group, error_message=str(error))
+            return False
+        except (XdsError, OSError) as error:
+            self._refuse(group, files, error)
+            _log.error("directory.refused", group=group, error_message=str(error))
+        else:
+            self.refused.accept(group, time())
+            _warn(group, (*pushed.warnings, *result.warnings))
+            _log.info("directory.applied", group=group, revision=result.revision, changed=result.changed)
+        return True
+
+    def _refuse(self, group: str, files: tuple[str, ...], error: XdsError | OSError) -> None:
+        self.refused.refuse(group, files, error, time())
+        codes = {found.code for found in error.violations} if isinstance(error, ValidationError) else set()
+        reason = ", ".join(sorted(codes)) or type(error).__name__
+        self._publisher.audit.refused(Caller(SERVER, AUTHOR), "watched directory", group, reason)
+
+    async def _gone(self, group: str, is_all: bool) -> None:
+        if not self._prune or is_all:
+            _log.warning("directory.group_kept", group=group, path=str(self._root), is_empty=is_all)
+            del self._seen[group]
+            return
+        try:
+            await self._publisher.delete_group(
+                group, PushOptions(meta=Meta(AUTHOR, "files gone", actor=SERVER), allow_empty=True)
+            )
+        except UnavailableError as error:
+            _log.warning("directory.later", group=group, error_message=str(error))
+            return
+        except XdsError as error:
+            _log.warning("directory.not_pruned", group=group, error_message=str(error))
+        else:
+            _log.info("directory.pruned", group=group)
+        del self._seen[group]
+
+
+def scan(root: Path) -> dict[str, GroupFiles]:
+    """The files of each group, by the name of the file (without its suffix) or of the subdirectory.
+
+    A file and a subdirectory with the same name belong to one group. Hidden files are left out. Raises ``OSError``.
+    """
+    files: dict[str, list[Path]] = {}
+    for entry in sorted(root.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        group = entry.name if entry.is_dir() else entry.stem
+        for file in _files(entry):
+            files.setdefault(group, []).append(file)
+    if sum(map(len, files.values())) > FILES_LIMIT:
+        raise OSError(f"{root}: more than {FILES_LIMIT} files")
+    return {group: GroupFiles(tuple(found), _stamp(found)) for group, found in files.items()}
+
+
+def _files(entry: Path) -> list[Path]:
+    if not entry.is_dir():
+        return [entry] if entry.suffix in SUFFIXES else []
+    return sorted(
+        file
+        for file in entry.rglob("*")
+        if file.suffix in SUFFIXES and file.is_file() and not _is_hidden(file.relative_to(entry))
+    )
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _stamp(files: list[Path]) -> Stamp:
+    found = []
+    for file in files:
+        try:
+            state = file.stat()
+        except OSError:  # deleted since the scan; the next scan sees that
+            continue
+        found.append((str(file), state.st_ino, state.st_size, state.st_mtime_ns))
+    return tuple(found)
+
+
+def _read(files: tuple[Path, ...], decoder: ResourceDecoder) -> DecodedPush:
+    """The files of a group as one push. Raises ``OSError``, ``ValidationError`` with the findings in all files."""
+    resources: list[Resource] = []
+    labels: dict[str, str] = {}
+    label = ""
+    violations: list[Violation] = []
+    warnings: list[Violation] = []
+    for file in files:
+        try:
+            pushed = decoder.document(file.read_bytes(), source=str(file))
+        except ValidationError as error:
+            violations += error.violations
+            continue
+        resources += pushed.resources
+        labels.update(pushed.labels)
+        label = pushed.label or label
+        warnings += pushed.warnings
+    findings = Findings()
+    check_unique(dict(enumerate(resources)), findings)
+    if violations or findings:
+        raise ValidationError([*violations, *findings.violations])
+    return DecodedPush(resources, label, labels, tuple(warnings))
+
+
+def _log_findings(group: str, violations: list[Violation]) -> None:
+    for violation in violations[:FINDINGS_LOGGED]:
+        _log.error(
+            "directory.refused",
+            group=group,
+            source=violation.source,
+            resource=violation.resource,
+            pointer=violation.pointer,
+            error_code=violation.code,
+            error_message=violation.detail,
+            hint=violation.hint,
+        )
+
+
+def _warn(group: str, warnings: tuple[Violation, ...]) -> None:
+    for warning in warnings[:FINDINGS_LOGGED]:
+        _log.warning(
+            "directory.warning",
+            group=group,
+            source=warning.source,
+            resource=warning.resource,
+            pointer=warning.pointer,
+            error_message=warning.detail,
+        )
+
+
+DETAIL_LIMIT = 1_000
+FILES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFiles:
+    """Files that cannot be applied since ``since_s`` (epoch seconds), with the first of ``findings`` reasons.
+
+    ``group`` is empty where the directory itself cannot be read. ``source`` is the file and position, where known.
+    """
+
+    group: str
+    files: tuple[str, ...]
+    since_s: float
+    detail: str
+    source: str = ""
+    findings: int = 1
+
+    def says_as(self, other: RefusedFiles | None) -> bool:
+        """Is the reason the same, whatever the time?"""
+        return other is not None and (self.detail, self.source, self.findings) == (
+            other.detail,
+            other.source,
+            other.findings,
+        )
+
+
+class RefusedFilesTable:
+    """The refused files by group. Each change is recorded as an event."""
+
+    def __init__(self, journal: PushJournal) -> None:
+        self._journal = journal
+        self._refused: dict[str, RefusedFiles] = {}
+
+    def __iter__(self) -> Iterator[RefusedFiles]:
+        """The refused files, ordered by group."""
+        return iter([self._refused[group] for group in sorted(self._refused)])
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def refuse(self, group: str, files: tuple[str, ...], error: Exception, now: float) -> None:
+        """The files of a group could not be applied."""
+        before = self._refused.get(group)
+        since_s = before.since_s if before is not None else now
+        made = _refused(group, files[:FILES_SHOWN], since_s, error)
+        self._refused[group] = made
+        if not made.says_as(before):
+            self._journal.files_refused(group, made.source or ", ".join(made.files), made.detail, made.findings, now)
+
+    def accept(self, group: str, now: float) -> None:
+        """The files are applied or deleted."""
+        if self._refused.pop(group, None) is not None:
+            self._journal.files_applied(group, now)
+
+
+def _refused(group: str, files: tuple[str, ...], since_s: float, error: Exception) -> RefusedFiles:
+    if isinstance(error, ValidationError) and error.violations:
+        first = error.violations[0]
+        return RefusedFiles(group, files, since_s, first.detail[:DETAIL_LIMIT], first.source, len(error.violations))
+    return RefusedFiles(group, files, since_s, str(error)[:DETAIL_LIMIT])

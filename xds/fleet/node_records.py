@@ -1,0 +1,269 @@
+"""The mutable records of nodes, streams and types, which events write to, and what they show.
+
+`Holding` is what a connected node has of a type, as far as its ACKs prove it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from heapq import nsmallest
+
+from xds.fleet.order_state import (
+    LINGERS_SHOWN,
+    ClientKey,
+    ClientOrderState,
+    counted,
+    held_aliases,
+    held_back,
+    lingers,
+)
+from xds.fleet.partial_sets import stands_for
+from xds.fleet.refused_content import RefusedContent
+from xds.fleet.state import NodeState, StreamState, Sync, TypeState
+from xds.model.node import Node
+from xds.model.resource_type import alias_of
+from xds.model.snapshot import ResourceSet
+from xds.protocol.events import Subscribed
+from xds.protocol.subscription import NO_NAMES, Interest
+
+NAMES_SHOWN = 100
+_WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_SUBSCRIBED)
+_BADNESS = {state: -place for place, state in enumerate(_WORST_FIRST)}
+
+
+class TypeRecord:
+    """One type on one stream. ``refusals`` are the open NACK records that the client stands by, newest last."""
+
+    __slots__ = (
+        "_missing",
+        "_missing_of",
+        "acked",
+        "names",
+        "refusals",
+        "sent",
+        "since",
+        "state",
+        "type_url",
+        "wildcard",
+    )
+
+    def __init__(self, type_url: str, now: float) -> None:
+        self.type_url = type_url
+        self.state = Sync.PENDING
+        self.since = now
+        self.sent: ResourceSet | None = None
+        self.acked: ResourceSet | None = None
+        self.refusals: tuple[RefusedContent, ...] = ()
+        self.wildcard = False
+        self.names: frozenset[str] = NO_NAMES
+        self._missing: tuple[str, ...] = ()
+        self._missing_of = 0  # the id of the set in which they are missing
+
+    def enter(self, state: Sync, now: float) -> None:
+        if self.state is not state:
+            self.state = state
+            self.since = now
+
+    def subscribe(self, event: Subscribed, now: float) -> None:
+        self.wildcard = event.wildcard
+        self.names = event.names
+        self._missing, self._missing_of = event.missing, self._set_id()
+        if not event.wildcard and not event.names:
+            self.enter(Sync.NOT_SUBSCRIBED, now)
+        elif self.state is Sync.NOT_SUBSCRIBED:
+            self.enter(Sync.PENDING, now)
+
+    def missing(self) -> tuple[str, ...]:
+        """Requested names that do not exist in the set that was sent last; computed once per set."""
+        if self.sent is not None and self._missing_of != self.sent.id and self.names:
+            self._missing = tuple(Interest(names=self.names).missing(self.sent))
+            self._missing_of = self.sent.id
+        return self._missing if self.names else ()
+
+    def _set_id(self) -> int:
+        return self.sent.id if self.sent is not None else 0
+
+
+class StreamRecord:
+    """One stream. ``node`` is None until the first request names it."""
+
+    __slots__ = ("api", "group", "id", "node", "opened", "orphaned", "peer", "principal", "service", "types", "variant")
+
+    def __init__(
+        self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "", principal: str = ""
+    ) -> None:
+        self.id = stream_id
+        self.principal = principal
+        self.peer = peer
+        self.service = service
+        self.variant = variant
+        self.opened = now
+        self.api = api
+        self.node: NodeRecord | None = None
+        self.group = ""
+        self.orphaned = False
+        self.types: dict[str, TypeRecord] = {}
+
+    @property
+    def client_key(self) -> ClientKey:
+        """Identifies the client of the stream among the clients of its node."""
+        return (self.peer, self.api)
+
+    def record_of(self, type_url: str, now: float) -> TypeRecord:
+        """The record of a type, made when the type is first used."""
+        found = self.types.get(type_url)
+        if found is None:
+            found = self.types[type_url] = TypeRecord(type_url, now)
+        return found
+
+    def state(self, revisions: Mapping[int, int]) -> StreamState:
+        merged = by_alias(self.types.values())
+        types = (type_state(records, revisions, self.orphaned) for records in merged.values())
+        known = (self.id, self.peer, self.service, self.variant, self.opened)
+        return StreamState(*known, tuple(types), self.api, self.principal)
+
+
+class NodeRecord:
+    """One node id.
+
+    ``clients`` say what lingers for its clients and what is held back from them. ``left`` keeps the last state of each
+    type by alias, for a disconnected node. ``adrift`` and ``synced_revision`` are what the event log has last: that no
+    group matches, and the revision with which the node is synced.
+    """
+
+    __slots__ = ("adrift", "clients", "first_seen", "group", "last_seen", "left", "node", "streams", "synced_revision")
+
+    def __init__(self, node: Node, now: float) -> None:
+        self.node = node
+        self.group = ""
+        self.first_seen = now
+        self.last_seen = now
+        self.streams: dict[int, StreamRecord] = {}
+        self.left: dict[str, TypeState] = {}
+        self.clients: dict[ClientKey, ClientOrderState] = {}
+        self.adrift = False
+        self.synced_revision = 0
+
+    def leave(self, stream: StreamRecord, revisions: Mapping[int, int]) -> None:
+        """A stream closed. What is kept of it is bounded: no names, sets or metadata that only it had."""
+        del self.streams[stream.id]
+        self.clients.pop(stream.client_key, None)  # the other streams of the client report it again
+        for alias, records in by_alias(stream.types.values()).items():
+            self.left[alias] = type_state(records, revisions, orphaned=False)
+        if not self.streams:
+            self.node = replace(self.node, metadata={})
+
+    def by_alias(self) -> dict[str, list[TypeRecord]]:
+        """The records of all streams by type alias."""
+        return by_alias(record for stream in self.streams.values() for record in stream.types.values())
+
+    def is_synced(self) -> bool:
+        """Whether all subscribed types on all streams are synced."""
+        records = (record for stream in self.streams.values() for record in stream.types.values())
+        if any(client.held for client in self.clients.values()):
+            return False
+        return all(record.state in (Sync.SYNCED, Sync.NOT_SUBSCRIBED) for record in records)
+
+    def update_client(self, stream: StreamRecord, update: Callable[[ClientOrderState], None]) -> None:
+        """Update the state of the client that a stream belongs to."""
+        client = self.clients.setdefault(stream.client_key, ClientOrderState())
+        update(client)
+        if not client:
+            del self.clients[stream.client_key]
+
+    @property
+    def orphaned(self) -> bool:
+        return bool(self.streams) and all(stream.orphaned for stream in self.streams.values())
+
+    def state(self, revisions: Mapping[int, int]) -> NodeState:
+        types = sorted(self._types(revisions), key=lambda state: state.type)
+        lingering = lingers(self.clients)
+        return NodeState(
+            id=self.node.id,
+            cluster=self.node.cluster,
+            locality=self.node.locality,
+            group=self.group,
+            user_agent=self.node.user_agent,
+            first_seen=self.first_seen,
+            last_seen=self.last_seen,
+            streams=tuple(stream.state(revisions) for stream in self.streams.values()),
+            types=tuple(types),
+            lingering=lingering[:LINGERS_SHOWN],
+            lingering_total=counted(lingering),
+            held=held_back(self.clients),
+        )
+
+    def _types(self, revisions: Mapping[int, int]) -> Iterable[TypeState]:
+        if not self.streams:
+            return self.left.values()
+        orphaned, held = self.orphaned, held_aliases(self.clients)
+        states = (type_state(records, revisions, orphaned) for records in self.by_alias().values())
+        return (_unless_held(state, held) for state in states)
+
+
+def _unless_held(state: TypeState, held: frozenset[str]) -> TypeState:
+    """A type with held resources is pending, although everything that was sent is ACKed."""
+    return replace(state, state=Sync.PENDING) if state.state is Sync.SYNCED and state.type in held else state
+
+
+def by_alias(records: Iterable[TypeRecord]) -> dict[str, list[TypeRecord]]:
+    """Tracks by type alias, so that operators see one type for all APIs."""
+    found: dict[str, list[TypeRecord]] = {}
+    for record in records:
+        found.setdefault(alias_of(record.type_url), []).append(record)
+    return found
+
+
+def worst(records: Iterable[TypeRecord]) -> TypeRecord:
+    """The record that decides the state: NACKed before pending before synced, then the one that changed last."""
+    return max(records, key=lambda record: (_BADNESS[record.state], record.since))
+
+
+def type_state(records: list[TypeRecord], revisions: Mapping[int, int], orphaned: bool) -> TypeState:
+    """One type of a node, merged from its streams."""
+    lead = worst(records)
+    is_nacked = lead.state is Sync.NACKED and bool(lead.refusals)
+    refusals = [refusal for record in records for refusal in record.refusals] if is_nacked else []
+    names = lead.names if len(records) == 1 else NO_NAMES.union(*(record.names for record in records))
+    missing = lead.missing() if len(records) == 1 else sorted({name for record in records for name in record.missing()})
+    return TypeState(
+        type=alias_of(lead.type_url),
+        type_url=lead.type_url,
+        state=Sync.ORPHANED if orphaned and lead.state is not Sync.NOT_SUBSCRIBED else lead.state,
+        version_sent=lead.sent.version_info if lead.sent is not None else "",
+        version_acked=lead.acked.version_info if lead.acked is not None else "",
+        revision=revisions.get(stands_for(lead.acked).origin_id) if lead.acked is not None else None,
+        wildcard=any(record.wildcard for record in records),
+        subscribed=len(names),
+        names=tuple(nsmallest(NAMES_SHOWN, names)),
+        missing=tuple(missing[:NAMES_SHOWN]),
+        error=lead.refusals[-1].record.message if is_nacked else "",
+        guilty=tuple(dict.fromkeys(name for refusal in refusals for name in refusal.record.guilty))[:NAMES_SHOWN],
+        since=lead.since,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One type on one stream. ``acked`` is the last ACKed set, ``sent`` the last sent one."""
+
+    type_url: str
+    interest: Interest
+    state: str
+    acked: ResourceSet | None
+    sent: ResourceSet | None
+
+    @property
+    def type(self) -> str:
+        return alias_of(self.type_url)
+
+
+def holding(record: TypeRecord) -> Holding:
+    """The holding of a type."""
+    return Holding(record.type_url, Interest.of(record.wildcard, record.names), record.state, record.acked, record.sent)
+
+
+def holdings(records: Iterable[TypeRecord]) -> Iterator[Holding]:
+    """Holdings, ordered by type."""
+    return map(holding, sorted(records, key=lambda record: (alias_of(record.type_url), record.type_url)))

@@ -1,0 +1,125 @@
+"""What lingers for the clients of a node, and what is held back from them (docs/design.md#order-of-updates).
+
+The engine reports both as immutable values that clients share. What operators see is built when it is asked for, in any
+thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import nsmallest
+
+from xds.fleet.state import HeldResources, LingeringResources
+from xds.model.resource_type import alias_of
+from xds.protocol import events
+from xds.protocol.linger import NOTHING_LINGERS, Lingering
+
+NAMES_SHOWN = 100
+LINGERS_SHOWN = 100
+
+ClientKey = tuple[str, str]  # peer address, API
+
+
+class ClientOrderState:
+    """The last report about one client. ``offset_s`` is epoch seconds minus the engine's clock."""
+
+    __slots__ = ("held", "lingering", "offset_s")
+
+    def __init__(self) -> None:
+        self.lingering: Lingering = NOTHING_LINGERS
+        self.held: tuple[events.HeldContent, ...] = ()
+        self.offset_s = 0.0
+
+    def linger(self, lingering: Lingering, offset_s: float) -> None:
+        """Replace what lingers."""
+        self.lingering, self.offset_s = lingering, offset_s
+
+    def hold(self, held: tuple[events.HeldContent, ...]) -> None:
+        """Replace what is held back."""
+        self.held = held
+
+    def __bool__(self) -> bool:
+        """False when nothing lingers and nothing is held back."""
+        return bool(self.lingering or self.held)
+
+
+Clients = Mapping[ClientKey, ClientOrderState]
+NO_CLIENTS: Clients = {}
+
+
+def lingers(clients: Clients) -> tuple[LingeringResources, ...]:
+    """What lingers per push and type, oldest first. Clients of one node id are merged."""
+    names: dict[tuple[int, str], frozenset[str]] = {}
+    ends: dict[tuple[int, str], float | None] = {}
+    for client in list(clients.values()):
+        for removal in client.lingering.removals:
+            until = removal.ends_s + client.offset_s if removal.ends_s is not None else None
+            for type_url, removed in removal.names.items():
+                key = (removal.revision, alias_of(type_url))
+                names[key] = names[key] | removed if key in names else removed
+                ends[key] = _later(ends[key], until) if key in ends else until
+    return tuple(
+        LingeringResources(alias, revision, len(found), ends[revision, alias], tuple(nsmallest(NAMES_SHOWN, found)))
+        for (revision, alias), found in sorted(names.items())
+    )
+
+
+def lingering_until(clients: Clients) -> dict[str, dict[str, float | None]]:
+    """When each lingering name is removed, by type URL and name; None while its time has not started."""
+    found: dict[str, dict[str, float | None]] = {}
+    for client in list(clients.values()):
+        for removal in client.lingering.removals:
+            until = removal.ends_s + client.offset_s if removal.ends_s is not None else None
+            for type_url, names in removal.names.items():
+                ends = found.setdefault(type_url, {})
+                ends.update((name, _later(ends[name], until) if name in ends else until) for name in names)
+    return found
+
+
+def held_back(clients: Clients) -> tuple[HeldResources, ...]:
+    """What is held back, grouped by the clusters that it waits for."""
+    found: dict[tuple[tuple[str, ...], bool], set[tuple[str, str]]] = {}
+    for client in list(clients.values()):
+        for held in client.held:
+            resources = found.setdefault((held.waits_for, held.is_unreadable), set())
+            resources.update((alias_of(type_url), name) for type_url, names in held.names for name in names)
+    return tuple(
+        HeldResources(tuple(nsmallest(NAMES_SHOWN, resources)), len(resources), waits_for[:NAMES_SHOWN], any_cluster)
+        for (waits_for, any_cluster), resources in found.items()
+    )
+
+
+def held_aliases(clients: Clients) -> frozenset[str]:
+    """The aliases of the types with held resources."""
+    return frozenset(
+        alias_of(type_url) for client in list(clients.values()) for held in client.held for type_url, _ in held.names
+    )
+
+
+def waits_of(clients: Clients) -> dict[tuple[str, str], events.HeldContent]:
+    """The clusters that each held resource waits for, by type URL and name."""
+    return {
+        (type_url, name): held
+        for client in list(clients.values())
+        for held in client.held
+        for type_url, names in held.names
+        for name in names
+    }
+
+
+def lingering_names(clients: Iterable[ClientOrderState]) -> dict[str, set[str]]:
+    """All lingering names, by type alias."""
+    found: dict[str, set[str]] = {}
+    for client in clients:
+        for type_url, names in client.lingering.names.items():
+            found.setdefault(alias_of(type_url), set()).update(names)
+    return found
+
+
+def counted(found: Iterable[LingeringResources]) -> int:
+    """The number of lingering resources."""
+    return sum(each.count for each in found)
+
+
+def _later(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else max(one, other)

@@ -1,0 +1,187 @@
+"""The audit list in SQLite (see `xds.store.audit`). All functions run in the transaction of the caller."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+
+from xds.store.audit import (
+    LIMITS,
+    MERGED_S,
+    AuditEntry,
+    AuditFilter,
+    AuditLane,
+    AuditNote,
+    AuditPage,
+    entry_of_note,
+    page,
+    position_of_cursor,
+)
+from xds.store.records import merge_audit_lists
+from xds.store.retention import Retention
+
+Connection = sqlite3.Connection
+
+ROWS_PER_STEP = 2_000
+COLUMNS = "position, id, lane, key, grp, actor, action, count, first_s, time_s, body"
+_BODY = ("author", "peer", "subject", "message", "old", "new", "reason", "request_id", "revision")
+
+
+def write(connection: Connection, notes: Sequence[AuditNote]) -> None:
+    """Append notes. A note with the key of an existing entry is merged into it."""
+    grown: set[AuditLane] = set()
+    for note in notes:
+        held = _held(connection, note) if note.key else None
+        if held is not None:
+            connection.execute("DELETE FROM audit WHERE position = ?", (held.position,))
+        else:
+            grown.add(note.lane)
+        _put(connection, entry_of_note(note, newest(connection) + 1, held))
+    for lane in grown & LIMITS.keys():
+        _bound(connection, lane)
+
+
+def read(connection: Connection, cursor: str, limit: int, wanted: AuditFilter) -> AuditPage:
+    """``Store.audit``."""
+    known = dict(connection.execute("SELECT k, v FROM meta WHERE k IN ('audit_epoch', 'audit_trimmed')"))
+    end = newest(connection)
+    after, lagged = position_of_cursor(cursor, known["audit_epoch"], int(known["audit_trimmed"]), end)
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM audit WHERE position > :after AND :group IN ('', grp) AND :actor IN ('', actor)"  # noqa: S608
+        " AND :action IN ('', action) AND time_s >= :since"
+        f" AND lane IN ({', '.join(str(int(lane)) for lane in sorted(wanted.lanes))}) ORDER BY position LIMIT :limit",
+        {
+            "after": after,
+            "group": wanted.group,
+            "actor": wanted.actor,
+            "action": wanted.action,
+            "since": wanted.since_s,
+            "limit": limit + 1,
+        },
+    )
+    return page([entry(row) for row in rows], limit, known["audit_epoch"], end, lagged, wanted)
+
+
+def whole(connection: Connection) -> list[AuditEntry]:
+    """All entries."""
+    return [entry(row) for row in connection.execute(f"SELECT {COLUMNS} FROM audit ORDER BY position")]  # noqa: S608
+
+
+def counted(connection: Connection) -> list[AuditEntry]:
+    """The entries with a key, which later notes may be merged into."""
+    return [entry(row) for row in connection.execute(f"SELECT {COLUMNS} FROM audit WHERE key <> '' ORDER BY position")]  # noqa: S608
+
+
+def newest(connection: Connection) -> int:
+    """The highest position that was ever used, 0 for none."""
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'audit'").fetchone()
+    return int(row[0]) if row is not None else 0
+
+
+def sizes(connection: Connection) -> tuple[dict[AuditLane, int], int]:
+    """The number of entries in each lane, and the size of the entries of changes."""
+    rows = list(connection.execute("SELECT lane, count(*), sum(size) FROM audit GROUP BY lane"))
+    found = {AuditLane(lane): (int(count), int(size)) for lane, count, size in rows}
+    return {lane: found.get(lane, (0, 0))[0] for lane in AuditLane}, found.get(AuditLane.CHANGE, (0, 0))[1]
+
+
+def without_key(connection: Connection, behind: int, end: int) -> list[AuditEntry]:
+    """The next entries without a key after position ``behind`` and up to ``end``; empty at the end."""
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM audit WHERE key = '' AND position > ? AND position <= ? ORDER BY position LIMIT ?",  # noqa: S608
+        (behind, end, ROWS_PER_STEP // 4),
+    )
+    return [entry(row) for row in rows]
+
+
+def join(connection: Connection, given: Sequence[AuditEntry]) -> None:
+    """Merge the list of a backup (`merge_audit_lists`)."""
+    made = merge_audit_lists(whole(connection), given)
+    if made is None:
+        return
+    connection.execute("DELETE FROM audit")
+    connection.execute("DELETE FROM sqlite_sequence WHERE name = 'audit'")
+    for each in made:
+        _put(connection, each)
+    connection.execute("UPDATE meta SET v = lower(hex(randomblob(4))) WHERE k = 'audit_epoch'")
+    connection.execute("UPDATE meta SET v = '0' WHERE k = 'audit_trimmed'")
+
+
+def trim(connection: Connection, policy: Retention, now_s: float) -> int:
+    """Delete entries that are too old, and the oldest changes beyond the maximum size.
+
+    Returns the number of deleted entries. Call it until it returns 0.
+    """
+    dropped = _drop(connection, "time_s < ?", (now_s - policy.audit_s,))
+    (size,) = connection.execute(
+        "SELECT ifnull(sum(size), 0) FROM audit WHERE lane = ?", (AuditLane.CHANGE,)
+    ).fetchone()
+    if size > policy.audit_bytes:
+        running = (
+            "position IN (SELECT position FROM (SELECT position, sum(size) OVER (ORDER BY position DESC) AS total"
+            " FROM audit WHERE lane = ?) WHERE total > ?)"
+        )
+        dropped += _drop(connection, running, (AuditLane.CHANGE, policy.audit_bytes))
+    return dropped
+
+
+def _put(connection: Connection, entry: AuditEntry) -> None:
+    note = entry.note
+    connection.execute(
+        "INSERT INTO audit (position, id, lane, key, grp, actor, action, count, first_s, time_s, size, body)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            entry.position,
+            entry.id,
+            int(note.lane),
+            note.key,
+            note.group,
+            note.actor,
+            note.action,
+            entry.count,
+            entry.first_s,
+            note.time_s,
+            note.size,
+            json.dumps({name: getattr(note, name) for name in _BODY}, ensure_ascii=False),
+        ),
+    )
+
+
+def _held(connection: Connection, note: AuditNote) -> AuditEntry | None:
+    """The entry that a note is merged into."""
+    row = connection.execute(
+        f"SELECT {COLUMNS} FROM audit WHERE key = ? AND first_s > ? ORDER BY position DESC LIMIT 1",  # noqa: S608
+        (note.key, note.time_s - MERGED_S),
+    ).fetchone()
+    return entry(row) if row is not None else None
+
+
+def _bound(connection: Connection, lane: AuditLane) -> None:
+    """Delete the oldest entries of a lane beyond its bound."""
+    _drop(
+        connection,
+        "position IN (SELECT position FROM audit WHERE lane = ? ORDER BY position DESC LIMIT -1 OFFSET ?)",
+        (int(lane), LIMITS[lane]),
+    )
+
+
+def _drop(connection: Connection, condition: str, values: tuple[float, ...]) -> int:
+    """Delete entries, and store the highest deleted position of changes for readers."""
+    found = connection.execute(
+        f"SELECT position, lane FROM audit WHERE {condition} ORDER BY position LIMIT {ROWS_PER_STEP}",  # noqa: S608
+        values,
+    ).fetchall()
+    connection.executemany("DELETE FROM audit WHERE position = ?", [(position,) for position, _ in found])
+    last = max((position for position, lane in found if lane == AuditLane.CHANGE), default=0)
+    connection.execute("UPDATE meta SET v = ? WHERE k = 'audit_trimmed' AND CAST(v AS INTEGER) < ?", (str(last), last))
+    return len(found)
+
+
+def entry(row: tuple[object, ...]) -> AuditEntry:
+    """The entry of a row of `COLUMNS`."""
+    position, identifier, lane, key, group, actor, action, count, first_s, time_s, body = row
+    note = AuditNote(action=str(action), actor=str(actor), group=str(group), key=str(key), **json.loads(str(body)))
+    note = replace(note, lane=AuditLane(int(str(lane))), time_s=float(str(time_s)))
+    return AuditEntry(int(str(identifier)), int(str(position)), note, int(str(count)), float(str(first_s)))

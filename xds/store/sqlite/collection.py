@@ -1,0 +1,251 @@
+"""Deletes old content from SQLite, in steps that are each a short transaction (docs/design.md#storage).
+
+``trim`` deletes rows of ``past`` and puts the blobs that they named into ``doomed`` in the same transaction. Then all
+blobs that are still named are removed from ``doomed``: first those named in ``entry``, then those in ``past``, which is
+the order in which rows move between the tables. Meanwhile triggers of this connection remove blobs that pushes name
+anew. The blobs that remain are named nowhere, and ``sweep`` deletes them. A crash between two steps does no harm:
+``doomed`` is a table, and the next collection starts this search over.
+
+Each function does one step and says how to continue; pushes run between the steps.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
+from xds.store.retention import Collected, Retention, RevisionCounts, StoreStats, content_floor
+from xds.store.sqlite import audit_rows
+from xds.store.sqlite.schema import PAGE_BYTES
+
+Connection = sqlite3.Connection
+
+ROWS_PER_STEP = 2_000  # written
+ROWS_PER_SCAN = 20_000  # read
+REVISIONS_PER_STEP = 200
+BYTES_PER_STEP = 8 << 20
+PAGES_PER_STEP = 512
+SPARE_SHARE = 16  # one in this many pages is left free for later pushes
+SPARE_PAGES = 256
+
+_TABLES = {"entry": ("grp", "type", "name"), "past": ("grp", "died", "type", "name")}
+_STRIKE = "BEGIN DELETE FROM doomed WHERE h = new.h; END"
+_TRIGGERS = {  # an overwritten row is updated, not inserted
+    "striking": f"CREATE TEMP TRIGGER IF NOT EXISTS striking AFTER INSERT ON main.entry {_STRIKE}",
+    "striking_over": f"CREATE TEMP TRIGGER IF NOT EXISTS striking_over AFTER UPDATE ON main.entry {_STRIKE}",
+}
+
+
+class StrikePosition(NamedTuple):
+    """How far ``strike`` has come: the last key that was read of a table."""
+
+    table: str = "entry"
+    key: tuple[int | str, ...] = (-1, -1, "")
+
+
+def group_names(connection: Connection) -> list[str]:
+    """All groups, deleted ones included."""
+    return [name for (name,) in connection.execute("SELECT name FROM grp ORDER BY name")]
+
+
+def raise_floor(connection: Connection, name: str, policy: Retention, now_s: float) -> Collected:
+    """Set the lowest revision of a group that keeps its content. Lower ones cannot be read from then on."""
+    group, newest, live, floor = connection.execute(
+        "SELECT id, revision, live, floor FROM grp WHERE name = ?", (name,)
+    ).fetchone()
+    limit = _nth(connection, group, policy.revisions_limit)
+    (young,) = connection.execute(
+        "SELECT min(revision) FROM revision WHERE grp = ? AND revision >= ? AND time_s >= ? AND NOT endpoints_only",
+        (group, max(floor, limit or 1), now_s - policy.age_s),
+    ).fetchone()
+    counted = RevisionCounts(_nth(connection, group, policy.revisions), limit, young)
+    raised = content_floor(newest, bool(live), floor, counted, policy.pinned.get(name, ()))
+    if raised > floor:
+        connection.execute("UPDATE grp SET floor = ? WHERE id = ?", (raised, group))
+    (thinned,) = connection.execute(
+        "SELECT count(*) FROM revision WHERE grp = ? AND revision >= ? AND revision < ? AND NOT content",
+        (group, floor, raised),
+    ).fetchone()
+    return Collected(revisions=raised - floor - thinned)
+
+
+def thin(connection: Connection, name: str, policy: Retention) -> Collected:
+    """Delete contents above the floor that changed endpoints alone. Call it until it deletes none.
+
+    A row of ``past`` is deleted with the last revision that it belongs to. Such rows end at the next kept revision at
+    the latest, so only rows that ended by then are read.
+    """
+    group, newest, floor = connection.execute("SELECT id, revision, floor FROM grp WHERE name = ?", (name,)).fetchone()
+    pinned = policy.pinned.get(name, ())
+    rows = connection.execute(
+        "SELECT revision FROM revision WHERE grp = ? AND endpoints_only AND content AND revision >= ?"
+        " AND revision < ? AND revision < ? ORDER BY revision LIMIT ?",
+        (
+            group,
+            floor,
+            newest,
+            _nth(connection, group, policy.endpoint_revisions, 1) or 0,
+            REVISIONS_PER_STEP + len(pinned),
+        ),
+    )
+    gone = [revision for (revision,) in rows if revision not in pinned][:REVISIONS_PER_STEP]
+    if not gone:
+        return Collected()
+    connection.executemany(
+        "UPDATE revision SET content = 0 WHERE grp = ? AND revision = ?", [(group, revision) for revision in gone]
+    )
+    _drop_unread(connection, group, floor, gone[0], gone[-1])
+    return Collected(revisions=len(gone))
+
+
+def _drop_unread(connection: Connection, group: int, floor: int, first: int, last: int) -> None:
+    """Delete the rows of ``past`` that belong to revisions from ``first`` to ``last`` and to no kept one."""
+    (until,) = connection.execute(
+        "SELECT min(revision) FROM revision WHERE grp = :grp AND content AND revision > :last",
+        {"grp": group, "last": last},
+    ).fetchone()
+    rows = connection.execute(
+        "SELECT grp, died, type, name, h FROM past WHERE grp = :grp AND died > :first AND died <= :until"
+        " AND NOT EXISTS (SELECT 1 FROM revision WHERE grp = :grp AND content AND live"
+        " AND revision >= past.born AND revision >= :floor AND revision < past.died)",
+        {"grp": group, "first": first, "until": until, "floor": floor},
+    ).fetchall()
+    connection.executemany(
+        "DELETE FROM past WHERE grp = ? AND died = ? AND type = ? AND name = ?", (row[:4] for row in rows)
+    )
+    connection.executemany("INSERT OR IGNORE INTO doomed VALUES (?)", (row[4:] for row in rows))
+
+
+def _nth(connection: Connection, group: int, number: int, endpoints_only: int = 0) -> int | None:
+    """The ``number``-th revision from the end, among those that did or did not change endpoints alone."""
+    row = connection.execute(
+        "SELECT revision FROM revision WHERE grp = ? AND endpoints_only = ? ORDER BY revision DESC LIMIT 1 OFFSET ?",
+        (group, endpoints_only, number - 1),
+    ).fetchone()
+    return row[0] if row is not None else None
+
+
+def trim(connection: Connection, name: str) -> int:
+    """Delete rows that ended below the floor of a group; returns their number. Call it until it returns 0."""
+    rows = connection.execute(
+        "SELECT grp, died, type, past.name, h FROM past JOIN grp ON grp.id = past.grp"
+        " WHERE grp.name = ? AND died <= floor ORDER BY died, type, past.name LIMIT ?",
+        (name, ROWS_PER_STEP),
+    ).fetchall()
+    # Deleted first: on a full disk this frees the space for the next statement.
+    connection.executemany(
+        "DELETE FROM past WHERE grp = ? AND died = ? AND type = ? AND name = ?", (row[:4] for row in rows)
+    )
+    connection.executemany("INSERT OR IGNORE INTO doomed VALUES (?)", (row[4:] for row in rows))
+    return len(rows)
+
+
+def trim_history(connection: Connection, name: str, policy: Retention, now_s: float) -> Collected:
+    """Delete lines of the history of a group. Call it until it deletes none."""
+    (group,) = connection.execute("SELECT id FROM grp WHERE name = ?", (name,)).fetchone()
+    dropped = connection.execute(
+        "DELETE FROM revision WHERE grp = :grp AND revision IN ("
+        " SELECT revision.revision FROM revision JOIN grp ON grp.id = grp WHERE grp = :grp"
+        " AND revision.revision < grp.revision AND (revision.revision < floor OR NOT content)"
+        " AND (time_s < :old OR revision.revision < iif(endpoints_only, :endpoints, :others)) LIMIT :limit)",
+        {
+            "grp": group,
+            "old": now_s - policy.history_s,
+            "endpoints": _nth(connection, group, policy.endpoint_lines, 1) or 0,
+            "others": _nth(connection, group, policy.history_limit) or 0,
+            "limit": ROWS_PER_STEP,
+        },
+    ).rowcount
+    return Collected(lines=dropped)
+
+
+def trim_push_ids(connection: Connection, now_s: float) -> Collected:
+    """Forget push ids of which nobody needs to know any more; to be called until it forgets none."""
+    dropped = connection.execute(
+        "DELETE FROM push WHERE id IN (SELECT id FROM push ORDER BY id LIMIT ?) AND time_s < ?",
+        (ROWS_PER_STEP, now_s - PUSH_IDS_KEPT_S),
+    ).rowcount
+    return Collected(push_ids=dropped)
+
+
+def begin_striking(connection: Connection) -> StrikePosition | None:
+    """Watch what pushes name from now on; None when no blob is doomed."""
+    for trigger in _TRIGGERS.values():
+        connection.execute(trigger)
+    return StrikePosition() if connection.execute("SELECT 1 FROM doomed LIMIT 1").fetchone() is not None else None
+
+
+def strike(connection: Connection, place: StrikePosition) -> StrikePosition | None:
+    """Remove the blobs that the next rows name from ``doomed``. Returns the next position, None at the end."""
+    _check_watched(connection)
+    columns = ", ".join(_TABLES[place.table])
+    marks = ", ".join("?" for _ in place.key)
+    behind = f"FROM {place.table} WHERE ({columns}) > ({marks}) ORDER BY {columns}"
+    last = connection.execute(f"SELECT {columns} {behind} LIMIT 1 OFFSET ?", (*place.key, ROWS_PER_SCAN - 1)).fetchone()
+    connection.execute(
+        f"DELETE FROM doomed WHERE h IN (SELECT h {behind} LIMIT ?)",  # noqa: S608
+        (*place.key, ROWS_PER_SCAN),
+    )
+    if last is not None:
+        return StrikePosition(place.table, last)
+    return StrikePosition("past", (-1, -1, -1, "")) if place.table == "entry" else None
+
+
+def sweep(connection: Connection) -> Collected:
+    """Delete the blobs that remain in ``doomed`` after ``strike``. Call it until it deletes none."""
+    _check_watched(connection)
+    rows = connection.execute(
+        "SELECT doomed.h, ifnull(length(data), 0) FROM doomed LEFT JOIN blob ON blob.h = doomed.h LIMIT ?",
+        (ROWS_PER_STEP,),
+    ).fetchall()
+    taken, size = 0, 0
+    for _, length in rows:
+        taken, size = taken + 1, size + length
+        if size >= BYTES_PER_STEP:
+            break
+    doomed = [(h,) for h, _ in rows[:taken]]
+    connection.executemany("DELETE FROM blob WHERE h = ?", doomed)
+    connection.executemany("DELETE FROM doomed WHERE h = ?", doomed)
+    return Collected(blobs=taken, blob_bytes=size)
+
+
+def end_striking(connection: Connection) -> None:
+    """Drop the triggers."""
+    for trigger in _TRIGGERS:
+        connection.execute(f"DROP TRIGGER IF EXISTS temp.{trigger}")
+
+
+def shrink(connection: Connection) -> int:
+    """Return free pages to the file system; returns their number. Call it until it returns 0.
+
+    Some pages are left for later pushes. A file that was created without incremental vacuum keeps all of them.
+    """
+    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    surplus = min(free - max(SPARE_PAGES, pages // SPARE_SHARE), PAGES_PER_STEP)
+    if mode != 2 or surplus <= 0:
+        return 0
+    connection.execute(f"PRAGMA incremental_vacuum({surplus})").fetchall()  # each fetched row is a page
+    return int(surplus)
+
+
+def stats(connection: Connection) -> StoreStats:
+    """``Store.stats`` without the write-ahead log."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (blobs,) = connection.execute("SELECT count(*) FROM blob").fetchone()
+    (revisions,) = connection.execute(
+        "SELECT count(*) FROM revision JOIN grp ON grp.id = grp WHERE revision.live AND content"
+        " AND revision.revision >= floor"
+    ).fetchone()
+    audit, audit_bytes = audit_rows.sizes(connection)
+    return StoreStats(pages * PAGE_BYTES, free * PAGE_BYTES, revisions, blobs, audit, audit_bytes)
+
+
+def _check_watched(connection: Connection) -> None:
+    """Raises ``UnavailableError`` when the triggers are gone: then ``doomed`` may contain blobs that are named."""
+    found = {name for (name,) in connection.execute("SELECT name FROM temp.sqlite_master WHERE type = 'trigger'")}
+    if not found >= _TRIGGERS.keys():
+        raise UnavailableError("the database was reopened during a collection; the next collection starts over")

@@ -1,0 +1,317 @@
+"""The default engine: SQLite in one file, for one process, with one writer thread (docs/design.md#storage).
+
+Every call is one job of the thread. Reads of the history wait for a push in progress; serving is from memory and does
+not wait. Load reports are not stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
+from xds.store.base import (
+    NO_META,
+    READER_BUFFER,
+    ChangeItem,
+    Commit,
+    GroupChange,
+    GroupPush,
+    Head,
+    Manifest,
+    Meta,
+    OpenNack,
+    RevisionInfo,
+    StoredDocument,
+    UnavailableError,
+    WatchItem,
+)
+from xds.store.feed import Feed
+from xds.store.records import AUDIT, ENTRIES, Record
+from xds.store.retention import Collected, Retention, StoreCondition, StoreStats
+from xds.store.sqlite import (
+    audit_rows,
+    collection,
+    ledger,
+    record_rows,
+)
+from xds.store.sqlite.acknowledged import AcknowledgedFile
+from xds.store.sqlite.database import Database, Job
+from xds.store.sqlite.writer_thread import Worker, post
+
+T = TypeVar("T")
+
+_BLOB = list(ENTRIES.fields).index("blob")
+_POSITION = list(AUDIT.fields).index("position")
+_log = structlog.get_logger(logger_name="xds.store")
+
+
+class SqliteStore:
+    """A ``Store`` in the file ``path``, beside which SQLite keeps its write-ahead log.
+
+    ``max_bytes`` bounds the file: beyond it pushes raise ``OutOfSpaceError``. ``clock`` returns epoch seconds, for the
+    age of push ids.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int | None = None,
+        reader_buffer: int = READER_BUFFER,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = Database(path, max_bytes, self._reopened)
+        self._acknowledged = AcknowledgedFile(path)
+        self._clock = clock
+        self._feed = Feed(reader_buffer)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._worker: Worker | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._collecting = asyncio.Lock()
+
+    async def open(self) -> None:
+        if self._worker is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        worker = Worker("xds-store", self._after_job)
+        try:
+            await worker.submit(self._open)
+        except BaseException:
+            worker.finish(self._close)
+            raise
+        self._worker = worker
+
+    async def close(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            self._closing = asyncio.ensure_future(self._finish(worker))
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    async def commit(
+        self, group: str, change: GroupChange, *, push_id: str, expect: int | None = None, meta: Meta = NO_META
+    ) -> Commit:
+        (commit,) = await self.commit_all((GroupPush(group, change, expect),), push_id=push_id, meta=meta)
+        return commit
+
+    async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
+        push = ledger.CommitCall(pushes, push_id, meta, self._clock())
+        return await self._write(lambda connection: ledger.commit_all(connection, push))
+
+    async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
+        return await self._read(lambda connection: ledger.committed(connection, pushes, push_id))
+
+    async def commit_status(self, group: str, push_id: str) -> Commit | None:
+        return await self._read(lambda connection: ledger.commit_status(connection, group, push_id))
+
+    async def head(self, group: str) -> Head | None:
+        found = await self._read(lambda connection: ledger.find_group(connection, group))
+        return found.head if found is not None else None
+
+    async def groups(self) -> list[Head]:
+        return await self._read(ledger.groups)
+
+    async def manifest(self, group: str, revision: int | None = None) -> Manifest:
+        return await self._read(lambda connection: ledger.manifest(connection, group, revision))
+
+    async def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
+        wanted = list(ids)
+        return await self._read(lambda connection: ledger.blobs(connection, wanted))
+
+    async def history(
+        self, group: str, *, before: int | None = None, limit: int = 50, endpoints: bool = True
+    ) -> list[RevisionInfo]:
+        return await self._read(lambda connection: ledger.history(connection, group, before, limit, endpoints))
+
+    async def tally(self, group: str, revision: int, nodes: int, refused: int) -> None:
+        await self._step(lambda connection: ledger.tally(connection, group, revision, nodes, refused))
+
+    def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
+        return self._feed.follow(cursor, self._catch_up)
+
+    async def put_doc(
+        self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: AuditNote | None = None
+    ) -> int:
+        return await self._write(lambda connection: ledger.put_doc(connection, kind, id, body, expect, note))
+
+    async def note(self, notes: Sequence[AuditNote]) -> None:
+        await self._step(lambda connection: audit_rows.write(connection, notes))
+
+    async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
+        return await self._read(lambda connection: audit_rows.read(connection, cursor, limit, wanted))
+
+    async def docs(self, kind: str, prefix: str = "") -> list[StoredDocument]:
+        return await self._read(lambda connection: ledger.docs(connection, kind, prefix))
+
+    async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
+        rows, ids = list(put), list(gone)
+        await self._step(lambda connection: ledger.put_nacks(connection, rows, ids))
+
+    async def nacks(self) -> list[OpenNack]:
+        return await self._read(ledger.nacks)
+
+    async def collect(self, policy: Retention, now_s: float) -> Collected:
+        async with self._collecting:
+            total = Collected()
+            for group in await self._read(collection.group_names):
+                total += await self._trim(group, policy, now_s)
+            total += await self._repeat(lambda connection: collection.trim_push_ids(connection, now_s))
+            while await self._step(lambda connection: audit_rows.trim(connection, policy, now_s)):
+                pass
+            total += await self._sweep()
+            while await self._step(collection.shrink):
+                pass
+            return total
+
+    async def stats(self) -> StoreStats:
+        found = await self._read(collection.stats)
+        return replace(found, bytes=found.bytes + self._database.log_bytes())
+
+    async def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
+        async with self._collecting:
+            moment = await self._read(lambda connection: record_rows.begin(connection, history))
+            yield moment.heads()
+            async for batch in self._lines(moment, history):
+                yield batch
+            yield moment.documents
+            behind = 0
+            while batch := await self._read(partial(record_rows.audited, behind=behind, end=moment.audit_end)):
+                yield batch
+                behind = batch[-1].values[_POSITION]
+            yield moment.counted
+            blobs: set[str] = set()
+            async for batch in self._entries(moment, history):
+                blobs.update(record.values[_BLOB] for record in batch)
+                yield batch
+            wanted = list(blobs)
+            while wanted:
+                yield await self._read(lambda connection: record_rows.bodies(connection, wanted))
+
+    async def restore(
+        self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: AuditNote | None = None
+    ) -> None:
+        async with self._collecting:
+            await self._write(lambda connection: record_rows.take(connection, records(), replace, note))
+            await self._running().submit(self._restored)
+
+    def condition(self) -> StoreCondition:
+        noted = self._acknowledged.noted
+        behind = (
+            f"commits {noted.first} to {noted.last} were acknowledged and are not in the store:"
+            " restore a backup, or push the missing changes again"
+            if noted.first
+            else ""
+        )
+        return StoreCondition(self._database.lost(), self._database.read_only(), behind)
+
+    async def _lines(self, moment: record_rows.DumpPoint, history: bool) -> AsyncIterator[Sequence[Record]]:
+        for cut in moment.groups:
+            behind = 0
+            while batch := await self._read(partial(record_rows.lines, cut=cut, behind=behind, history=history)):
+                yield batch
+                behind = batch[-1].values[1]
+
+    async def _entries(self, moment: record_rows.DumpPoint, history: bool) -> AsyncIterator[Sequence[Record]]:
+        for cut in moment.groups:
+            yield await self._read(partial(record_rows.present, cut=cut))
+            behind = record_rows.FIRST
+            while history:
+                batch, behind = await self._read(partial(record_rows.past, cut=cut, behind=behind))
+                if not batch:
+                    break
+                yield batch
+
+    def _restored(self) -> None:
+        """After a restore, watches start over and no commits count as missing."""
+        self._acknowledged.begin_anew()
+        self._acknowledged.note(self._database.read(ledger.newest_cursor))
+        self._acknowledged.flush(at_once=True)
+        self._call_on_loop(self._feed.interrupt)
+
+    def _open(self) -> None:
+        self._database.open()
+        newest = self._database.read(ledger.newest_cursor)
+        if self._acknowledged.compare(newest):
+            _log.error("store.behind", error_message=self.condition().behind, newest=newest)
+            if not self._database.read_only():
+                self._database.write(partial(ledger.skip_cursors, to=self._acknowledged.noted.newest))
+
+    def _after_job(self) -> None:
+        """Runs between two jobs, and when there is no job."""
+        self._database.checkpoint()
+        self._acknowledged.flush()
+
+    def _close(self) -> None:
+        self._database.close()
+        self._acknowledged.flush(at_once=True)
+
+    async def _trim(self, group: str, policy: Retention, now_s: float) -> Collected:
+        total = await self._step(lambda connection: collection.raise_floor(connection, group, policy, now_s))
+        while await self._step(lambda connection: collection.trim(connection, group)):
+            pass
+        total += await self._repeat(lambda connection: collection.thin(connection, group, policy))
+        return total + await self._repeat(lambda connection: collection.trim_history(connection, group, policy, now_s))
+
+    async def _sweep(self) -> Collected:
+        place = await self._step(collection.begin_striking)
+        if place is None:
+            await self._step(collection.end_striking)
+            return Collected()
+        while place is not None:
+            place = await self._step(partial(collection.strike, place=place))
+        swept = await self._repeat(collection.sweep)
+        await self._step(collection.end_striking)
+        return swept
+
+    async def _repeat(self, job: Job[Collected]) -> Collected:
+        """Repeat a step until it has nothing to do."""
+        total = Collected()
+        while (done := await self._step(job)) != Collected():
+            total += done
+        return total
+
+    async def _step(self, job: Job[T]) -> T:
+        """One short transaction. Waiting pushes run before the next one."""
+        return await self._write(lambda connection: (job(connection), ()))
+
+    async def _finish(self, worker: Worker) -> None:
+        await worker.finish(self._close)
+        self._feed.close()
+
+    async def _catch_up(self, cursor: int | None) -> list[WatchItem]:
+        return await self._read(lambda connection: ledger.catch_up(connection, cursor))
+
+    async def _read(self, job: Job[T]) -> T:
+        return await self._running().submit(lambda: self._database.read(job))
+
+    async def _write(self, job: Callable[[sqlite3.Connection], tuple[T, Sequence[ChangeItem]]]) -> T:
+        def write_and_call_on_loop() -> T:
+            result, events = self._database.write(job)
+            if events:
+                self._acknowledged.note(events[-1].cursor)
+            for event in events:  # published from here, since the caller may be cancelled while the commit stands
+                self._call_on_loop(self._feed.publish, event)
+            return result
+
+        return await self._running().submit(write_and_call_on_loop)
+
+    def _reopened(self) -> None:
+        self._call_on_loop(self._feed.interrupt)
+
+    def _call_on_loop(self, call: Callable[..., None], *args: object) -> None:
+        assert self._loop is not None
+        post(self._loop, call, *args)
+
+    def _running(self) -> Worker:
+        if self._worker is None:
+            raise UnavailableError("the store is not open")
+        return self._worker

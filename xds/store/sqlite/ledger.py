@@ -1,0 +1,471 @@
+"""The SQL statements of the store, one function for each call. They run in the transaction of the caller."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import replace as with_fields
+from typing import Any, NamedTuple
+
+from xds.model.errors import NotFoundError
+from xds.store import revisions
+from xds.store.audit import AuditNote
+from xds.store.base import (
+    EVENTS_KEPT,
+    PUSH_IDS_KEPT_S,
+    SKIPPED,
+    ChangeItem,
+    Commit,
+    CorruptError,
+    Delta,
+    DocumentChanged,
+    Drop,
+    FullSet,
+    GroupChange,
+    GroupCommitted,
+    GroupPush,
+    Head,
+    Manifest,
+    Meta,
+    OpenNack,
+    Reset,
+    RevisionInfo,
+    Rollback,
+    StoredDocument,
+    WatchItem,
+)
+from xds.store.feed import resumable
+from xds.store.revisions import ContentEdit, Key, RollbackStep
+from xds.store.sqlite import audit_rows, content_rows
+
+Connection = sqlite3.Connection
+
+RAW = 0  # codec of an unencoded blob
+_PUT_NACK = "INSERT OR REPLACE INTO nack (id, node, type, body) VALUES (?, ?, ?, ?)"
+
+_PRUNED_PER_PUSH = 2  # more than the one that is added, so that a backlog of old push ids shrinks
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A row of ``grp`` with the row of its head in ``revision``."""
+
+    id: int
+    head: Head
+    last_rank: int
+    floor: int
+    versions: Mapping[str, str]
+    resources: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCall:
+    """One call of ``Store.commit_all``. ``now_s`` is the store's clock, in seconds since the epoch."""
+
+    pushes: Sequence[GroupPush]
+    push_id: str
+    meta: Meta
+    now_s: float
+
+
+class EventRow(NamedTuple):
+    """A row of ``event`` without its cursor. ``kind`` is empty for a commit to a group."""
+
+    kind: str
+    name: str
+    revision: int
+    live: bool
+    body: bytes | None = None
+
+    def item(self, cursor: int) -> ChangeItem:
+        if self.kind:
+            return DocumentChanged(self.kind, self.name, self.body, cursor)
+        return GroupCommitted(Head(self.name, self.revision, bool(self.live)), cursor)
+
+
+def commit_all(connection: Connection, push: CommitCall) -> tuple[list[Commit], list[ChangeItem]]:
+    """``Store.commit_all``, and the items for the watches."""
+    revisions.check_groups(push.pushes)
+    digest = revisions.push_digest(push.pushes)
+    done = _replayed(connection, push.pushes, push.push_id, digest)
+    if done is not None:
+        return done, []
+    commits: list[Commit] = []
+    events: list[ChangeItem] = []
+    for one in push.pushes:
+        group, result, event = _commit(connection, one, push.meta)
+        _keep_push(connection, group, push, digest, result)
+        commits.append(result)
+        events += [event] if event is not None else []
+        events += _drop_docs(connection, one.change)
+    _prune_pushes(connection, push.now_s, _PRUNED_PER_PUSH * len(commits))
+    return commits, events
+
+
+def committed(connection: Connection, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
+    """``Store.committed``."""
+    return _replayed(connection, pushes, push_id, revisions.push_digest(pushes))
+
+
+def commit_status(connection: Connection, group: str, push_id: str) -> Commit | None:
+    """``Store.commit_status``."""
+    found = _find_push(connection, group, push_id)
+    return found[0] if found is not None else None
+
+
+def find_group(connection: Connection, name: str) -> GroupRow | None:
+    """A live or deleted group; None for one that never existed."""
+    row = connection.execute(
+        "SELECT grp.id, grp.revision, grp.live, last_rank, floor, versions, resources FROM grp"
+        " JOIN revision ON revision.grp = grp.id AND revision.revision = grp.revision WHERE name = ?",
+        (name,),
+    ).fetchone()
+    if row is None:
+        return None
+    group, revision, live, last_rank, floor, versions, resources = row
+    return GroupRow(group, Head(name, revision, bool(live)), last_rank, floor, versions_of(versions), resources)
+
+
+def groups(connection: Connection) -> list[Head]:
+    """``Store.groups``."""
+    rows = connection.execute("SELECT name, revision FROM grp WHERE live ORDER BY name")
+    return [Head(name, revision) for name, revision in rows]
+
+
+def manifest(connection: Connection, name: str, revision: int | None) -> Manifest:
+    """``Store.manifest``."""
+    group = find_group(connection, name)
+    if group is None:
+        raise NotFoundError(f"no such group: {name!r}")
+    wanted = group.head.revision if revision is None else revision
+    found = next(iter(_history(connection, group, wanted + 1, 1)), None)
+    if found is None or found.revision != wanted or not found.live:
+        raise NotFoundError(f"group {name!r} has no content at revision {wanted}")
+    revisions.check_kept(name, wanted, found.content)
+    content = tuple(content_rows.entries_at(connection, group.id, wanted))
+    if len(content) != found.resources:
+        raise CorruptError(
+            f"group {name!r} at revision {wanted}: {len(content)} of {found.resources} resources are left"
+        )
+    return Manifest(name, wanted, content, found.versions, found.meta)
+
+
+def blobs(connection: Connection, ids: Iterable[str]) -> dict[str, bytes]:
+    """``Store.blobs``."""
+    found: dict[str, bytes] = {}
+    for blob in ids:
+        row = connection.execute("SELECT codec, data FROM blob WHERE h = ?", (bytes.fromhex(blob),)).fetchone()
+        if row is None:
+            raise CorruptError(f"blob {blob} is missing")
+        codec, data = row
+        if codec != RAW:
+            raise CorruptError(f"blob {blob} has the unknown codec {codec}")
+        if not isinstance(data, bytes):
+            raise CorruptError(f"blob {blob} is damaged: it is not a BLOB")
+        revisions.check_blob(blob, data)
+        found[blob] = data
+    return found
+
+
+def history(
+    connection: Connection, name: str, before: int | None, limit: int, endpoints: bool = True
+) -> list[RevisionInfo]:
+    """``Store.history``."""
+    group = find_group(connection, name)
+    if group is None:
+        return []
+    lines = _history(connection, group, group.head.revision + 1 if before is None else before, limit, endpoints)
+    backs, newest = _backs(connection, group.id), group.head.revision
+    return [
+        with_fields(line, undone_by=revisions.undone_by(line.revision, line.endpoints_only, backs, newest))
+        for line in lines
+    ]
+
+
+def tally(connection: Connection, name: str, revision: int, nodes: int, refused: int) -> None:
+    """``Store.tally``."""
+    connection.execute(
+        "UPDATE revision SET nodes = ?, refused = ? WHERE grp = (SELECT id FROM grp WHERE name = ?) AND revision = ?",
+        (nodes, refused, name, revision),
+    )
+
+
+def put_doc(
+    connection: Connection, kind: str, name: str, body: bytes | None, expect: int | None, note: AuditNote | None = None
+) -> tuple[int, list[ChangeItem]]:
+    """``Store.put_doc``, and the items for the watches."""
+    row = connection.execute("SELECT revision, body FROM doc WHERE kind = ? AND name = ?", (kind, name)).fetchone()
+    revision, held = row or (0, None)
+    revisions.check_expect(f"{kind} {name!r}", revision if held is not None else 0, expect)
+    if body is None and held is None:
+        raise NotFoundError(f"no such {kind}: {name!r}")
+    if body == held:
+        return revision, []
+    connection.execute(
+        "INSERT INTO doc (kind, name, body, revision) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body, revision = excluded.revision",
+        (kind, name, body, revision + 1),
+    )
+    audit_rows.write(connection, [note] if note is not None else [])
+    return revision + 1, [_add_event(connection, EventRow(kind, name, revision + 1, body is not None, body))]
+
+
+def docs(connection: Connection, kind: str, prefix: str) -> list[StoredDocument]:
+    """``Store.docs``."""
+    found: list[StoredDocument] = []
+    rows = connection.execute(
+        "SELECT name, body, revision FROM doc WHERE kind = ? AND name >= ? ORDER BY name", (kind, prefix)
+    )
+    for name, body, revision in rows:
+        if not name.startswith(prefix):
+            break
+        if body is not None:
+            found.append(StoredDocument(kind, name, body, revision))
+    return found
+
+
+def catch_up(connection: Connection, cursor: int | None) -> list[WatchItem]:
+    """The commits after ``cursor``, or a ``Reset`` where they are no longer known."""
+    oldest, newest = connection.execute("SELECT ifnull(min(cursor), 1), ifnull(max(cursor), 0) FROM event").fetchone()
+    if not resumable(cursor, oldest, newest):
+        return [Reset(tuple(groups(connection)), newest)]
+    rows = connection.execute(
+        "SELECT cursor, kind, name, revision, live, body FROM event WHERE cursor > ? ORDER BY cursor", (cursor,)
+    )
+    return [EventRow(*row).item(at) for at, *row in rows]
+
+
+def versions_of(text: str) -> dict[str, str]:
+    """The version_info by type of a line of the history. Raises ``CorruptError``."""
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError):
+        found = None
+    if not isinstance(found, dict):
+        raise CorruptError("a line of the history cannot be read")
+    return found
+
+
+def newest_cursor(connection: Connection) -> int:
+    """The cursor of the newest commit, 0 for none."""
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
+    return int(row[0]) if row is not None else 0
+
+
+def skip_cursors(connection: Connection, to: int) -> None:
+    """Continue after the cursors of commits that are lost, so that a watch with such a cursor misses no new commit.
+
+    A watch that resumes starts with a ``Reset``.
+    """
+    connection.execute("DELETE FROM event")
+    connection.execute("DELETE FROM sqlite_sequence WHERE name = 'event'")
+    connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('event', ?)", (to + 1,))
+    _add_event(connection, EventRow(SKIPPED, "", 0, False))
+
+
+def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[GroupRow, Commit, ChangeItem | None]:
+    """One group's part of a push."""
+    known = find_group(connection, push.group)
+    head = known.head if known is not None else None
+    revisions.check_expect(f"group {push.group!r}", revisions.position(head), push.expect, push.group)
+    group = known or _add_group(connection, push.group)
+    held = _held(connection, group, push)
+    edit = _edit(connection, group, push.change, held)
+    if group.head.live and not edit and not isinstance(push.change, Drop):
+        return group, Commit(push.group, group.head.revision, changed=False, versions=group.versions), None
+    return group, *_advance(connection, group, push, meta, edit=edit, held=held)
+
+
+def _drop_docs(connection: Connection, change: GroupChange) -> list[ChangeItem]:
+    events: list[ChangeItem] = []
+    for kind, name in change.docs if isinstance(change, Drop) else ():
+        with suppress(NotFoundError):
+            events += put_doc(connection, kind, name, None, None)[1]
+    return events
+
+
+def _held(connection: Connection, group: GroupRow, push: GroupPush) -> Mapping[Key, str]:
+    """The present blob ids: of the whole group in pushed order, or for a delta at least of the keys that it names."""
+    known, at = push.known, revisions.position(group.head)
+    if known is not None and (known.revision, len(known.blob_ids)) == (at, group.resources):
+        return known.blob_ids
+    if isinstance(push.change, Delta):
+        return content_rows.held_of(connection, group.id, revisions.delta_keys(push.change))
+    return content_rows.held(connection, group.id)
+
+
+def _edit(connection: Connection, group: GroupRow, change: GroupChange, held: Mapping[Key, str]) -> ContentEdit:
+    match change:
+        case FullSet():
+            return revisions.replace(change.entries, held)
+        case Delta():
+            return revisions.amend(change, held)
+        case Rollback():
+            target = manifest(connection, group.head.group, change.to).entries
+            return revisions.replace(revisions.rolled_back_entries(target, change.keep, held), held)
+        case Drop():
+            if not group.head.live:
+                raise NotFoundError(f"no such group: {group.head.group!r}")
+            return revisions.replace((), held)
+
+
+def _advance(
+    connection: Connection, group: GroupRow, push: GroupPush, meta: Meta, *, edit: ContentEdit, held: Mapping[Key, str]
+) -> tuple[Commit, ChangeItem]:
+    """Write the next revision of a group."""
+    head = Head(push.group, group.head.revision + 1, live=not isinstance(push.change, Drop))
+    _keep_blobs(connection, edit, revisions.given_blobs(edit, push.change))
+    last_rank = content_rows.write(connection, group.id, head.revision, edit=edit, held=held, last_rank=group.last_rank)
+    connection.execute(
+        "UPDATE grp SET revision = ?, live = ?, last_rank = ? WHERE id = ?",
+        (head.revision, head.live, last_rank, group.id),
+    )
+    versions = revisions.next_versions(group.versions, edit.types(), push, head.revision) if head.live else {}
+    resources = group.resources + sum(key not in held for key in edit.put) - len(edit.removed)
+    line = revisions.revision_line(
+        push, group.head, head, edit, RevisionInfo(head.group, head.revision, meta, versions, resources)
+    )
+    _add_revision(connection, group, line)
+    audit_rows.write(connection, revisions.audit_notes(push.note, line))
+    event = _add_event(connection, EventRow("", push.group, head.revision, head.live))
+    return Commit(push.group, head.revision, versions=versions), event
+
+
+def _keep_blobs(connection: Connection, edit: ContentEdit, given: Mapping[str, bytes]) -> None:
+    connection.executemany(
+        "INSERT OR IGNORE INTO blob (h, codec, data) VALUES (?, ?, ?)",
+        ((bytes.fromhex(blob), RAW, data) for blob, data in given.items()),
+    )
+    for blob in set(edit.put.values()) - given.keys():
+        if connection.execute("SELECT 1 FROM blob WHERE h = ?", (bytes.fromhex(blob),)).fetchone() is None:
+            raise CorruptError(f"blob {blob} is neither given nor held")
+
+
+def _add_group(connection: Connection, name: str) -> GroupRow:
+    row = connection.execute("INSERT INTO grp (name, revision, live, last_rank) VALUES (?, 0, 0, 0)", (name,)).lastrowid
+    assert row is not None
+    return GroupRow(row, Head(name, 0, live=False), 0, 1, {}, 0)
+
+
+def _add_revision(connection: Connection, group: GroupRow, info: RevisionInfo) -> None:
+    meta = info.meta
+    connection.execute(
+        "INSERT INTO revision (grp, revision, live, resources, versions, author, message, time_s, actor,"
+        " kind, content_of, keeps_endpoints, endpoints_only) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            group.id,
+            info.revision,
+            info.live,
+            info.resources,
+            json.dumps(dict(info.versions)),
+            meta.author,
+            meta.message,
+            meta.time_s,
+            meta.actor,
+            info.kind,
+            info.content_of,
+            info.keeps_endpoints,
+            info.endpoints_only,
+        ),
+    )
+
+
+def _history(
+    connection: Connection, group: GroupRow, before: int, limit: int, endpoints: bool = True
+) -> list[RevisionInfo]:
+    """Lines of the history without ``undone_by``."""
+    end = group.head.revision + 1
+    rows = connection.execute(
+        "SELECT revision, author, message, time_s, actor, versions, resources, live, content, kind, content_of,"
+        " keeps_endpoints, endpoints_only, nodes, refused FROM revision"
+        " WHERE grp = ? AND revision < ? AND endpoints_only <= ? ORDER BY revision DESC LIMIT ?",
+        (
+            group.id,
+            max(0, min(before, end)),
+            endpoints,
+            max(0, min(limit, end)),
+        ),  # any given number fits the 64 bits of SQLite
+    )
+    return [_line(group, *row) for row in rows]
+
+
+def _line(group: GroupRow, at: int, author: str, message: str, time_s: float, actor: str, *told: Any) -> RevisionInfo:
+    versions, resources, live, content, kind, content_of, keeps_endpoints, endpoints_only, nodes, refused = told
+    return RevisionInfo(
+        group.head.group,
+        at,
+        Meta(author, message, time_s, actor),
+        versions_of(versions),
+        resources,
+        bool(live),
+        content=bool(live and content) and at >= group.floor,
+        kind=kind,
+        content_of=content_of,
+        keeps_endpoints=bool(keeps_endpoints),
+        endpoints_only=bool(endpoints_only),
+        nodes=nodes,
+        refused=refused,
+    )
+
+
+def _backs(connection: Connection, group: int) -> list[RollbackStep]:
+    """The rollbacks of a group, ordered by revision."""
+    rows = connection.execute(
+        "SELECT revision, content_of, keeps_endpoints FROM revision WHERE grp = ? AND content_of > 0 ORDER BY revision",
+        (group,),
+    )
+    return [RollbackStep(revision, to, bool(keeps)) for revision, to, keeps in rows]
+
+
+def _replayed(connection: Connection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:
+    """The commits of these pushes when they were made before, else None. Raises ``ReusedPushIdError``."""
+    found = [_find_push(connection, push.group, push_id) for push in pushes]
+    if not revisions.check_repeat(push_id, [each[1] if each is not None else None for each in found], digest):
+        return None
+    return [with_fields(each[0], replayed=True) for each in found if each is not None]
+
+
+def _find_push(connection: Connection, group: str, push_id: str) -> tuple[Commit, bytes] | None:
+    """The commit of a push to a group, and the digest of the request."""
+    row = connection.execute(
+        "SELECT push.revision, changed, digest FROM push JOIN grp ON grp.id = push.grp WHERE name = ? AND push_id = ?",
+        (group, push_id),
+    ).fetchone()
+    return (Commit(group, row[0], bool(row[1])), row[2]) if row is not None else None
+
+
+def _keep_push(connection: Connection, group: GroupRow, push: CommitCall, digest: bytes, result: Commit) -> None:
+    connection.execute(
+        "INSERT INTO push (grp, push_id, revision, changed, time_s, digest) VALUES (?, ?, ?, ?, ?, ?)",
+        (group.id, push.push_id, result.revision, result.changed, push.now_s, digest),
+    )
+
+
+def _prune_pushes(connection: Connection, now_s: float, limit: int) -> None:
+    connection.execute(
+        "DELETE FROM push WHERE id IN (SELECT id FROM push ORDER BY id LIMIT ?) AND time_s < ?",
+        (limit, now_s - PUSH_IDS_KEPT_S),
+    )
+
+
+def _add_event(connection: Connection, event: EventRow) -> ChangeItem:
+    cursor = connection.execute(
+        "INSERT INTO event (kind, name, revision, live, body) VALUES (?, ?, ?, ?, ?)", event
+    ).lastrowid
+    assert cursor is not None
+    connection.execute("DELETE FROM event WHERE cursor <= ?", (cursor - EVENTS_KEPT,))
+    return event.item(cursor)
+
+
+def put_nacks(connection: sqlite3.Connection, put: Sequence[OpenNack], gone: Collection[int]) -> None:
+    """``Store.put_nacks``."""
+    connection.executemany("DELETE FROM nack WHERE id = ?", [(id,) for id in gone])
+    connection.executemany(_PUT_NACK, [(nack.id, nack.node, nack.type_url, nack.body) for nack in put])
+
+
+def nacks(connection: sqlite3.Connection) -> list[OpenNack]:
+    """``Store.nacks``."""
+    return [OpenNack(*row) for row in connection.execute("SELECT id, node, type, body FROM nack ORDER BY id")]

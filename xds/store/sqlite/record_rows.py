@@ -1,0 +1,319 @@
+"""Exports the records of a SQLite store as of one moment while pushes go on, and imports them in one transaction.
+
+`begin` fixes the moment: the head of each group. The content at that moment can still be read later, because rows that
+end move to ``past`` (`schema`); only collections have to wait. Each function is one short step.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from typing import Any, NamedTuple
+
+from xds.model.errors import ConflictError
+from xds.store import revisions
+from xds.store.audit import AuditEntry, AuditNote
+from xds.store.base import CorruptError
+from xds.store.records import (
+    AUDIT,
+    BLOBS,
+    DOCUMENTS,
+    ENTRIES,
+    FLAG,
+    GROUPS,
+    REVISIONS,
+    TEXTS,
+    Record,
+    RecordField,
+    entry_of,
+    record_of,
+)
+from xds.store.sqlite import audit_rows, ledger
+
+Connection = sqlite3.Connection
+Values = tuple[Any, ...]
+
+LINE_COLUMNS = tuple(REVISIONS.fields)[1:]  # without the group
+ROWS_PER_STEP = 5_000
+BYTES_PER_STEP = 4 << 20
+AUDIT_BYTES = 256 << 20  # the newest entries of an audit list up to this size are imported
+
+_LINE, _LINE_FIELDS = ", ".join(LINE_COLUMNS), tuple(REVISIONS.fields.values())[1:]
+_READ: Mapping[RecordField, Callable[[Any], Any]] = {FLAG: bool, TEXTS: ledger.versions_of}
+_WRITTEN: Mapping[RecordField, Callable[[Any], Any]] = {TEXTS: json.dumps}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class GroupCut(NamedTuple):
+    """The head of a group at the moment. ``floor`` is the lowest revision to export."""
+
+    id: int
+    name: str
+    revision: int
+    live: bool
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class DumpPoint:
+    """The moment of an export: all groups and documents, the end of the audit list, and its entries with a key."""
+
+    groups: tuple[GroupCut, ...]
+    documents: tuple[Record, ...]
+    audit_end: int
+    counted: tuple[Record, ...]
+
+    def heads(self) -> list[Record]:
+        """The records of the groups."""
+        return [Record(GROUPS.name, (cut.name, cut.revision, cut.live, cut.floor)) for cut in self.groups]
+
+
+def begin(connection: Connection, history: bool) -> DumpPoint:
+    """Fix the moment. Without ``history`` only the heads of groups are exported."""
+    rows = connection.execute("SELECT id, name, revision, live, floor FROM grp ORDER BY name").fetchall()
+    groups = (
+        GroupCut(id, name, revision, bool(live), floor if history else revision)
+        for id, name, revision, live, floor in rows
+    )
+    found = connection.execute("SELECT kind, name, body, revision FROM doc ORDER BY kind, name")
+    documents = (
+        Record(DOCUMENTS.name, (kind, name, body is not None, body or b"", revision))
+        for kind, name, body, revision in found
+    )
+    counted = (record_of(entry) for entry in (audit_rows.counted(connection) if history else ()))
+    return DumpPoint(tuple(groups), tuple(documents), audit_rows.newest(connection) if history else 0, tuple(counted))
+
+
+def audited(connection: Connection, behind: int, end: int) -> list[Record]:
+    """The next entries of the audit list without a key; empty at the end."""
+    return [record_of(entry) for entry in audit_rows.without_key(connection, behind, end)]
+
+
+def lines(connection: Connection, cut: GroupCut, behind: int, history: bool) -> list[Record]:
+    """The next lines of the history of a group, oldest first; empty at the end."""
+    rows = connection.execute(
+        f"SELECT {_LINE} FROM revision WHERE grp = ? AND revision > ? AND revision <= ? ORDER BY revision LIMIT ?",  # noqa: S608
+        (cut.id, behind if history else max(behind, cut.revision - 1), cut.revision, ROWS_PER_STEP),
+    )
+    return [Record(REVISIONS.name, (cut.name, *line_values(row))) for row in rows]
+
+
+def line_values(row: Values) -> Values:
+    """The record values of a row with the columns `LINE_COLUMNS`. Raises ``CorruptError``."""
+    return tuple(_READ.get(field, _same)(value) for field, value in zip(_LINE_FIELDS, row, strict=True))
+
+
+def present(connection: Connection, cut: GroupCut) -> list[Record]:
+    """The content of a group at the moment."""
+    rows = connection.execute(
+        "SELECT url, name, h, rank, born FROM ("
+        " SELECT type, name, h, rank, born FROM entry WHERE grp = :grp AND born <= :at"
+        " UNION ALL SELECT type, name, h, rank, born FROM past WHERE grp = :grp AND died > :at AND born <= :at"
+        ") JOIN type ON id = type ORDER BY rank",
+        {"grp": cut.id, "at": cut.revision},
+    )
+    return [Record(ENTRIES.name, (cut.name, url, name, h.hex(), rank, born, 0)) for url, name, h, rank, born in rows]
+
+
+PastKey = tuple[int, int, str]
+FIRST: PastKey = (0, 0, "")
+
+
+def past(connection: Connection, cut: GroupCut, behind: PastKey) -> tuple[list[Record], PastKey]:
+    """The next rows of earlier content, and the key after which to continue; empty at the end."""
+    rows = connection.execute(
+        "SELECT url, name, h, rank, born, died, type FROM past JOIN type ON id = type"
+        " WHERE grp = ? AND (died, type, name) > (?, ?, ?) AND died <= ? ORDER BY died, type, name LIMIT ?",
+        (cut.id, *max(behind, (cut.floor + 1, 0, "")), cut.revision, ROWS_PER_STEP),
+    ).fetchall()
+    if not rows:
+        return [], behind
+    *_, died, type_id = rows[-1]
+    found = [
+        Record(ENTRIES.name, (cut.name, url, name, h.hex(), rank, born, died))
+        for url, name, h, rank, born, died, _ in rows
+    ]
+    return found, (died, type_id, rows[-1][1])
+
+
+def bodies(connection: Connection, wanted: list[str]) -> list[Record]:
+    """The next blobs, which are removed from the end of ``wanted``. Raises ``CorruptError``."""
+    found: list[Record] = []
+    size = 0
+    while wanted and size < BYTES_PER_STEP:
+        blob = wanted.pop()
+        data = ledger.blobs(connection, (blob,))[blob]
+        size += len(data)
+        found.append(Record(BLOBS.name, (blob, data)))
+    return found
+
+
+# Importing
+
+
+@dataclass(slots=True)
+class _Ids:
+    """The state of an import: row ids of groups and types by name, and the audit list."""
+
+    connection: Connection
+    groups: dict[str, int] = field(default_factory=dict)
+    types: dict[str, int] = field(default_factory=dict)
+    audit: deque[AuditEntry] = field(default_factory=deque)
+    audit_bytes: int = 0
+
+    def group(self, name: str) -> int:
+        if name not in self.groups:
+            raise CorruptError(f"records belong to the group {name!r}, which is missing")
+        return self.groups[name]
+
+    def type(self, url: str) -> int:
+        if url not in self.types:
+            self.connection.execute("INSERT OR IGNORE INTO type (url) VALUES (?)", (url,))
+            (self.types[url],) = self.connection.execute("SELECT id FROM type WHERE url = ?", (url,)).fetchone()
+        return self.types[url]
+
+
+def take(
+    connection: Connection, records: Iterator[Record], replace: bool, note: AuditNote | None = None
+) -> tuple[None, tuple[()]]:
+    """Replace everything by ``records`` in the transaction of the caller, and merge the audit lists.
+
+    Raises ``ConflictError`` when the store is not empty and ``replace`` is False, ``CorruptError`` for inconsistent
+    records. There are no items for watches: they start over.
+    """
+    held = connection.execute("SELECT (SELECT count(*) FROM grp) + (SELECT count(*) FROM doc)").fetchone()[0]
+    if held and not replace:
+        raise ConflictError("the store is not empty: a restore replaces everything in it", 0)
+    newest = ledger.newest_cursor(connection)
+    for table in ("past", "entry", "push", "revision", "grp", "blob", "doc", "doomed"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608
+    ids = _Ids(connection)
+    try:
+        for kind, some in groupby(records, key=lambda record: record.kind):
+            values = (record.values for record in some)
+            while batch := list(islice(values, ROWS_PER_STEP)):
+                _TAKEN[kind](ids, batch)
+    except sqlite3.IntegrityError as error:
+        raise CorruptError("two records contradict each other") from error
+    connection.execute("UPDATE grp SET last_rank = ifnull((SELECT max(rank) FROM entry WHERE grp = grp.id), 0)")
+    _check_whole(connection)
+    audit_rows.join(connection, ids.audit)
+    audit_rows.write(connection, [note] if note is not None else [])
+    ledger.skip_cursors(connection, newest)
+    return None, ()
+
+
+def _take_groups(ids: _Ids, batch: list[Values]) -> None:
+    for name, revision, live, floor in batch:
+        made = ids.connection.execute(
+            "INSERT INTO grp (name, revision, live, last_rank, floor) VALUES (?, ?, ?, 0, ?)",
+            (name, revision, live, floor),
+        )
+        ids.groups[name] = int(made.lastrowid or 0)
+
+
+def _take_revisions(ids: _Ids, batch: list[Values]) -> None:
+    ids.connection.executemany(
+        f"INSERT INTO revision (grp, {_LINE}) VALUES (?{', ?' * len(LINE_COLUMNS)})",  # noqa: S608
+        [
+            (
+                ids.group(group),
+                *(_WRITTEN.get(field, _same)(value) for field, value in zip(_LINE_FIELDS, line, strict=True)),
+            )
+            for group, *line in batch
+        ],
+    )
+
+
+def _take_documents(ids: _Ids, batch: list[Values]) -> None:
+    ids.connection.executemany(
+        "INSERT INTO doc (kind, name, body, revision) VALUES (?, ?, ?, ?)",
+        [(kind, name, body if live else None, revision) for kind, name, live, body, revision in batch],
+    )
+
+
+def _take_audit(ids: _Ids, batch: list[Values]) -> None:
+    for entry in map(entry_of, batch):
+        ids.audit.append(entry)
+        ids.audit_bytes += entry.note.size
+        while ids.audit_bytes > AUDIT_BYTES:
+            ids.audit_bytes -= ids.audit.popleft().note.size
+
+
+def _take_entries(ids: _Ids, batch: list[Values]) -> None:
+    rows = [
+        (ids.group(group), ids.type(url), name, bytes.fromhex(blob), rank, born, died)
+        for group, url, name, blob, rank, born, died in batch
+    ]
+    ids.connection.executemany(
+        "INSERT INTO entry (grp, type, name, h, rank, born) VALUES (?, ?, ?, ?, ?, ?)",
+        [row[:-1] for row in rows if not row[-1]],
+    )
+    ids.connection.executemany(
+        "INSERT INTO past (grp, type, name, h, rank, born, died) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [row for row in rows if row[-1]],
+    )
+
+
+def _take_blobs(ids: _Ids, batch: list[Values]) -> None:
+    for blob, data in batch:
+        revisions.check_blob(blob, data)
+    ids.connection.executemany(
+        "INSERT INTO blob (h, codec, data) VALUES (?, ?, ?)",
+        [(bytes.fromhex(blob), ledger.RAW, data) for blob, data in batch],
+    )
+
+
+_TAKEN: Mapping[str, Callable[[_Ids, list[Values]], None]] = {
+    GROUPS.name: _take_groups,
+    REVISIONS.name: _take_revisions,
+    DOCUMENTS.name: _take_documents,
+    AUDIT.name: _take_audit,
+    ENTRIES.name: _take_entries,
+    BLOBS.name: _take_blobs,
+}
+
+_NOT_WHOLE = {
+    "group {!r} lacks the line of its revision": (
+        "SELECT name FROM grp WHERE NOT EXISTS (SELECT 1 FROM revision AS line WHERE line.grp = grp.id"
+        " AND line.revision = grp.revision AND line.live = grp.live AND line.content)"
+    ),
+    "group {!r} has a rollback to a later revision": (
+        "SELECT grp.name FROM revision AS line JOIN grp ON grp.id = line.grp"
+        " WHERE content_of < 0 OR (content_of > 0 AND content_of >= line.revision)"
+    ),
+    "group {!r} has content of a revision after its head": (
+        "SELECT grp.name FROM grp WHERE EXISTS (SELECT 1 FROM revision AS line WHERE line.grp = grp.id"
+        " AND line.revision > grp.revision)"
+        " OR EXISTS (SELECT 1 FROM entry WHERE entry.grp = grp.id AND born > grp.revision)"
+        " OR EXISTS (SELECT 1 FROM past WHERE past.grp = grp.id AND died > grp.revision)"
+    ),
+    "the body of {!r} is missing": (
+        "SELECT name FROM (SELECT name, h FROM entry UNION ALL SELECT name, h FROM past) AS line"
+        " WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.h = line.h)"
+    ),
+}
+
+_SIZES = (
+    "SELECT revision, resources FROM revision WHERE grp = ? AND content",
+    "SELECT born, count(*) FROM (SELECT born FROM entry WHERE grp = ?1 UNION ALL SELECT born FROM past WHERE grp = ?1)"
+    " GROUP BY born",
+    "SELECT died, count(*) FROM past WHERE grp = ? GROUP BY died",
+)
+
+
+def _check_whole(connection: Connection) -> None:
+    for text, statement in _NOT_WHOLE.items():
+        found = connection.execute(statement + " LIMIT 1").fetchone()
+        if found is not None:
+            raise CorruptError(text.format(found[0]))
+    for group, name, floor in connection.execute("SELECT id, name, floor FROM grp").fetchall():
+        said, came, went = (dict(connection.execute(statement, (group,))) for statement in _SIZES)
+        revisions.check_sizes(name, floor, said, came, went)
