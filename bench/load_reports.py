@@ -1,11 +1,16 @@
-"""Load reports: what those of a fleet cost a server, and how much memory they keep.
+"""Load reports as Envoy sends them: what those of a fleet cost a server, and how much memory they keep.
 
-    python -m bench.load_reports [--nodes 1000] [--clusters 1000] [--localities 3] [--rps 1000] [--rounds 2]
+    python -m bench.load_reports [--nodes 1000] [--clusters 1000] [--localities 3] [--active 1] [--rps 1000]
+        [--ordered] [--idle-rows] [--node-bytes 61000] [--rounds 2]
 
-Every node reports every cluster with every locality at each interval of 10 s, one node after the other over the whole
-of it; nodes are in as many localities as endpoints are. ``--rps`` is what one node sends a second to all clusters: the
-second most popular one gets half of what the first gets, the third a third, and so on. Several numbers, separated by
-commas, measure each.
+Every node reports every cluster at each interval of 10 s, one node after the other over the whole of it; nodes are in
+as many localities as endpoints are. A report has the clusters in another order for each node and each interval, leaves
+out localities without traffic (each one of a cluster has some with the probability ``active / localities``), measures
+each cluster's interval in microseconds of its own, and repeats the node, most of which is the list of extensions.
+``--ordered`` names the clusters in one order always, ``--idle-rows`` has a row for each locality.
+
+``--rps`` is what one node sends a second to all clusters: the second most popular one gets half of what the first gets,
+the third a third, and so on. Several numbers, separated by commas, measure each.
 
 CPU is that from bytes to windows, the collector included. No two reports are the same; they are made before and kept in
 a file, as making one would empty the caches of what the one before has left there. Memory is the resident set beyond
@@ -33,12 +38,15 @@ from xds.lrs.load_stats import LoadStatsRequest
 from xds.model.node import Locality, Node
 from xds.proto import wire_pb2
 from xds.server.tuning import tune_gc
+from xds.wire.fields import bytes_field, varint_field
 
 REGION = "eu-west-1"
 INTERVAL_S = 10.0
 ERRORS = 0.01  # of requests
 LATENCY_S = 0.05
-JITTER_NANOS = 3_000_000  # by which intervals are longer than what was asked for
+LATE_US = 3_000  # by which intervals are longer than what was asked for
+NODE_BYTES = 61_000
+ALL_CLUSTERS = "envoy.lrs.supports_send_all_clusters"
 GOAL_CORE = 0.5
 GOAL_MB = 1_000
 START_S = 1_800_000_000.0
@@ -46,68 +54,124 @@ START_S = 1_800_000_000.0
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
+    """``active``: the localities of a cluster, on average, that a node sent requests to in an interval."""
+
     nodes: int
     clusters: int
     localities: int
     node_rps: float
+    active: float = 1.0
+    is_ordered: bool = False
+    has_idle_rows: bool = False
+    node_bytes: int = NODE_BYTES
 
     @property
-    def rows(self) -> int:
-        return self.nodes * self.clusters * self.localities
+    def reported(self) -> int:
+        """Clusters' reports in an interval."""
+        return self.nodes * self.clusters
+
+    def __str__(self) -> str:
+        order = "ordered" if self.is_ordered else "shuffled"
+        return (
+            f"{self.nodes:,} nodes x {self.clusters:,} clusters x {self.localities} localities"
+            f" ({self.active:g} with traffic), {self.node_rps:,.0f} requests/s each, {order}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """CPU seconds and bytes of memory."""
 
-    rows: int
+    reported: int
     cpu_s: float
     longest_s: float
     memory: int
     windows: int
 
     @property
-    def us_per_row(self) -> float:
-        return self.cpu_s / self.rows * 1e6
+    def us_per_cluster(self) -> float:
+        return self.cpu_s / self.reported * 1e6
 
 
 def locality_of(zone: int) -> Locality:
     return Locality(REGION, f"{REGION}{chr(ord('a') + zone)}")
 
 
-def make_report(fleet: Fleet, popularity: list[float], rng: random.Random) -> bytes:
-    """What one node tells of one interval."""
-    message = wire_pb2.LoadStatsRequest()
-    for cluster in range(fleet.clusters):
-        stats = message.cluster_stats.add(cluster_name=f"service-{cluster:05}.prod")
-        stats.load_report_interval.seconds = int(INTERVAL_S)
-        stats.load_report_interval.nanos = JITTER_NANOS + rng.randrange(20) * 1_000
-        mean = fleet.node_rps * INTERVAL_S * popularity[cluster] / fleet.localities
-        for zone in range(fleet.localities):
-            issued = max(0, int(rng.gauss(mean, sqrt(mean)) + rng.random()))
-            errors = sum(rng.random() < ERRORS for _ in range(issued)) if issued < 20 else int(issued * ERRORS)
-            under_way = int(issued / INTERVAL_S * LATENCY_S + rng.random() * 1.1)
-            row = stats.upstream_locality_stats.add(
-                total_issued_requests=issued,
-                total_successful_requests=max(0, issued - errors - rng.randrange(2) * under_way),
-                total_error_requests=errors,
-                total_requests_in_progress=under_way,
+class ReportMaker:
+    """Makes the reports of a fleet, without the nodes."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._rng = random.Random(7)
+        weights = [1 / (rank + 1) for rank in range(fleet.clusters)]
+        self._rng.shuffle(weights)
+        requests = fleet.node_rps * INTERVAL_S / sum(weights) / fleet.active
+        self._means = [weight * requests for weight in weights]  # of a locality with traffic
+        self._heads = [bytes_field(1, f"service-{cluster:05}.prod".encode()) for cluster in range(fleet.clusters)]
+        self._places = [bytes_field(1, encoded_locality(zone)) for zone in range(fleet.localities)]
+        self._order = list(range(fleet.clusters))
+
+    def report(self) -> bytes:
+        """What one node tells of one interval."""
+        rng = self._rng
+        if not self._fleet.is_ordered:
+            rng.shuffle(self._order)
+        measured_us = rng.randrange(LATE_US)
+        parts: list[bytes] = []
+        for number, cluster in enumerate(self._order):
+            # The interval of each cluster is measured when Envoy comes to it.
+            interval = varint_field(1, int(INTERVAL_S)) + varint_field(2, (measured_us + number) * 1_000)
+            parts.append(
+                bytes_field(2, b"".join((self._heads[cluster], *self._rows(cluster), bytes_field(4, interval))))
             )
-            where = locality_of(zone)
-            row.locality.region, row.locality.zone = where.region, where.zone
-    return message.SerializeToString()
+        return b"".join(parts)
+
+    def _rows(self, cluster: int) -> Iterator[bytes]:
+        fleet, mean = self._fleet, self._means[cluster]
+        for place in self._places:
+            if self._rng.random() * fleet.localities < fleet.active:
+                yield bytes_field(2, place + self._counters(mean))
+            elif fleet.has_idle_rows:
+                yield bytes_field(2, place)
+
+    def _counters(self, mean: float) -> bytes:
+        rng = self._rng
+        issued = max(1, int(rng.gauss(mean, sqrt(mean)) + rng.random()))
+        errors = sum(rng.random() < ERRORS for _ in range(issued)) if issued < 20 else int(issued * ERRORS)
+        under_way = int(issued / INTERVAL_S * LATENCY_S + rng.random() * 1.1)
+        successes = max(0, issued - errors - rng.randrange(2) * under_way)
+        return b"".join(
+            varint_field(number, count) for number, count in ((2, successes), (3, under_way), (4, errors), (8, issued))
+        )
+
+
+def encoded_locality(zone: int) -> bytes:
+    where = locality_of(zone)
+    return wire_pb2.Locality(region=where.region, zone=where.zone).SerializeToString()
+
+
+def extensions(fleet: Fleet) -> bytes:
+    """The larger part of Envoy's node: the extensions that it was built with."""
+    found = b""
+    while len(found) < fleet.node_bytes - 100:
+        name = f"envoy.filters.http.extension_{len(found)}".encode()
+        found += bytes_field(9, bytes_field(1, name) + bytes_field(2, b"envoy.filters.http"))
+    return found
+
+
+def node_field(fleet: Fleet, node: int, tail: bytes) -> bytes:
+    """The node as a report has it; ``tail`` is that of `extensions`."""
+    where = encoded_locality(node % fleet.localities)
+    message = wire_pb2.Node(id=f"node-{node}", user_agent_name="envoy", client_features=[ALL_CLUSTERS])
+    return bytes_field(1, message.SerializeToString() + bytes_field(4, where) + (tail if fleet.node_bytes else b""))
 
 
 def reports_of(fleet: Fleet, rounds: int) -> Iterator[tuple[int, float, bytes]]:
-    """Stream, when it arrives, and the report."""
-    rng = random.Random(7)
-    weights = [1 / (rank + 1) for rank in range(fleet.clusters)]
-    rng.shuffle(weights)
-    popularity = [weight / sum(weights) for weight in weights]
+    """Stream, when it arrives, and the report without its node."""
+    maker = ReportMaker(fleet)
     for turn in range(1, rounds + 1):
         for node in range(fleet.nodes):
-            now = START_S + (turn + node / fleet.nodes) * INTERVAL_S
-            yield node, now, make_report(fleet, popularity, rng)
+            yield node, START_S + (turn + node / fleet.nodes) * INTERVAL_S, maker.report()
 
 
 def kept_reports(fleet: Fleet, rounds: int, file: IO[bytes]) -> Iterator[tuple[int, float, bytes]]:
@@ -121,6 +185,7 @@ def kept_reports(fleet: Fleet, rounds: int, file: IO[bytes]) -> Iterator[tuple[i
 
 def measure(fleet: Fleet, rounds: int) -> Result:
     spent_s: list[float] = []
+    tail = extensions(fleet)
     with TemporaryFile() as file:
         reports = kept_reports(fleet, rounds, file)
         first = next(reports)
@@ -130,12 +195,13 @@ def measure(fleet: Fleet, rounds: int) -> Result:
             where = locality_of(node % fleet.localities)
             book.open_stream(node, Node(f"node-{node}", locality=where), START_S + node / fleet.nodes * INTERVAL_S)
         for stream, now, data in chain([first], reports):
+            message = node_field(fleet, stream, tail) + data
             began_at = time.process_time()
-            book.add(stream, LoadStatsRequest(data), now)
+            book.add(stream, LoadStatsRequest(message), now)
             spent_s.append(time.process_time() - began_at)
     steady = spent_s[-fleet.nodes :]  # the first round makes what the others find
     gc.collect()
-    return Result(fleet.rows, sum(steady), max(steady), resident() - before, book.size().windows)
+    return Result(fleet.reported, sum(steady), max(steady), resident() - before, book.size().windows)
 
 
 def resident() -> int:
@@ -147,8 +213,7 @@ def report(fleet: Fleet, result: Result) -> None:
     core = result.cpu_s / INTERVAL_S
     memory_mb = result.memory / 1e6
     print(
-        f"{fleet.nodes} nodes x {fleet.clusters} clusters x {fleet.localities} localities,"
-        f" {fleet.node_rps:,.0f} requests/s each: {result.us_per_row:.2f} us per locality,"
+        f"{fleet}: {result.us_per_cluster:.2f} us per cluster,"
         f" {core:.2f} of a core at {INTERVAL_S:.0f} s (goal {GOAL_CORE}),"
         f" longest report {result.longest_s * 1e3:.1f} ms;"
         f" {memory_mb:.0f} MB (goal {GOAL_MB}), {result.windows} windows",
@@ -156,17 +221,42 @@ def report(fleet: Fleet, result: Result) -> None:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def fleet_parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
+    """The arguments that say which fleet; `fleet_of` reads them."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1_000)
     parser.add_argument("--clusters", type=int, default=1_000)
     parser.add_argument("--localities", type=int, default=3)
+    parser.add_argument("--active", type=float, default=1.0, help="localities of a cluster with traffic, on average")
     parser.add_argument("--rps", default="1000", help="requests a second of one node; separated by commas")
-    parser.add_argument("--rounds", type=int, default=2)
-    arguments = parser.parse_args()
+    parser.add_argument("--ordered", action="store_true", help="the clusters come in one order always")
+    parser.add_argument("--idle-rows", action="store_true", help="localities without traffic have rows, too")
+    parser.add_argument("--node-bytes", type=int, default=NODE_BYTES, help="of the node; 0 for a short one")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    return parser
+
+
+def fleets_of(chosen: argparse.Namespace) -> list[Fleet]:
+    """A fleet for each number of requests."""
+    return [
+        Fleet(
+            chosen.nodes,
+            chosen.clusters,
+            chosen.localities,
+            float(node_rps),
+            chosen.active,
+            chosen.ordered,
+            chosen.idle_rows,
+            chosen.node_bytes,
+        )
+        for node_rps in chosen.rps.split(",")
+    ]
+
+
+def main() -> None:
+    arguments = fleet_parser(__doc__, 2).parse_args()
     tune_gc()
-    for node_rps in arguments.rps.split(","):
-        fleet = Fleet(arguments.nodes, arguments.clusters, arguments.localities, float(node_rps))
+    for fleet in fleets_of(arguments):
         report(fleet, measure(fleet, arguments.rounds))
 
 

@@ -1,19 +1,22 @@
 """Load reports over gRPC to a real server: what those of a fleet cost it, the whole way from its sockets.
 
-    python -m bench.load_served [--nodes 1000] [--clusters 1000] [--localities 3] [--rps 1000] [--rounds 3]
+    python -m bench.load_served [--nodes 1000] [--clusters 1000] [--localities 3] [--active 1] [--rps 1000]
+        [--ordered] [--idle-rows] [--node-bytes 61000] [--rounds 3] [--docs docs]
 
 The reports are those of `bench.load_reports`, each node sends its own at its own time of the interval of 10 s. CPU is
 that of ``xds serve``, all threads, by the kernel's clock of the process, over the rounds behind the first. At last the
-server is asked what it has counted: a report that it did not take would cost nothing.
+server is asked what it has counted: a report that it did not take would cost nothing. With ``--docs``, the figures are
+kept there and put into the page of performance.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from tempfile import TemporaryFile
 from time import monotonic
 from typing import Any, NamedTuple
@@ -21,56 +24,88 @@ from typing import Any, NamedTuple
 import grpc
 import httpx
 
-from bench.load_reports import GOAL_CORE, GOAL_MB, INTERVAL_S, Fleet, kept_reports, locality_of
+from bench.load_reports import (
+    GOAL_CORE,
+    GOAL_MB,
+    INTERVAL_S,
+    Fleet,
+    extensions,
+    fleet_parser,
+    fleets_of,
+    kept_reports,
+    node_field,
+)
 from bench.peers.peer import Peer
+from bench.suite import machine
 from bench.suite.process import quiet
-from xds.proto import wire_pb2
 
 METHOD = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
-ALL_CLUSTERS = "envoy.lrs.supports_send_all_clusters"
 STREAMS_PER_CONNECTION = 20  # grpc.aio's connections are dear, and the server does not mind
+FIXED_INTERVAL = {"XDS_LOAD__LONGEST_INTERVAL_S": "0"}  # under load, too
+RESULTS = "load.json"
+TITLE = "Load reports"
+INTRODUCTION = """\
+Reports as Envoy sends them, each node at its own time of the interval of 10 s: the clusters in another order in each
+report, localities without traffic left out, the node of 61 kB repeated. Written by `python -m bench.load_served --docs
+docs`. *CPU* is that of `xds serve`, all threads, in cores, behind the first interval; *reading* is the part from the
+bytes of a report to what is counted, the rest is HTTP/2, gRPC and the event loop. A report counts if the server has
+counted it some seconds after the last was sent.
+"""
+COLUMNS = (
+    "commit", "nodes", "clusters", "localities with traffic", "order", "CPU", "us a cluster", "reading", "memory MB",
+    "reports counted", "load average",
+)  # fmt: skip
+NOTE = """\
+Goals: one locality with traffic under 0.5 of a core, three under 1.0, at most 1,000 MB, shuffled within 1.2 of ordered.
+Reports take one process; where they need more than a core, several processes would have to read them, each for some of
+the nodes, and merge their windows once a second.
+"""
 _COUNTED = re.compile(r"^xds_server_lrs_reports_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+_READING = re.compile(r"^xds_server_lrs_reading_seconds_total (\S+)$", re.MULTILINE)
 
 
 class Measured(NamedTuple):
-    """Seconds of CPU and of time, memory beyond that of a start, reports that were sent and that were counted."""
+    """Seconds of CPU and of time, memory beyond that of a start, reports that were sent and that were counted.
+
+    ``reading_s``: CPU for reading and counting them, as the server has it, those of the first round included.
+    """
 
     cpu_s: float
     lasted_s: float
     memory_kb: int
     sent: int
     counted: int
+    reading_s: float
+
+    @property
+    def core(self) -> float:
+        return self.cpu_s / self.lasted_s
 
 
 async def open_streams(target: str, fleet: Fleet, running: AsyncExitStack) -> list[Any]:
     """A stream for each node, which has said who it is and been told what to report."""
     streams: list[Any] = []
+    tail = extensions(fleet)
     for node in range(fleet.nodes):
         if node % STREAMS_PER_CONNECTION == 0:
             options = [("grpc.use_local_subchannel_pool", 1)]
             channel = await running.enter_async_context(grpc.aio.insecure_channel(target, options))
         stream: Any = channel.stream_stream(METHOD)()
-        await stream.write(first_message(fleet, node))
+        await stream.write(node_field(fleet, node, tail))
         await stream.read()
         streams.append(stream)
     return streams
 
 
-def first_message(fleet: Fleet, node: int) -> bytes:
-    where = locality_of(node % fleet.localities)
-    locality = wire_pb2.Locality(region=where.region, zone=where.zone)
-    who = wire_pb2.Node(id=f"node-{node}", locality=locality, client_features=[ALL_CLUSTERS])
-    return wire_pb2.LoadStatsRequest(node=who.SerializeToString()).SerializeToString()
-
-
 async def measure(fleet: Fleet, rounds: int) -> Measured:
     """One round that makes what the others find, and ``rounds`` of which the server's CPU is taken."""
+    tail = extensions(fleet)
     with TemporaryFile() as file:
         reports = kept_reports(fleet, 1 + rounds, file)
         # All are made before the first is there, a minute or more; begun later, they would come late and in a burst.
         following = await asyncio.to_thread(next, reports)
         async with AsyncExitStack() as running:
-            peer = await running.enter_async_context(Peer.start("ours"))
+            peer = await running.enter_async_context(Peer.start("ours", environment=FIXED_INTERVAL))
             begun_kb = peer.rss_kb()
             streams = await open_streams(peer.target, fleet, running)
             begin = measured_from = monotonic() + 1.0
@@ -80,14 +115,15 @@ async def measure(fleet: Fleet, rounds: int) -> Measured:
                 if number == fleet.nodes:
                     cpu_s, measured_from = peer.cpu_s(), monotonic()
                 await asyncio.sleep(begin + number / fleet.nodes * INTERVAL_S - monotonic())
-                await streams[node].write(report)
+                await streams[node].write(node_field(fleet, node, tail) + report)
             cpu_s, lasted_s = await quiet(peer.cpu_s) - cpu_s, monotonic() - measured_from
-            counted = await until_counted(peer.admin, fleet.nodes * (1 + rounds))
-            return Measured(cpu_s, lasted_s, peer.rss_kb() - begun_kb, fleet.nodes * (1 + rounds), counted)
+            counted, reading_s = await until_counted(peer.admin, fleet.nodes * (1 + rounds))
+            sent = fleet.nodes * (1 + rounds)
+            return Measured(cpu_s, lasted_s, peer.rss_kb() - begun_kb, sent, counted, reading_s)
 
 
-async def until_counted(admin: str, sent: int) -> int:
-    """How many reports the server has counted, once that is all of them, or after a while."""
+async def until_counted(admin: str, sent: int) -> tuple[int, float]:
+    """How many reports the server has counted, once that is all of them, or after a while; CPU for reading them."""
     async with httpx.AsyncClient(trust_env=False) as client:
         for _ in range(50):
             text = (await client.get(f"{admin}/metrics")).text
@@ -95,31 +131,76 @@ async def until_counted(admin: str, sent: int) -> int:
             if counted >= sent:
                 break
             await asyncio.sleep(0.1)
-        return int(counted)
+        return int(counted), sum(float(number) for number in _READING.findall(text))
 
 
 def told(fleet: Fleet, found: Measured) -> str:
     """A line for people."""
-    core = found.cpu_s / found.lasted_s
-    row_us = core * INTERVAL_S / fleet.rows * 1e6
+    core = found.core
+    cluster_us = core * INTERVAL_S / fleet.reported * 1e6
     return (
-        f"{fleet.nodes} nodes x {fleet.clusters} clusters x {fleet.localities} localities,"
-        f" {fleet.node_rps:,.0f} requests/s each, served: {row_us:.2f} us per locality,"
+        f"{fleet}, served: {cluster_us:.2f} us per cluster,"
         f" {core:.2f} of a core at {INTERVAL_S:.0f} s (goal {GOAL_CORE});"
         f" {found.memory_kb / 1e3:.0f} MB (goal {GOAL_MB}); {found.counted} of {found.sent} reports counted"
     )
 
 
+def row_of(fleet: Fleet, found: Measured) -> dict[str, Any]:
+    """A row of the page of performance, by column."""
+    core = found.core
+    intervals = found.sent / fleet.nodes
+    cells = (
+        machine.commit(),
+        fleet.nodes,
+        fleet.clusters,
+        f"{fleet.active:g} of {fleet.localities}",
+        "ordered" if fleet.is_ordered else "shuffled",
+        round(core, 2),
+        round(core * INTERVAL_S / fleet.reported * 1e6, 2),
+        round(found.reading_s / intervals / INTERVAL_S, 2),
+        round(found.memory_kb / 1e3),
+        f"{found.counted:,} of {found.sent:,}",
+        round(machine.load(), 1),
+    )
+    return dict(zip(COLUMNS, cells, strict=True))
+
+
+def section(folder: Path) -> Iterator[str]:
+    """The section of the page of performance; nothing where nothing was measured."""
+    path = folder / RESULTS
+    if path.exists():
+        yield f"## {TITLE}\n"
+        yield INTRODUCTION
+        header = (COLUMNS, tuple("---" for _ in COLUMNS))
+        rows = [
+            [f"{row[name]:,}" if name in ("nodes", "clusters") else str(row[name]) for name in COLUMNS]
+            for row in json.loads(path.read_text())
+        ]
+        yield "\n".join(f"| {' | '.join(row)} |" for row in (*header, *rows)) + "\n"
+        yield NOTE
+
+
+def keep(row: dict[str, Any], docs: Path) -> None:
+    """Add a row, in the place of the one of the same fleet and commit, and write the page anew."""
+    from bench.envoys.__main__ import write_page
+
+    path = docs / "performance" / RESULTS
+    known = json.loads(path.read_text()) if path.exists() else []
+    same = COLUMNS[:5]
+    rows = [each for each in known if any(each[name] != row[name] for name in same)]
+    path.write_text(json.dumps([*rows, row], indent=1) + "\n")
+    write_page(docs)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=1_000)
-    parser.add_argument("--clusters", type=int, default=1_000)
-    parser.add_argument("--localities", type=int, default=3)
-    parser.add_argument("--rps", type=float, default=1_000.0, help="requests a second of one node")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = fleet_parser(__doc__, 3)
+    parser.add_argument("--docs", type=Path)
     chosen = parser.parse_args(arguments)
-    fleet = Fleet(chosen.nodes, chosen.clusters, chosen.localities, chosen.rps)
-    print(told(fleet, asyncio.run(measure(fleet, chosen.rounds))), flush=True)
+    for fleet in fleets_of(chosen):
+        found = asyncio.run(measure(fleet, chosen.rounds))
+        print(told(fleet, found), flush=True)
+        if chosen.docs:
+            keep(row_of(fleet, found), chosen.docs)
 
 
 if __name__ == "__main__":

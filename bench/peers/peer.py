@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,16 +75,18 @@ class Peer:
         tls: Tls | None = None,
         binary: bool = False,
         flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Peer]:
         """Start on a free port of the loopback address, or on ``port``, and end it at the end of the block.
 
+        ``environment``: settings of ours beside the defaults.
         ``binary``: ours is pushed to in protobuf instead of JSON. ``flags`` are further ones of the program, for the
         peers that are not ours: ``--ads=false`` lets go-snapshot's SotW clients ask for some of the assignments instead
         of all, which in ADS mode it never answers. Raises ``PeerError`` when it does not start.
         """
         chosen = free_port() if port is None else port
         if kind == "ours":
-            running = _ours(cls, chosen, tls, binary)
+            running = _ours(cls, chosen, tls, binary, environment)
         else:
             running = _commanded(cls, kind, chosen, [*await asyncio.to_thread(_program, kind), *_tls(tls), *flags])
         async with running as peer:
@@ -121,9 +123,11 @@ class Peer:
 
 
 @asynccontextmanager
-async def _ours(make: type[Peer], port: int, tls: Tls | None, binary: bool) -> AsyncIterator[Peer]:
-    environment = tls_environment(str(tls.certificate), str(tls.key)) if tls is not None else {}
-    server = Ours(port, environment, binary)
+async def _ours(
+    make: type[Peer], port: int, tls: Tls | None, binary: bool, environment: Mapping[str, str] | None
+) -> AsyncIterator[Peer]:
+    secured = tls_environment(str(tls.certificate), str(tls.key)) if tls is not None else {}
+    server = Ours(port, {**secured, **(environment or {})}, binary)
     try:
         await _within(START_TIMEOUT_S, server.ready(), server.child, "xds serve is not ready")
         peer = make("ours", port, server.child, server.push)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import attacks, chain
+from bench import attacks, chain, load_served
 from bench.envoys import section
 from bench.suite.goals import Verdict, judge_all
 from bench.suite.results import Cell, Results
@@ -70,12 +70,12 @@ def render(
     profile: str,
     fleets: Results | None = None,
     attacked: Results | None = None,
-    chains: Iterable[str] = (),
+    others: Iterable[str] = (),
 ) -> str:
     """The whole page. ``plots`` are file names by workload, ``profile`` a section written by hand.
 
     ``fleets`` is what ``python -m bench.envoys`` has measured, ``attacked`` what ``python -m bench.attacks`` has, and
-    ``chains`` is the section of ``python -m bench.chain``.
+    ``others`` are the sections of other benches.
     """
     parts = [INTRODUCTION, *_machine(results.machine), "## Goals\n", MARK + "\n", *_busy(results)]
     verdicts = judge_all(results)
@@ -90,7 +90,7 @@ def render(
         parts += (f"## {section.TITLE}\n", *section.section(fleets))
     if attacked is not None and attacked.cells:
         parts += (f"## {attacks.TITLE}\n", *attacks.section(attacked))
-    parts += chains
+    parts += others
     return "\n".join(parts)
 
 
@@ -100,7 +100,8 @@ def write(results: Results, page: Path, plots: Mapping[str, str]) -> None:
     written_by_hand = folder / "profile.md"
     profile = written_by_hand.read_text() if written_by_hand.exists() else ""
     fleets, attacked = (Results.load(folder / each) for each in (section.RESULTS, attacks.RESULTS))
-    page.write_text(render(results, plots, profile, fleets, attacked, chain.section(folder)))
+    others = [*load_served.section(folder), *chain.section(folder)]
+    page.write_text(render(results, plots, profile, fleets, attacked, others))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -62,7 +62,9 @@ def get(api: Api, book: Books) -> Callable[..., Any]:
 
 
 async def test_clusters_that_were_reported(get: Callable[..., Any]) -> None:
-    api_item, web = (await get("/load", window=10))["items"]
+    answer = await get("/load", window=10)
+    api_item, web = answer["items"]
+    assert answer["reporting"] == {"interval_s": 10.0, "set_interval_s": 10.0, "core": 0.0}
     assert (api_item["cluster"], api_item["successes"], api_item["nodes"]) == ("api", 1, 1)
     counts = ("successes", "errors", "issued", "in_progress", "dropped")
     assert [web[name] for name in counts] == [110, 10, 120, 3, 5]
@@ -103,6 +105,18 @@ async def test_rows_come_in_pages(get: Callable[..., Any]) -> None:
     page = await get("/load", limit=1)
     assert [item["cluster"] for item in page["items"]] == ["api"]
     assert [item["cluster"] for item in (await get("/load", page_token=page["next_page_token"]))["items"]] == ["web"]
+
+
+async def test_priorities_have_rows_and_pages_of_their_own(get: Callable[..., Any], book: Books) -> None:
+    book.tell(1, 10, stats("p", row(HERE, 1, 0, 1), row(HERE, 2, 0, 2, priority=1), row(HERE, 4, 0, 4, priority=10)))
+    first = await get("/load/p", limit=1)
+    rest = await get("/load/p", page_token=first["next_page_token"])
+    rows = first["localities"] + rest["localities"]
+    assert [(row["locality"], row["priority"], row["issued"]) for row in rows] == [
+        (IN_A, 0, 1),
+        (IN_A, 1, 2),
+        (IN_A, 10, 4),
+    ]
 
 
 async def test_a_cluster_with_two_services_and_a_name_that_is_a_path(get: Callable[..., Any], book: Books) -> None:

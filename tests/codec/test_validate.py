@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from tests.codec.cases import CASES, HCM, T
 from tests.codec.wrong_shapes import cluster, endpoint, http_filter, manager, resolved_by, route
+from tests.support import resources as r
 from xds.codec import schema
 from xds.codec.findings import Findings
 from xds.codec.resources import decode_document, decode_resource, resource_from_bytes
@@ -123,6 +124,21 @@ def test_every_breach_is_found_at_once() -> None:
     pointers = [one.pointer for one in found]
     assert len(pointers) == len(set(pointers)) == 11
     assert "/health_checks/1/timeout" in pointers
+
+
+def test_envoy_takes_one_category_of_drops() -> None:
+    """It says so in no .proto file: "Cluster drop_overloads config has 2 categories. Envoy only support one."."""
+    drops = [{"category": name, "drop_percentage": {"numerator": 1}} for name in ("one", "two")]
+    assignment = r.cluster_load_assignment("c", 80)
+    inline = r.static_cluster("c", 80)
+    for number, place in ((1, assignment), (1, inline["load_assignment"]), (2, assignment)):
+        place["policy"] = {"drop_overloads": drops[:number]}
+    decode_resource(inline)
+    (found,) = _refused(assignment)
+    assert (found.code, found.pointer) == ("too_many", "/policy/drop_overloads")
+    inline["load_assignment"]["policy"] = {"drop_overloads": drops}
+    (found,) = _refused(inline)
+    assert found.pointer == "/load_assignment/policy/drop_overloads"
 
 
 def test_breaches_are_told_beside_errors_of_form() -> None:

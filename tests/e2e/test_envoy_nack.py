@@ -120,9 +120,9 @@ def test_refused_endpoints(
 ) -> None:
     port = envoy.wait_listener("web")
     cluster, assignment, *rest = web(variant, "c1", a)
-    drops = [{"category": name, "drop_percentage": {"numerator": 1}} for name in ("one", "two")]
-    server.push(server.group, [cluster, {**assignment, "policy": {"drop_overloads": drops}}, *rest])
-    assert "drop_overloads" in str(server.wait_nack(server.node, "endpoints"))
+    refused = r.refused_load_assignment(assignment["cluster_name"], a.port)
+    server.push(server.group, [cluster, refused, *rest])
+    assert "no-address" in str(server.wait_nack(server.node, "endpoints"))
     assert get(port).text == "a"
     server.push(server.group, web(variant, "c1", b))
     wait_body(port, "b")

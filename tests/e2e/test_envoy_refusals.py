@@ -16,6 +16,7 @@ from tests.support.envoy import envoy_binary, validate
 from tests.support.server import ServerProcess
 from xds.codec.crosscheck import check_references
 from xds.codec.resources import decode_document
+from xds.model.errors import ValidationError
 
 Json = dict[str, Any]
 
@@ -114,6 +115,21 @@ def test_domains(case: str, tmp_path: Path) -> None:
     message = refused(listeners, tmp_path)
     assert ("domain" in message) == bool(message), message
     assert bool(message) == (errors(listeners) == ["duplicate_domain"])
+
+
+@pytest.mark.parametrize("categories", [0, 1, 2])
+def test_categories_of_drops(categories: int, tmp_path: Path) -> None:
+    drops = [{"category": f"c{number}", "drop_percentage": {"numerator": 1}} for number in range(categories)]
+    cluster = r.static_cluster("c")
+    cluster["load_assignment"]["policy"] = {"drop_overloads": drops}
+    message = validate(static_bootstrap((cluster,), ()), tmp_path)
+    assert ("drop_overloads" in message) == bool(message), message
+    found: list[str] = []
+    try:
+        decode_document(json.dumps({"resources": [cluster]}))
+    except ValidationError as error:
+        found = [one.code for one in error.violations]
+    assert found == (["too_many"] if message else [])
 
 
 def test_the_server_asks_envoy_where_it_is_set_up(tmp_path: Path, running: ExitStack) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -177,10 +178,38 @@ def test_rows_by_locality_with_their_shares(book: Books) -> None:
     ]
 
 
-def test_priorities_of_one_locality_are_added(book: Books) -> None:
-    book.tell(1, 10, stats("web", row(issued=1, in_progress=1), row(issued=2, in_progress=1, priority=1)))
-    (told,) = found(book, 10).rows
-    assert (told.figures.issued, told.figures.in_progress) == (3, 2)
+def test_priorities_of_one_locality_are_kept_apart(book: Books) -> None:
+    """They show what failed over. The cluster, the demand and the chart have all of them."""
+    book.tell(1, 10, stats("web", row(issued=10, in_progress=1), row(issued=20, in_progress=1, priority=1)))
+    figures = found(book, 10)
+    assert [(told.target, told.priority, told.figures.issued, told.figures.in_progress) for told in figures.rows] == [
+        (HERE, 0, 10, 1),
+        (HERE, 1, 20, 1),
+    ]
+    assert (figures.figures.issued, figures.figures.in_progress) == (30, 2)
+    demand = book.demand("", "web", T0 + 10, 10)
+    assert [(flow.source, flow.target, flow.rps, flow.in_progress) for flow in demand.flows] == [(HERE, HERE, 3.0, 2)]
+    (line,) = book.series("web", T0 + 10, 10, 10, "locality")
+    assert sum(point.issued for point in line.points) == 30
+
+
+def test_a_metric_of_a_locality_is_not_counted_again_by_endpoint(book: Books) -> None:
+    """Envoy reports it both ways. One that only endpoints have counts, too."""
+
+    def queue(requests: int, name: str = "queue") -> list[wire_pb2.EndpointLoadMetricStats]:
+        made = wire_pb2.EndpointLoadMetricStats(
+            metric_name=name, num_requests_finished_with_metric=requests, total_metric_value=2.0 * requests
+        )
+        return [made]
+
+    endpoints = [
+        endpoint("10.0.0.1", total_issued_requests=3, load_metric_stats=queue(3)),
+        endpoint("10.0.0.2", total_issued_requests=1, load_metric_stats=[*queue(1), *queue(1, "own")]),
+    ]
+    book.tell(1, 10, stats("web", row(issued=4, load_metric_stats=queue(4), upstream_endpoint_stats=endpoints)))
+    assert found(book, 10).figures.metrics == {"queue": Metric(4, 8.0), "own": Metric(1, 2.0)}
+    rows = found(book, 10, by="endpoint").rows
+    assert [each.figures.metrics["queue"] for each in rows] == [Metric(3, 6.0), Metric(1, 2.0)]
 
 
 def endpoint(host: str, **fields: Any) -> wire_pb2.UpstreamEndpointStats:
@@ -241,9 +270,9 @@ def test_lrs_rule_18_an_empty_report_says_that_the_node_lives(book: Books) -> No
 
 
 def test_a_stream_says_when_it_reported_and_over_how_long(book: Books) -> None:
-    book.tell(1, 10, stats("web", interval_s=9.5), stats("other", interval_s=10.25), stats("bad", interval_s=0))
+    book.tell(1, 10, stats("web", interval_s=9.5), stats("other", interval_s=10.75), stats("bad", interval_s=0))
     (life,) = book.streams()
-    assert (life.opened, life.reported, life.interval_s, life.refused) == (T0, T0 + 10, 10.25, 1)
+    assert (life.opened, life.reported, life.interval_s, life.refused) == (T0, T0 + 10, 11, 1)
 
 
 def test_reports_of_streams_that_are_not_open_are_ignored(book: Books) -> None:
@@ -354,7 +383,8 @@ def test_a_long_report_may_be_counted_with_pauses_and_in_parts(book: Books) -> N
     for turn in (10, 20):
         adding = book.add_in_steps(1, LoadStatsRequest(encode(*clusters[:600])), T0 + turn)
         assert sum(1 for _ in adding) >= 2
-        book.tell(1, turn, *clusters[600:])
+        book.add(1, LoadStatsRequest(encode(*clusters[600:]), continues=True), T0 + turn)
+    assert next(book.streams()).reports == 2
     assert all(each.figures.issued == 2 for each in book.clusters(T0 + 20, 60))
     assert sum(each.figures.in_progress for each in book.clusters(T0 + 20, 60)) == 1_000
     for name in ("c0000", "c0599", "c0600", "c0999"):
@@ -375,13 +405,44 @@ def test_a_stream_may_end_in_the_midst_of_its_report(book: Books) -> None:
 
 
 def test_the_node_of_a_report_is_not_kept() -> None:
-    book = LoadAggregates()
-    big = Node("n", metadata={})
-    book.open_stream(1, big, T0)
+    """Nor does it take the room of reports."""
+    book = Books(latest_bytes=100)
+    book.open(1)
     node = wire_pb2.Node(id="n", cluster="x" * 100_000).SerializeToString()
-    report = LoadStatsRequest(encode(stats("web", row(issued=1)), node=node))
-    assert len(report.without_node()) < 100
-    assert LoadStatsRequest(report.without_node()).loads == report.loads
+    book.add(1, LoadStatsRequest(encode(stats("web", row(issued=1)), node=node)), T0 + 10)
+    assert [each.figures.issued for each in found(book, 10, by="node").rows] == [1]
+    assert dict(book.size().left_out) == {}
+
+
+def test_nodes_are_counted_whatever_order_their_clusters_have(book: Books) -> None:
+    """Envoy's order is that of a hash map: it differs between processes, and from one report to the next."""
+    book.open(2)
+    clusters = [stats("web", row(issued=1)), *(stats(f"c{at}", row(issued=1)) for at in range(20))]
+    shuffler = Random(1)
+    for at in range(10, 70, 10):
+        for stream in (1, 2):
+            shuffler.shuffle(clusters)
+            book.tell(stream, at, *clusters)
+        assert {each.nodes for each in book.clusters(T0 + at, 10)} == {2}
+    assert [each.nodes for each in book.demand("", "web", T0 + 60, 10).sources] == [2]
+
+
+def test_a_node_with_several_streams_counts_once(book: Books) -> None:
+    book.open(2, node="node-1")
+    for stream in (1, 2):
+        book.tell(stream, 10, stats("web", row(issued=1)))
+    assert found(book, 10).nodes == 1
+    book.close(1, 11)
+    assert found(book, 11).nodes == 1
+    book.close(2, 12)
+    assert found(book, 12).nodes == 0
+
+
+def test_a_node_that_names_a_cluster_no_longer_is_not_counted_for_it(book: Books) -> None:
+    book.tell(1, 10, stats("web"), stats("other"))
+    for at in (20, 30, 40):
+        book.tell(1, at, stats("other"))
+    assert [(each.cluster, each.nodes) for each in book.clusters(T0 + 40, 10)] == [("other", 1), ("web", 0)]
 
 
 def test_clocks_may_be_set_back(book: Books) -> None:
@@ -401,3 +462,47 @@ def test_localities_may_be_written_in_several_ways(book: Books) -> None:
     book.tell(1, 20, stats("web", row(Locality("r", "a"), issued=1)))
     (told,) = found(book, 20).rows
     assert told.figures.issued == 3
+
+
+# Who reports: `LoadAggregates.reporting`
+
+
+def test_a_node_with_an_open_stream_reports_and_says_zero_by_saying_nothing(book: Books) -> None:
+    """As an idle gRPC client: it names a cluster no longer, then sends nothing at all."""
+    book.tell(1, 10, stats("web", row(issued=1)))
+    for at in (20, 30):
+        book.tell(1, at)
+    (source,) = book.reporting("", "web", T0 + 700)
+    assert (source.source, source.nodes, source.heard) == (HERE, frozenset({"node-1"}), T0 + 700)
+    assert (source.reported, source.named) == (T0 + 30, T0 + 10)
+    (own,) = book.demand("", "web", T0 + 700, 10).sources
+    assert own.rps == 0
+
+
+def test_a_source_whose_nodes_left_was_heard_when_the_last_did(book: Books) -> None:
+    book.open(2)
+    book.tell(1, 10, stats("web", row(issued=1)))
+    book.tell(2, 10, stats("web", row(issued=1)))
+    book.close(1, 15)
+    assert [source.nodes for source in book.reporting("", "web", T0 + 16)] == [{"node-2"}]
+    book.close(2, 20)
+    (source,) = book.reporting("", "web", T0 + 60)
+    assert (source.nodes, source.heard, source.reported, source.named) == (frozenset(), T0 + 20, 0.0, T0 + 10)
+
+
+def test_who_reports_is_told_by_group_and_source(book: Books) -> None:
+    book.open(2, locality=THERE)
+    book.open(3, node="node-1")
+    book.open_stream(4, Node("edge-1", locality=HERE), T0, "edge")
+    found = {source.source: source.nodes for source in book.reporting("", "web", T0 + 10)}
+    assert found == {HERE: {"node-1"}, THERE: {"node-2"}}
+    assert [source.nodes for source in book.reporting("edge", "web", T0 + 10)] == [{"edge-1"}]
+    book.move_stream(4, "", T0 + 11)
+    assert book.reporting("edge", "web", T0 + 12) == []
+    assert book.reporting("", "web", T0 + 12)[0].nodes == {"node-1", "edge-1"}
+
+
+def test_a_cluster_that_was_never_named_is_not_invented(book: Books) -> None:
+    book.tell(1, 10, stats("web", row(issued=1)))
+    (source,) = book.reporting("", "other", T0 + 10)
+    assert (source.nodes, source.reported, source.named) == (frozenset({"node-1"}), T0 + 10, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -17,22 +18,17 @@ from tests.lrs.reports import (
     stats,
 )
 from tests.support.examples import examples
-from xds.lrs.load_stats import (
-    LoadStatsRequest,
-    decode_cluster_stats,
-    decode_locality,
-)
-from xds.lrs.packed_counters import (
+from xds.lrs.cluster_counters import (
     COUNTER_LIMIT,
     ClusterCounters,
-    CounterDecoder,
+    CounterReader,
     NotOnlyCountersError,
-    interval_of,
     names_of,
-    unpack,
+    target_of,
 )
-from xds.lrs.series import counts_of
-from xds.lrs.windows import MINUTES, SECONDS, CountHistory, edge_of
+from xds.lrs.load_stats import LoadStatsRequest, decode_cluster_stats
+from xds.lrs.packed_counters import unpack_traffic
+from xds.lrs.windows import MINUTES, SECONDS, CountHistory, edge_of, length_of
 from xds.model.load_report import ClusterLoad
 from xds.model.node import Locality
 from xds.proto import wire_pb2
@@ -40,13 +36,13 @@ from xds.proto import wire_pb2
 ZONES = [Locality("r", zone) for zone in "ab"]
 CLUSTERS = ["c1", "c2", "c3", "c4", "c5"]
 LATE_S = 20.0
+COUNTED = ("successes", "errors", "issued")
 
 counts = st.integers(0, 40)
 rows = st.dictionaries(st.sampled_from(ZONES), st.tuples(counts, counts, counts, st.integers(0, 3)), max_size=2)
 details = st.tuples(rows, st.integers(0, 5))
 reports = st.one_of(
     st.dictionaries(st.sampled_from(CLUSTERS), details, max_size=3),
-    # In one order: counted all at once from the second one on.
     st.lists(details, min_size=len(CLUSTERS), max_size=len(CLUSTERS)).map(
         lambda each: dict(zip(CLUSTERS, each, strict=True))
     ),
@@ -59,7 +55,7 @@ step = st.one_of(
     told,
     waited,
 )
-# With three streams from the start, and enough reports that what was told in one order is told in it again.
+# With three streams from the start.
 BEGUN = [("open", 1, ZONES[0]), ("open", 2, ZONES[0]), ("open", 3, ZONES[1])]
 lively = st.lists(st.one_of(told, told, told, waited, step), min_size=8, max_size=40)
 steps = st.one_of(st.lists(step, max_size=40), lively.map(lambda script: [*BEGUN, *script]))
@@ -192,6 +188,48 @@ def issued_by_nodes(book: Books, cluster: str, now: float) -> int:
     return sum(each.totals.issued for each in figures.rows if each.totals) if figures else 0
 
 
+Row = tuple[Locality, int, tuple[int, int, int]]  # target, priority, successes and errors and issued
+placed = st.tuples(st.sampled_from(ZONES), st.integers(0, 2), st.tuples(counts, counts, counts))
+told_parts = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(0, 3), st.sampled_from(CLUSTERS), st.lists(placed, max_size=4)),
+    max_size=25,
+)
+
+
+@given(told_parts, st.booleans(), st.randoms(use_true_random=False))
+@examples(150)
+def test_any_order_and_any_split_of_a_report_counts_the_same(
+    parts: list[tuple[int, int, str, list[Row]]], has_pieces: bool, shuffler: Random
+) -> None:
+    """Over messages and streams, or over the pieces of one message; clusters and rows in any order."""
+    book = Books()
+    want: dict[tuple[str, Locality, Locality, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    by_message: dict[tuple[int, int], list[wire_pb2.ClusterStats]] = defaultdict(list)
+    for stream, message, cluster, rows in parts:
+        for target, priority, counted in rows:
+            key = cluster, ZONES[stream % 2], target, priority
+            want[key] = list(map(sum, zip(want[key], counted, strict=True)))
+        made = [row(target, *counted, priority=priority) for target, priority, counted in rows]
+        by_message[stream, message].append(stats(cluster, *made))
+    for stream in (1, 2, 3):
+        book.open(stream, 0, ZONES[stream % 2])
+        book.tell(stream, 10)  # windows wait for those that have not reported
+    for (stream, message), clusters in by_message.items():
+        shuffler.shuffle(clusters)
+        book.add(stream, LoadStatsRequest(encode(*clusters), has_pieces and message > 0), T0 + 10)
+    got = {
+        (cluster, each.source, each.target, each.priority): [getattr(each.figures, name) for name in COUNTED]
+        for cluster in CLUSTERS
+        if (figures := book.cluster(cluster, T0 + 10, 10)) is not None
+        for each in figures.rows
+    }
+    assert got == want
+    for cluster in CLUSTERS:
+        named = {stream for stream, _, name, _ in parts if name == cluster}
+        figures = book.cluster(cluster, T0 + 10, 10)
+        assert (figures.nodes if figures is not None else 0) == len(named)
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 90), st.sampled_from([1, 5, 10, 10, 10, 30, 200]), st.integers(1, 50)), max_size=60
@@ -238,31 +276,25 @@ def test_counting_and_values_tell_the_same_of_a_report(clusters: list[wire_pb2.C
     """The fast reading refuses what the other refuses, and has the same counters."""
     request: LoadStatsRequest = LoadStatsRequest(encode(*clusters))
     loads = []
-    for each in CounterDecoder().read(request.clusters):
-        if isinstance(each, bytes):
-            loads.append(decode_cluster_stats(each))
-        else:
-            loads.append(counted(*each))
+    for serialized, found in zip(request.clusters, CounterReader().read(request.clusters), strict=True):
+        load = decode_cluster_stats(serialized)
+        loads.append(load)
+        if found is not None:
+            check_counters(found, load)
     assert tuple(load for load in loads if load is not None) == request.loads
     assert loads.count(None) == request.refused
 
 
-def counted(stats: bytes, names: bytes, interval: bytes, counters: ClusterCounters) -> ClusterLoad | None:
-    """The report as values, checked against its counters."""
-    load = decode_cluster_stats(stats)
+def check_counters(found: ClusterCounters, load: ClusterLoad | None) -> None:
+    """The counters are those of the report as values."""
+    names, length, rows = found
     try:
-        known = *names_of(names), interval_of(interval)
+        known = names_of(names)
     except NotOnlyCountersError:
-        return load
+        return
     assert load is not None
-    assert known == (load.cluster, load.service_name, load.interval_s)
-    traffic = [told.traffic for told in load.localities]
-    sums = [sum(getattr(told, name) for told in traffic) for name in ("successes", "errors", "issued")]
-    layout = counters.layout
-    assert unpack(counters.sums, 4) == (*sums, load.dropped)
-    assert counters.dropped == load.dropped
-    assert unpack(counters.counters, 1 + 3 * len(layout))[0] == 1
-    assert list(counts_of(layout, counters.counters)) == [told[:3] for told in traffic]
-    assert list(unpack(counters.in_progress, len(layout))) == [told.in_progress for told in traffic]
-    assert list(map(decode_locality, layout)) == [told.locality for told in load.localities]
-    return load
+    assert (known, length) == ((load.cluster, load.service_name), length_of(load.interval_s))
+    assert (load.dropped, load.drops) == (0, {})
+    assert [(*target_of(target), *unpack_traffic(counters), in_progress) for target, counters, in_progress in rows] == [
+        (each.locality, each.priority, *each.traffic) for each in load.localities
+    ]

@@ -139,19 +139,6 @@ def test_nodes_that_left_are_forgotten_beyond_the_bound() -> None:
     assert book.size().nodes == 2
 
 
-def test_pages_of_a_stream_are_bounded() -> None:
-    """A client that begins each of its reports with another cluster has its totals all the same."""
-    book = Books(requests=3)
-    book.open(1)
-    for at in range(10):
-        book.tell(1, at + 1, stats(f"c{at}", row(issued=1)), stats("web", row(issued=1)))
-    figures = book.cluster("web", T0 + 10, 10, "node")
-    assert figures is not None
-    assert figures.rows[0].totals is not None
-    assert figures.rows[0].totals.issued == 10
-    assert figures.nodes == 3
-
-
 def test_a_flood_of_intervals_and_localities_is_harmless() -> None:
     """Many reports in one second, of all lengths: nothing grows, nothing is lost."""
     book = Books()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from xds.lrs.cluster_counters import COUNTER_LIMIT, LOCALITIES_LIMIT, NAME_LIMIT
 from xds.lrs.load_stats import CATEGORIES_LIMIT, ENDPOINTS_LIMIT, LoadStatsRequest
-from xds.lrs.packed_counters import COUNTER_LIMIT, LOCALITIES_LIMIT, NAME_LIMIT
 from xds.lrs.report_stream import (
     DEFAULT_SETTINGS,
     MINIMUM_INTERVAL_S,

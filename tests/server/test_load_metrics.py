@@ -18,6 +18,8 @@ SPECIFIED: Mapping[str, tuple[str, set[str]]] = {
     "xds_server_lrs_report_bytes": ("counter", set()),
     "xds_server_lrs_responses": ("counter", set()),
     "xds_server_lrs_restarts": ("counter", set()),
+    "xds_server_lrs_interval_seconds": ("gauge", set()),
+    "xds_server_lrs_reading_seconds": ("counter", set()),
     "xds_server_lrs_refused": ("counter", set()),
     "xds_server_lrs_left_out": ("counter", {"bound"}),
     "xds_server_lrs_windows": ("gauge", set()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import sha256
-from time import time
+from time import monotonic, time
 from typing import Any
 
 import grpc
@@ -14,7 +14,7 @@ from tests.server.conftest import Harness, RawStream, Start, until, within
 from tests.server.load_client import V2, V3, Reporter, connect, report, reporter, told
 from xds.control.tokens import Grant, Tokens
 from xds.filter.filter import compile_filter
-from xds.fleet.event_log import EventFilter
+from xds.fleet.event_log import EventFilter, EventKind
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import TargetTotals
 from xds.lrs.report_stream import NO_CLUSTER, LoadSettings
@@ -311,7 +311,8 @@ async def test_a_long_report_is_counted_as_a_whole(server: Harness) -> None:
     await counted(server, 1, "last")
     counts = server.server.load.counts
     assert (counts.clusters, counts.refused, counts.left_out) == (4001, 0, 0)
-    assert counts.reports > 1  # in pieces
+    assert counts.reports == 1  # in pieces
+    assert [each.reports for each in server.server.load.book.streams()] == [1]
 
 
 async def test_a_client_that_invents_clusters_uses_up_its_own_share(start: Start) -> None:
@@ -365,3 +366,35 @@ async def test_work_that_takes_too_long_is_held_back(start: Start) -> None:
         await stream.tell(*(told(f"c{number}", total_successful_requests=1) for number in range(200)))
     await counted(server, 5, "c199")
     assert server.metrics.limit_hits["load_work"] >= 4
+
+
+async def test_under_load_clients_are_asked_to_report_less_often(start: Start) -> None:
+    """Said by an event, a metric and what `LoadView` shows; and back again when it has ended."""
+    server = await start(load=LoadSettings(5.0, longest_interval_s=20.0))
+    load = server.server.load
+    stream = await connect(server)
+    assert (await stream.begin()).load_reporting_interval.seconds == 5
+    now = monotonic()
+    load.note_reading(0.0, now)
+    load.note_reading(15.0, now + 30)
+    assert (await stream.asked()).load_reporting_interval.seconds == 10
+    assert (load.reporting().set_s, load.reporting().interval_s, load.book.interval_s) == (5.0, 10.0, 10.0)
+    assert load.reporting().share == pytest.approx(0.5, abs=0.01)
+    assert b"xds_server_lrs_interval_seconds 10.0" in server.metrics.render()
+    later = await connect(server)
+    assert (await later.begin(node_id="n2")).load_reporting_interval.seconds == 10
+    load.note_reading(0.1, now + 60)
+    assert (await stream.asked()).load_reporting_interval.seconds == 5
+    events = server.fleet.events.after(0, EventFilter(), 100).events
+    changes = [event for event in events if event.kind is EventKind.STREAM and event.action.startswith("interval_")]
+    assert [(event.action, event.details["interval_s"]) for event in changes] == [
+        ("interval_lengthened", "10"),
+        ("interval_shortened", "5"),
+    ]
+
+
+async def test_reading_is_measured(server: Harness) -> None:
+    stream = await connect(server)
+    await stream.begin(told(total_successful_requests=1))
+    await counted(server, 1)
+    await until(lambda: server.server.load.counts.reading_s > 0)

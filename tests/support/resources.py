@@ -142,9 +142,12 @@ def refused_cluster(name: str) -> Json:
 
 
 def refused_load_assignment(name: str, *ports: int) -> Json:
-    """An assignment that parses and that every Envoy refuses: two categories of drops."""
-    drops = [{"category": category, "drop_percentage": {"numerator": 1}} for category in ("one", "two")]
-    return {**cluster_load_assignment(name, *ports), "policy": {"drop_overloads": drops}}
+    """An assignment that parses and that every Envoy refuses: an address that is no IP address."""
+    assignment = cluster_load_assignment(name, *ports)
+    (locality,) = assignment["endpoints"]
+    for endpoint in locality["lb_endpoints"]:
+        endpoint["endpoint"]["address"]["socket_address"]["address"] = "no-address"
+    return assignment
 
 
 # Routes

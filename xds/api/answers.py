@@ -125,8 +125,12 @@ class Page:
         key: Callable[[T], str],
         render: Callable[[T], Any],
         wanted: Callable[[T], bool] = lambda item: True,
+        beside: Mapping[str, Any] | None = None,
     ) -> Response:
-        """As ``of`` for those ``wanted``, as a response; the streams are let in between the items."""
+        """As ``of`` for those ``wanted``, as a response; the streams are let in between the items.
+
+        ``beside``: further fields of the answer.
+        """
         rendered: list[Any] = []
         last = ""
         for seen, item in enumerate(items, start=1):
@@ -136,10 +140,10 @@ class Page:
                 continue
             if len(rendered) == self.limit:
                 token = urlsafe_b64encode(last.encode()).decode()
-                return await answer_json(request, {"items": rendered, "next_page_token": token})
+                return await answer_json(request, {"items": rendered, "next_page_token": token, **(beside or {})})
             rendered.append(render(item))
             last = key(item)
-        return await answer_json(request, {"items": rendered})
+        return await answer_json(request, {"items": rendered, **(beside or {})})
 
 
 async def page(

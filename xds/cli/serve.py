@@ -294,7 +294,7 @@ class Server:
             self.metrics.limit_hits,
             self.grpc.disconnect,
             self.grpc.let_go,
-            LoadView(self.book, self.grpc.load.of_node),
+            LoadView(self.book, self.grpc.load.of_node, reporting=self.grpc.load.reporting),
             lambda: self.watched,
             backups=self.backups,
             condition=self.store.condition,
@@ -364,7 +364,7 @@ def grpc_options(settings: Settings, access: Access) -> ServerOptions:
         in_flight_bytes=limits.in_flight_bytes,
         nodes_shown=settings.metrics.per_node_limit if settings.metrics.per_node else 0,
         drain_s=settings.server.drain_s,
-        load=LoadSettings(settings.load.interval_s, settings.load.by_endpoint),
+        load=LoadSettings(settings.load.interval_s, settings.load.by_endpoint, settings.load.longest_interval_s),
     )
 
 

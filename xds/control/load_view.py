@@ -29,6 +29,18 @@ class ReportStream:
     principal: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """How often clients are asked to report. ``set_s`` is what the operator set; ``interval_s`` is longer under load.
+
+    ``share``: of a core, that reading the reports took when it was last measured.
+    """
+
+    interval_s: float
+    set_s: float
+    share: float = 0.0
+
+
 class LoadView:
     """What the admin API shows of load. The windows end as `ClusterFigures` says.
 
@@ -40,8 +52,10 @@ class LoadView:
         book: LoadAggregates,
         streams: Callable[[str], Sequence[ReportStream]] = lambda node_id: (),
         clock: Callable[[], float] = time,
+        reporting: Callable[[], Reporting] | None = None,
     ) -> None:
         self._book = book
+        self._reporting = reporting
         self._streams = streams
         self._clock = clock
 
@@ -60,3 +74,9 @@ class LoadView:
     def streams(self, node_id: str) -> Sequence[ReportStream]:
         """The open load report streams of a node. Call it on the event loop only."""
         return self._streams(node_id)
+
+    def reporting(self) -> Reporting:
+        """How often clients are asked to report."""
+        if self._reporting is None:
+            return Reporting(self._book.interval_s, self._book.interval_s)
+        return self._reporting()

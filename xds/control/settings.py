@@ -222,9 +222,13 @@ class WatchSettings(Section):
 
 
 class LoadReportSettings(Section):
-    """Load reports (LRS): how often clients report, and whether they report each endpoint."""
+    """Load reports (LRS): how often clients report, and whether they report each endpoint.
+
+    While reading reports takes too much CPU, the interval is longer: at most ``longest_interval_s``; 0 turns it off.
+    """
 
     interval_s: float = Field(10.0, ge=1, le=600)
+    longest_interval_s: float = Field(40.0, ge=0, le=600)
     by_endpoint: bool = False
 
 

@@ -1,13 +1,16 @@
 """The load of a fleet: reports in, figures out. Pure; ``now`` is epoch seconds of one clock.
 
-A report goes through these files: `load_stats` parses it, `ingest` counts it with `packed_counters` and `batch` into
-`series` and their `windows`, `reporting` keeps the latest one. `queries` turns windows into `figures`.
+A report goes through these files: `load_stats` parses it, `cluster_counters` reads the counters of each cluster,
+`ingest` counts them into `series` and their `windows`, `reporting` keeps the latest one. `queries` turns windows into
+`figures`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from math import inf
 
+from xds.lrs.cluster_counters import CounterReader
 from xds.lrs.figures import (
     AggregatesSize,
     Breakdown,
@@ -17,14 +20,14 @@ from xds.lrs.figures import (
     DropTotals,
     IngestResult,
     LoadStreamStatus,
+    SourceReporting,
     TargetTotals,
 )
 from xds.lrs.ingest import ReportIngestion
 from xds.lrs.load_stats import LoadStatsRequest
-from xds.lrs.packed_counters import CounterDecoder
 from xds.lrs.queries import WINDOW_LIMIT_S, LoadQueries, TimeSpan
 from xds.lrs.report_stream import INTERVAL_S
-from xds.lrs.reporting import LastReport, NodeTotals, ReportingStream
+from xds.lrs.reporting import NodeTotals, ReportingStream
 from xds.lrs.series_index import Bounds, SeriesIndex
 from xds.lrs.windows import edge_of
 from xds.model.node import Node
@@ -48,7 +51,7 @@ class LoadAggregates:
         self.interval_s = interval_s
         self._bounds = bounds
         self._index = SeriesIndex(bounds)
-        self._decoder = CounterDecoder()
+        self._reader = CounterReader()
         self._streams: dict[int, ReportingStream] = {}
         self._nodes: dict[str, NodeTotals] = {}
         self._gone: dict[str, None] = {}  # ids of nodes without a stream, the one that left first comes first
@@ -56,7 +59,7 @@ class LoadAggregates:
         self._began: int | None = None  # the edge before which nothing was measured
         self._latest_bytes = 0
         self._reports = self._refused = 0
-        self._queries = LoadQueries(self._index, self._streams, self._nodes)
+        self._queries = LoadQueries(self._index, self._nodes)
 
     # Reports
 
@@ -68,8 +71,10 @@ class LoadAggregates:
             totals = self._nodes[node.id] = NodeTotals(node, now)
         self._gone.pop(node.id, None)
         totals.node = node
-        totals.streams.add(stream)
-        self._streams[stream] = ReportingStream(stream, totals, now, group)
+        source = self._index.source_of(group, node.locality)
+        totals.streams[stream] = source.streams[stream] = self._streams[stream] = ReportingStream(
+            stream, totals, source, now
+        )
 
     def move_stream(self, stream: int, group: str, now: float) -> None:
         """The client's node moved to another group: later reports count there, as those of a new stream."""
@@ -83,12 +88,13 @@ class LoadAggregates:
         reporting = self._streams.pop(stream, None)
         if reporting is None:
             return
-        reporting.gauges.drop()
+        reporting.forget(inf)
+        self._latest_bytes -= reporting.data_bytes
+        del reporting.source_series.streams[stream]
+        if reporting.reported:
+            reporting.source_series.left = self._clock(now)
         totals = reporting.totals
-        for report in reporting.last_reports.values():
-            self._latest_bytes -= len(report.data)
-            totals.end(report, self._bounds.requests)
-        totals.streams.discard(stream)
+        del totals.streams[stream]
         if not totals.streams:
             totals.since = self._clock(now)
             self._gone[totals.node.id] = None
@@ -107,16 +113,16 @@ class LoadAggregates:
                 return result
 
     def add_in_steps(self, stream: int, report: LoadStatsRequest, now: float) -> Generator[None, None, IngestResult]:
-        """As ``add``, with a pause after every hundred clusters or so (about a millisecond), for long reports.
+        """As ``add``, with a pause about every millisecond, for long reports.
 
-        A report may also come in several requests, one after the other, each with some of the clusters.
+        A report may also come in several pieces, one after the other, each with some of the clusters.
         """
         now = self._clock(now)
         reporting = self._streams.get(stream)
         if reporting is None:
             return IngestResult(ignored=1)
         self._index.sweep(now)
-        ingestion = ReportIngestion(self._index, self._decoder, reporting, now)
+        ingestion = ReportIngestion(self._index, self._reader, reporting, now)
         for _ in ingestion.steps(report):
             yield
             if stream not in self._streams:  # it ended meanwhile
@@ -128,37 +134,35 @@ class LoadAggregates:
     def _keep(
         self, reporting: ReportingStream, ingestion: ReportIngestion, report: LoadStatsRequest, now: float
     ) -> None:
-        """Keep the latest report of the stream, and drop what it does not repeat."""
-        overdue = now - self._overdue_s
-        if ingestion.order:
-            last = reporting.last_report_for(ingestion.order)
-            reporting.totals.add_unnamed(last.add(ingestion.order, ingestion.sums).items())
-            last.reported = now
-            self._keep_data(last, report)
-        for first, last in list(reporting.last_reports.items()):
-            if last.reported >= overdue and len(reporting.last_reports) <= self._bounds.requests:
-                break
-            reporting.drop_report(first)
-            self._latest_bytes -= len(last.data)
-        reporting.gauges.drop(overdue)
+        """Keep the latest report of the stream, and drop what it did not repeat in time."""
+        for series in ingestion.named:
+            series.reported = now
+        reporting.name(ingestion.named, ingestion.gauges, now)
+        if len(reporting.named) > len(ingestion.named):
+            reporting.forget(now - self._overdue_s)
+        self._keep_data(reporting, report)
         reporting.reported = reporting.reached = now
-        reporting.interval_s = ingestion.longest_s
-        reporting.reports += 1
+        longest_s = float(ingestion.longest)
+        reporting.interval_s = max(reporting.interval_s, longest_s) if report.continues else longest_s
         reporting.refused += ingestion.refused
         reporting.left_out += ingestion.left_out
-        self._reports += 1
+        if not report.continues:
+            reporting.reports += 1
+            self._reports += 1
         self._refused += ingestion.refused
-        if ingestion.order:
-            began = edge_of(now) - max(1, round(ingestion.longest_s))
+        if ingestion.named:
+            began = edge_of(now) - ingestion.longest
             self._began = began if self._began is None else min(self._began, began)
 
-    def _keep_data(self, last: LastReport, report: LoadStatsRequest) -> None:
-        self._latest_bytes -= len(last.data)
-        last.data = report.without_node()
-        if self._latest_bytes + len(last.data) > self._bounds.latest_bytes:
-            last.data = b""
+    def _keep_data(self, reporting: ReportingStream, report: LoadStatsRequest) -> None:
+        """Keep the report as it came, if there is room."""
+        self._latest_bytes -= reporting.data_bytes
+        kept = (*reporting.data, report.data) if report.continues else (report.data,)
+        if self._latest_bytes + sum(map(len, kept)) > self._bounds.latest_bytes:
+            kept = ()
             self._index.left_out["latest_bytes"] += 1
-        self._latest_bytes += len(last.data)
+        reporting.data = kept
+        self._latest_bytes += reporting.data_bytes
 
     # Questions
 
@@ -188,6 +192,10 @@ class LoadAggregates:
     def demand(self, group: str, cluster: str, now: float, window_s: float) -> ClusterDemand:
         """The demand of a group's nodes, for traffic assignment. Without sources where none of them reported."""
         return self._queries.demand(group, cluster, self._span(now, window_s))
+
+    def reporting(self, group: str, cluster: str, now: float) -> list[SourceReporting]:
+        """Which nodes of a group report, by source locality. For how fresh the demand of a cluster is."""
+        return self._queries.reporting(group, cluster, max(now, self._latest))
 
     def streams(self) -> Iterator[LoadStreamStatus]:
         """The state of all open streams."""

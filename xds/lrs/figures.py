@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from xds.model.load_report import NO_METRICS, Metric
 from xds.model.node import Locality
@@ -54,8 +54,9 @@ class Figures:
 class LoadRow:
     """A part of a cluster's load. ``share``: its fraction of the cluster's requests.
 
-    ``source`` is the locality of the reporting nodes, ``target`` that of the endpoints. Rows are by locality (one for
-    each pair), by endpoint (one for each source, target and endpoint) or by node. The row of a node covers the interval
+    ``source`` is the locality of the reporting nodes, ``target`` that of the endpoints, at a ``priority``: 0 unless
+    the endpoints of lower numbers fail. Rows are by locality (one for each pair and priority), by endpoint (one for
+    each source, target, priority and endpoint) or by node. The row of a node covers the interval
     of its latest report (``figures.window_s``), and ``totals`` are those of the node.
     """
 
@@ -63,14 +64,14 @@ class LoadRow:
     share: float
     source: Locality
     target: Locality | None = None
+    priority: int = 0
     endpoint: str = ""
     node: str = ""
     totals: Totals | None = None
     reported: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """Counters of a node since it is known. They never decrease while it is."""
 
     successes: int = 0
@@ -151,6 +152,24 @@ class SourceDemand:
     in_progress: int
     nodes: int
     reported: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReporting:
+    """Who reports from a source locality, and since when nothing was heard.
+
+    A node with an open load report stream reports, and says by silence that it has no requests: gRPC sends nothing at
+    all about idle clusters, and nothing at all when all are idle, and the server's keepalive ends the streams of nodes
+    that are gone. ``nodes``: the ids of these nodes. ``heard``: ``now`` where there is one, else when the last of them
+    reported or left. ``reported``: when one of the open streams last sent a report. ``named``: when any report last
+    named the cluster. Times are 0 for never.
+    """
+
+    source: Locality
+    nodes: frozenset[str]
+    heard: float
+    reported: float
+    named: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import isfinite
 
 from google.protobuf.message import DecodeError
 
-from xds.lrs.packed_counters import COUNTER_LIMIT, INTERVAL_LIMIT_S, LOCALITIES_LIMIT, NAME_LIMIT, PRIORITY_LIMIT
+from xds.lrs.cluster_counters import COUNTER_LIMIT, INTERVAL_LIMIT_S, LOCALITIES_LIMIT, NAME_LIMIT, PRIORITY_LIMIT
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.load_report import (
     NO_METRICS,
@@ -23,14 +24,14 @@ from xds.model.load_report import (
     Metric,
     Traffic,
 )
-from xds.model.node import Locality
 from xds.proto import wire_pb2
-from xds.wire.fields import WireFormatError, duration_of, seconds_of, skip_field
+from xds.wire.fields import WireFormatError, bytes_field, decode_varint, duration_of, seconds_of, skip_field
 from xds.wire.node import shared_locality
 
 PIECE_BYTES = 256 * 1024
 PIECE_FIELDS = 4096
 CLUSTER_STATS_TAG = 0x12  # the first byte of each cluster's report
+NODE_TAG = b"\x0a"
 
 # Limits of one cluster's report. Endpoints beyond the limit are counted in their locality only; a report with more
 # drop categories is invalid.
@@ -61,23 +62,28 @@ class LoadStatsResponse:
 
 
 class LoadStatsRequest:
-    """A LoadStatsRequest. Parsed at first only as far as to tell clusters apart; ``node`` is serialized.
+    """A LoadStatsRequest, or a further piece of one (``continues``). ``node`` is serialized.
 
-    ``clusters`` are for counting (`xds.lrs.packed_counters`), which takes a tenth of the time of ``loads``, the whole
-    report as values. Both find the same reports invalid: a cluster's report is accepted as a whole or not at all.
+    Parsed at first only as far as to tell clusters apart, and the node not at all: Envoy repeats its 61 kB in each
+    report. ``clusters`` are for counting (`xds.lrs.cluster_counters`), which takes a tenth of the time of ``loads``,
+    the whole report as values. Both find the same reports invalid: a cluster's report is accepted whole or not at all.
     """
 
-    __slots__ = ("_loads", "_message", "data")
+    __slots__ = ("_loads", "_message", "_node_field", "continues", "data")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, continues: bool = False) -> None:
         """Raises ``RemoteProtocolError`` for bytes that are no LoadStatsRequest."""
-        self.data = data
-        self._message = _parse(data)
+        begin, end = _first_node(data)
+        self._node_field = data[begin:end]
+        self.continues = continues
+        self.data = data[end:] if end else data  # without the node
+        self._message = _parse(self.data)
         self._loads: list[ClusterLoad | None] | None = None
 
     @property
     def node(self) -> bytes:
-        return self._message.node
+        # A client may have its node behind its clusters; it counts then, as the last one does in protobuf.
+        return self._message.node or self._node_field
 
     @property
     def reports(self) -> int:
@@ -104,39 +110,56 @@ class LoadStatsRequest:
             self._loads = list(map(decode_cluster_stats, self._message.cluster_stats))
         return self._loads
 
-    def without_node(self) -> bytes:
-        """The serialized request without its node. Envoy's node has 61 kB and comes with every report."""
-        node = self._message.node
-        prefix = wire_pb2.LoadTally(node=node).SerializeToString() if node else b""
-        return self.data.removeprefix(prefix)
+
+def _first_node(data: bytes) -> tuple[int, int]:
+    """Begin and end of the node that a request begins with; 0 and 0 where it begins with something else."""
+    if not data.startswith(NODE_TAG):
+        return 0, 0
+    try:
+        length, begin = decode_varint(data, len(NODE_TAG))
+    except WireFormatError:
+        raise _malformed() from None
+    if begin + length > len(data):
+        raise _malformed()
+    return begin, begin + length
 
 
 def split_request(data: bytes) -> Iterator[bytes]:
     """A serialized LoadStatsRequest in pieces of at most ``PIECE_BYTES`` and ``PIECE_FIELDS``, each a LoadStatsRequest.
 
-    A longer field is a piece of its own. Nothing within a field is read. Raises ``RemoteProtocolError`` for bytes that
-    are no message.
+    A longer field is a piece of its own; the node at the beginning is not counted. Nothing within a field is read.
+    Raises ``RemoteProtocolError`` for bytes that are no message.
     """
-    if len(data) <= PIECE_BYTES:
+    _, position = _first_node(data)
+    if len(data) - position <= PIECE_BYTES:
         yield data
         return
-    begin = position = fields = 0
+    begin = fields = 0
+    room_to = position + PIECE_BYTES
     while position < len(data):
         try:
             end = skip_field(data, position)
         except WireFormatError:
             raise _malformed() from None
-        if end - begin > PIECE_BYTES or fields == PIECE_FIELDS:
+        if end > room_to or fields == PIECE_FIELDS:
             if position > begin:
                 yield data[begin:position]
-            begin, fields = position, 0
+            begin, fields, room_to = position, 0, position + PIECE_BYTES
         position, fields = end, fields + 1
     yield data[begin:]
 
 
-def decode_cluster_stats_at(data: bytes, index: int) -> ClusterLoad | None:
-    """One cluster's report of a serialized LoadStatsRequest; None if it is invalid. The others are not parsed."""
-    return decode_cluster_stats(_parse(data).cluster_stats[index])
+def find_cluster_stats(data: bytes, cluster: str, service_name: str) -> ClusterLoad | None:
+    """One cluster's report of a serialized LoadStatsRequest; None without a valid one. The others are not parsed."""
+    head = bytes_field(1, cluster.encode())
+    clusters = _parse(data).cluster_stats
+    usual = (stats for stats in clusters if stats.startswith(head))
+    unusual = (stats for stats in clusters if not stats.startswith(NODE_TAG))  # the name, field 1 too, is not the first
+    for stats in chain(usual, unusual):
+        load = decode_cluster_stats(stats)
+        if load is not None and (load.cluster, load.service_name) == (cluster, service_name):
+            return load
+    return None
 
 
 def decode_cluster_stats(stats: bytes) -> ClusterLoad | None:
@@ -145,12 +168,6 @@ def decode_cluster_stats(stats: bytes) -> ClusterLoad | None:
         return _cluster(wire_pb2.ClusterStats.FromString(stats))
     except DecodeError:
         return None
-
-
-def decode_locality(data: bytes) -> Locality:
-    """A serialized Locality."""
-    where = wire_pb2.Locality.FromString(data)
-    return shared_locality(where.region, where.zone, where.sub_zone)
 
 
 def _parse(data: bytes) -> wire_pb2.LoadTally:

@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import add, attrgetter
 from typing import NamedTuple
 
+from xds.lrs.cluster_counters import target_of
 from xds.lrs.figures import (
     Breakdown,
     ChartLine,
@@ -20,19 +21,21 @@ from xds.lrs.figures import (
     Flow,
     LoadRow,
     SourceDemand,
+    SourceReporting,
     TargetTotals,
+    Totals,
 )
-from xds.lrs.reporting import NodeTotals, ReportingStream, totals_of
-from xds.lrs.series import LoadSeries
+from xds.lrs.reporting import NodeTotals
+from xds.lrs.series import LoadSeries, SourceSeries
 from xds.lrs.series_index import SeriesIndex
-from xds.lrs.windows import SECONDS, WindowReading
+from xds.lrs.windows import SECONDS, TrafficWindow
 from xds.model.load_report import ClusterLoad, Metric
 from xds.model.node import Locality
 
 WINDOW_LIMIT_S = 3_600.0
 POINTS_LIMIT = 720  # of one line of a chart
 _DIGITS = 6  # sums of fractions are exact to this; sums of whole reports become whole numbers again
-_Key = tuple[Locality, Locality, str]  # source, target, address or empty
+_Key = tuple[Locality, Locality, int, str]  # source, target, its priority, address or empty
 _Sums = dict[_Key, list[float]]  # successes, errors, issued, in progress
 _MINUTE_S = 60
 
@@ -49,13 +52,10 @@ class TimeSpan(NamedTuple):
 
 
 class LoadQueries:
-    """LoadQueries the questions of `LoadAggregates`, whose ``streams`` (by id) and ``nodes`` (by node id) it reads."""
+    """Answers the questions of `LoadAggregates`, whose ``nodes`` (by node id) it reads."""
 
-    def __init__(
-        self, index: SeriesIndex, streams: Mapping[int, ReportingStream], nodes: Mapping[str, NodeTotals]
-    ) -> None:
+    def __init__(self, index: SeriesIndex, nodes: Mapping[str, NodeTotals]) -> None:
         self._index = index
-        self._streams = streams
         self._nodes = nodes
 
     def clusters(self, span: TimeSpan) -> list[ClusterFigures]:
@@ -81,9 +81,9 @@ class LoadQueries:
             return []
         step = _step(span, step_s)
         begins = range(span.begin, span.end, step)
-        lines: dict[tuple[Locality | None, Locality | None, str], list[WindowReading]] = defaultdict(list)
+        lines: dict[tuple[Locality | None, Locality | None, str], list[TrafficWindow]] = defaultdict(list)
         for series in self._index.of_cluster(cluster):
-            for target, address, window in series.traffic():
+            for target, _, address, window in series.traffic():
                 if bool(address) == (by == "endpoint"):
                     key = (series.source, target, address) if by else (None, None, "")
                     lines[key].append(window)
@@ -95,7 +95,7 @@ class LoadQueries:
     def demand(self, group: str, cluster: str, span: TimeSpan) -> ClusterDemand:
         all_series = [series for series in self._index.of_cluster(cluster) if series.group == group]
         sums, metrics = _sums(all_series, span, "locality"), _metrics(all_series, span)
-        flows = tuple(_flow(key, counts, metrics.get(key, {}), span.seconds) for key, counts in _sorted(sums))
+        flows = _flows(sums, metrics, span.seconds)
         by_source: dict[Locality, list[LoadSeries]] = defaultdict(list)
         for series in all_series:
             by_source[series.source].append(series)
@@ -105,10 +105,15 @@ class LoadQueries:
         )
         return ClusterDemand(cluster, float(span.seconds), float(span.end), sources, flows)
 
+    def reporting(self, group: str, cluster: str, now: float) -> list[SourceReporting]:
+        """Sources without a stream are listed where one reported before."""
+        found = [_reporting(source, cluster, now) for source in self._index.sources(group)]
+        return sorted((one for one in found if one.nodes or one.heard), key=lambda one: str(one.source))
+
     def target_totals(self) -> Iterator[TargetTotals]:
         sums: dict[tuple[str, Locality], list[int]] = {}
         for series in self._index:
-            for target, address, window in series.traffic():
+            for target, _, address, window in series.traffic():
                 if address:
                     continue
                 counts = sums.setdefault((series.cluster, target), [0, 0, 0, 0])
@@ -132,22 +137,26 @@ class LoadQueries:
 
     def _node_row(self, node: NodeTotals, all_series: list[LoadSeries]) -> LoadRow | None:
         """None for a node that is not connected, or never reported the cluster."""
-        streams = [self._streams[stream] for stream in list(node.streams) if stream in self._streams]
-        total = 0
-        loads: list[ClusterLoad] = []
-        reported = 0.0
-        for series in all_series:
-            total += node.total(series)
-            for stream in streams:
-                total += stream.total(series)
-                load = stream.load(series)
-                if load is not None:
-                    loads.append(load)
-                    reported = max(reported, stream.reported)
-        if not streams or not (loads or total):
+        totals = [node.total(series) for series in all_series]
+        streams = list(node.streams.values())
+        found = [(stream, stream.load(series)) for series in all_series for stream in streams]
+        loads = [load for _, load in found if load is not None]
+        if not streams or not (loads or any(map(any, totals))):
             return None
-        figures, totals = _latest(loads), totals_of(total)
-        return LoadRow(figures, 0.0, node.node.locality, node=node.node.id, totals=totals, reported=reported)
+        reported = max((stream.reported for stream, load in found if load is not None), default=0.0)
+        figures, total = _latest(loads), Totals(*map(sum, zip(*totals, strict=True)))
+        return LoadRow(figures, 0.0, node.node.locality, node=node.node.id, totals=total, reported=reported)
+
+
+def _reporting(source: SourceSeries, cluster: str, now: float) -> SourceReporting:
+    streams = list(source.streams.values())
+    return SourceReporting(
+        source=source.locality,
+        nodes=frozenset(stream.node.id for stream in streams),
+        heard=now if streams else source.left,
+        reported=max((stream.reported for stream in streams), default=0.0),
+        named=source.named(cluster),
+    )
 
 
 def _sorted(sums: _Sums) -> list[tuple[_Key, list[float]]]:
@@ -160,7 +169,7 @@ def _figures_of(
     counts = [0.0] * 4
     for sums in _sums(all_series, span, "locality").values():
         counts = list(map(add, counts, sums))
-    metrics = _merged(_metrics(all_series, span).values())
+    metrics = _merged(_whole(_metrics(all_series, span)).values())
     drops: dict[str, float] = defaultdict(float)
     for series in all_series:
         for category, counter in list(series.drops.items()):
@@ -173,7 +182,7 @@ def _figures_of(
         figures=_figures(counts, span.seconds, metrics),
         dropped=round(sum(dropped.values()), _DIGITS),
         drops=dropped,
-        nodes=sum(series.last_reports for series in all_series),
+        nodes=sum(series.nodes for series in all_series),
         reported=max(series.reported for series in all_series),
         rows=rows,
     )
@@ -183,8 +192,17 @@ def _rows(all_series: list[LoadSeries], span: TimeSpan, by: Breakdown) -> list[L
     sums, metrics = _sums(all_series, span, by), _metrics(all_series, span)
     reported = {series.source: series.reported for series in sorted(all_series, key=attrgetter("reported"))}
     rows = [
-        LoadRow(_figures(counts, span.seconds, metrics.get(key, {})), 0.0, *key, reported=reported[key[0]])
+        LoadRow(
+            _figures(counts, span.seconds, metrics.get(key, {})),
+            share=0.0,
+            source=source,
+            target=target,
+            priority=priority,
+            endpoint=address,
+            reported=reported[source],
+        )
         for key, counts in _sorted(sums)
+        for source, target, priority, address in (key,)
     ]
     requests = sum(row.figures.requests for row in rows)
     return [_with_share(row, row.figures.requests, requests) for row in rows]
@@ -193,9 +211,9 @@ def _rows(all_series: list[LoadSeries], span: TimeSpan, by: Breakdown) -> list[L
 def _sums(all_series: Iterable[LoadSeries], span: TimeSpan, by: Breakdown) -> _Sums:
     sums: _Sums = {}
     for series in all_series:
-        for target, address, window in series.traffic():
+        for target, priority, address, window in series.traffic():
             if bool(address) == (by == "endpoint"):
-                key = series.source, target, address
+                key = series.source, target, priority, address
                 counts = [*window.sum(*span), float(window.in_progress)]
                 sums[key] = list(map(add, sums[key], counts)) if key in sums else counts
     return sums
@@ -208,9 +226,18 @@ def _metrics(all_series: Iterable[LoadSeries], span: TimeSpan) -> dict[_Key, dic
             requests, total = counter.sum(*span)
             if not (requests or total):
                 continue
-            of_key = sums[series.source, target, address]
+            of_key = sums[series.source, *target_of(target), address]
             of_key[name] = _sum(of_key.get(name), Metric(round(requests, _DIGITS), total))
     return sums
+
+
+def _whole(metrics: Mapping[_Key, Mapping[str, Metric]]) -> dict[_Key, Mapping[str, Metric]]:
+    """Each metric once: that of a locality where it has one, else those of its endpoints."""
+    found: dict[_Key, Mapping[str, Metric]] = {}
+    for key, by_name in metrics.items():
+        of_locality = metrics.get((*key[:3], ""), {}) if key[3] else {}
+        found[key] = {name: metric for name, metric in by_name.items() if name not in of_locality}
+    return found
 
 
 def _merged(metrics: Iterable[Mapping[str, Metric]]) -> dict[str, Metric]:
@@ -248,14 +275,30 @@ def _with_share(row: LoadRow, part: float, whole: float) -> LoadRow:
     return replace(row, share=part / whole if whole else 0.0)
 
 
-def _flow(key: _Key, counts: list[float], metrics: Mapping[str, Metric], window_s: float) -> Flow:
-    figures = _figures(counts, window_s, metrics)
-    return Flow(key[0], key[1], figures.rps, figures.errors / window_s, figures.in_progress, metrics)
+def _flows(sums: _Sums, metrics: Mapping[_Key, Mapping[str, Metric]], window_s: float) -> tuple[Flow, ...]:
+    """The flows between localities, over all priorities."""
+    by_pair: dict[tuple[Locality, Locality], list[_Key]] = defaultdict(list)
+    for key, _ in _sorted(sums):
+        by_pair[key[:2]].append(key)
+    return tuple(_flow(pair, keys, sums, metrics, window_s) for pair, keys in by_pair.items())
+
+
+def _flow(
+    pair: tuple[Locality, Locality],
+    keys: list[_Key],
+    sums: _Sums,
+    metrics: Mapping[_Key, Mapping[str, Metric]],
+    window_s: float,
+) -> Flow:
+    counts = [sum(lane) for lane in zip(*(sums[key] for key in keys), strict=True)]
+    merged = _merged(metrics[key] for key in keys if key in metrics)
+    figures = _figures(counts, window_s, merged)
+    return Flow(*pair, figures.rps, figures.errors / window_s, figures.in_progress, merged)
 
 
 def _source_demand(source: Locality, all_series: list[LoadSeries], flows: list[Flow], span: TimeSpan) -> SourceDemand:
     dropped = sum(counter.sum(*span)[0] for series in all_series for counter in list(series.drops.values()))
-    nodes = sum(series.last_reports for series in all_series)
+    nodes = sum(series.nodes for series in all_series)
     return SourceDemand(
         source=source,
         rps=sum(flow.rps for flow in flows),
@@ -273,7 +316,7 @@ def _step(span: TimeSpan, step_s: float) -> int:
     return step if span.seconds <= SECONDS else -(-step // _MINUTE_S) * _MINUTE_S
 
 
-def _point(windows: list[WindowReading], begin: int, end: int) -> ChartPoint:
+def _point(windows: list[TrafficWindow], begin: int, end: int) -> ChartPoint:
     counts = [0.0] * 3
     for window in windows:
         counts = list(map(add, counts, window.sum(begin, end)))

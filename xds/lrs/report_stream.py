@@ -22,10 +22,15 @@ READS_ONE_RESPONSE = frozenset({"gRPC Go"})
 
 
 class LoadSettings(NamedTuple):
-    """What all clients are asked for. ``by_endpoint``: report endpoints separately, where a client can."""
+    """What all clients are asked for. ``by_endpoint``: report endpoints separately, where a client can.
+
+    ``longest_interval_s``: while reading takes too much CPU, clients are asked for longer intervals, up to this one
+    (`xds.lrs.interval`); not if it is no longer than ``interval_s``.
+    """
 
     interval_s: float = INTERVAL_S
     by_endpoint: bool = False
+    longest_interval_s: float = 0.0
 
 
 DEFAULT_SETTINGS = LoadSettings()

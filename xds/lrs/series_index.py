@@ -1,8 +1,7 @@
 """All series, by group and source locality, cluster and service name; and the bounds on how many are kept.
 
 A traffic window takes some 5.5 kB: three counters, each with 120 seconds and 62 minutes of eight bytes. So all windows
-take 360 MB at most; those of a thousand clusters between three source and three target localities take 50 MB. A batch
-takes 260 to 460 bytes for each of its clusters: 55 MB at most.
+take 360 MB at most; those of a thousand clusters between three source and three target localities take 50 MB.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Bounds(NamedTuple):
     ``sources``: localities by group. ``services``: series. ``windows``: of traffic, drops and metrics. ``targets``,
     ``endpoints``, ``metrics``, ``categories``: of one series; drops beyond the categories have none.
     ``made_by_stream``: series and windows that one stream may create in an hour, so that one client cannot use up all
-    bounds. ``clusters``: of one report. ``requests``: LoadStatsRequests that one report of a stream may consist of.
+    bounds. ``clusters``: of one report, or one piece of a long one.
     ``latest_bytes``: of the latest reports of all streams, as they came. ``nodes_gone``: nodes without a stream.
     """
 
@@ -45,7 +44,6 @@ class Bounds(NamedTuple):
     categories: int = 32
     made_by_stream: int = 25_000
     clusters: int = 20_000
-    requests: int = 64
     latest_bytes: int = 256 << 20
     nodes_gone: int = 1_000
 
@@ -64,7 +62,7 @@ class SeriesIndex:
         self._sources: dict[tuple[str, Locality], SourceSeries] = {}
         self._swept = 0.0
 
-    def source_of(self, group: str, locality: Locality) -> tuple[Locality, SourceSeries]:
+    def source_of(self, group: str, locality: Locality) -> SourceSeries:
         """The source that reports from a locality in a group count for.
 
         Beyond the bound on sources it is the group's source without a locality.
@@ -72,7 +70,14 @@ class SeriesIndex:
         if (group, locality) not in self._sources and len(self._sources) >= self.bounds.sources:
             self.left_out["sources"] += 1
             locality = Locality()
-        return locality, self._sources.setdefault((group, locality), SourceSeries())
+        source = self._sources.get((group, locality))
+        if source is None:
+            source = self._sources[group, locality] = SourceSeries(group, locality)
+        return source
+
+    def sources(self, group: str) -> list[SourceSeries]:
+        """The sources of a group."""
+        return [source for source in list(self._sources.values()) if source.group == group]
 
     def of_cluster(self, cluster: str) -> list[LoadSeries]:
         """The series of a cluster, over all sources and service names."""
@@ -88,30 +93,31 @@ class SeriesIndex:
     def series(self, stream: ReportingStream, cluster: str, service_name: str, now: float) -> LoadSeries | None:
         series = stream.source_series.by_key.get((cluster, service_name))
         if series is None and self._has_room("services", self.services, stream, now):
-            series = LoadSeries(cluster, service_name, stream.source, stream.group)
-            stream.source_series.by_key[cluster, service_name] = series
+            source = stream.source_series
+            series = LoadSeries(cluster, service_name, source.locality, source.group)
+            source.by_key[cluster, service_name] = series
             self.services += 1
         return series
 
-    def target(self, stream: ReportingStream, series: LoadSeries, target: Locality, now: float) -> TrafficWindow | None:
+    def target(self, stream: ReportingStream, series: LoadSeries, target: bytes, now: float) -> TrafficWindow | None:
         window = series.targets.get(target)
         if window is None and self._allows(stream, "targets", series.targets, now):
             window = series.targets[target] = TrafficWindow()
         return window
 
     def endpoint(
-        self, stream: ReportingStream, series: LoadSeries, key: tuple[Locality, str], now: float
+        self, stream: ReportingStream, series: LoadSeries, key: tuple[bytes, str], now: float
     ) -> TrafficWindow | None:
-        """``key``: locality and address."""
+        """``key``: target and address."""
         window = series.endpoints.get(key)
         if window is None and self._allows(stream, "endpoints", series.endpoints, now):
             window = series.endpoints[key] = TrafficWindow()
         return window
 
     def metric(
-        self, stream: ReportingStream, series: LoadSeries, key: tuple[Locality, str, str], now: float
+        self, stream: ReportingStream, series: LoadSeries, key: tuple[bytes, str, str], now: float
     ) -> ValueWindow | None:
-        """``key``: locality, address (or empty) and name."""
+        """``key``: target, address (or empty) and name."""
         window = series.metrics.get(key)
         if window is None and self._allows(stream, "metrics", series.metrics, now):
             window = series.metrics[key] = ValueWindow(2)
@@ -166,10 +172,10 @@ class SeriesIndex:
         self._swept = now
         before = Counter(services=self.services, windows=self.windows)
         for source in self._sources.values():
-            source.forget(lambda series: series.last_reports == 0 and series.reported < now - idle_s)
+            source.forget(lambda series: series.nodes == 0 and series.reported < now - idle_s)
             for series in source.by_key.values():
                 series.forget_before(edge_of(now - max(idle_s, IDLE_S)))
-        self._sources = {key: source for key, source in self._sources.items() if source.by_key}
+        self._sources = {key: source for key, source in self._sources.items() if source.by_key or source.streams}
         self.services = sum(len(source.by_key) for source in self._sources.values())
         self.windows = sum(series.windows for series in self)
         return before - Counter(services=self.services, windows=self.windows)

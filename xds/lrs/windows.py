@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from operator import add
+
+from xds.lrs.packed_counters import TRAFFIC_LANES, unpack_traffic
 
 SECONDS = 120  # reports that ended in the last so many seconds are kept by their end
 MINUTES = 62  # an hour that begins anywhere in a minute, and late reports
@@ -91,18 +92,20 @@ class CountHistory:
     def _advance(self, end: int) -> None:
         """Go on to a later edge: reports that are now too old for the ring move to the minutes."""
         head, self.head = self.head, end
-        last, oldest = _minute_after(end), end - SECONDS
-        for minute in range(max(_minute_after(head), last - MINUTES), last):
-            for minutes in self._minutes:
-                minutes[minute % MINUTES] = 0.0
+        last, before, oldest = _minute_after(end), _minute_after(head), end - SECONDS
+        if before < last:
+            for minute in range(max(before, last - MINUTES), last):
+                for minutes in self._minutes:
+                    minutes[minute % MINUTES] = 0.0
+        lengths, lanes = self._lengths, self._counts
         for edge in range(max(head, oldest) + 1, end + 1):
             slot = edge % SECONDS
-            length = self._lengths[slot]
+            length = lengths[slot]
             if length:
                 ended = head - (head - slot) % SECONDS
-                counts = [lane[slot] for lane in self._counts]
-                self._lengths[slot] = 0
-                for lane in self._counts:
+                counts = [lane[slot] for lane in lanes]
+                lengths[slot] = 0
+                for lane in lanes:
                     lane[slot] = 0.0
                 self._fold(ended, length, counts)
         if self._odd:
@@ -117,8 +120,10 @@ class CountHistory:
         """Add a report to the minutes that are kept."""
         minute, last = (end - length) // 60, _minute_after(self.head)
         if end <= 60 * minute + 60 and last - MINUTES <= minute < last:
+            slot = minute % MINUTES
             for minutes, count in zip(self._minutes, counts, strict=True):  # most reports lie within one minute
-                minutes[minute % MINUTES] += count
+                if count:
+                    minutes[slot] += count
             return
         for minute, overlap_s in self._overlaps(end - length, end):
             for minutes, count in zip(self._minutes, counts, strict=True):
@@ -159,65 +164,67 @@ def _minute_after(edge: int) -> int:
 _LENGTH_BITS = 17
 _LENGTH_MASK = (1 << _LENGTH_BITS) - 1
 
-Counts = tuple[int, int, int]  # successes, errors, issued
-NOTHING: Counts = (0, 0, 0)
+
+def length_of(interval_s: float) -> int:
+    """The length that an interval counts as: whole seconds, at least 1."""
+    return max(1, min(round(interval_s), _LENGTH_MASK))
 
 
-def span_of(end: int, interval_s: float) -> int:
-    """The span of a report that ended at the edge ``end``; its length is the interval in whole seconds, at least 1."""
-    return end << _LENGTH_BITS | max(1, min(round(interval_s), _LENGTH_MASK))
+def span_of(end: int, length: int) -> int:
+    """The span of a report that ended at the edge ``end``."""
+    return end << _LENGTH_BITS | length
 
 
 class TrafficWindow:
-    """The traffic from one locality to another, or to one endpoint there.
+    """The traffic from one locality to another at one priority, or to one endpoint there.
 
-    ``totals``: successes, errors and issued requests since the window exists. ``last``: the edge at which the latest
-    report ended.
+    Counters are packed (`xds.lrs.packed_counters`). ``pending`` are those of ``span``: the reports of a fleet that come
+    within a second have the same span, as a rule, so the history is touched once for all of them. ``in_progress`` is a
+    gauge.
     """
 
-    __slots__ = ("_history", "last", "totals")
+    __slots__ = ("_history", "_total", "in_progress", "pending", "span")
 
     def __init__(self) -> None:
-        self.last = 0
-        self.totals = (0, 0, 0)
-        self._history = CountHistory(3)
-
-    def add(self, span: int, counts: Counts) -> None:
-        self.last = span >> _LENGTH_BITS
-        if any(counts):
-            (successes, errors, issued), more = self.totals, counts
-            self.totals = successes + more[0], errors + more[1], issued + more[2]
-            self._history.add(self.last, span & _LENGTH_MASK, counts)
-
-    def sum(self, begin: int, end: int) -> list[float]:
-        """Successes, errors and issued requests between two edges."""
-        return self._history.sum(begin, end)
-
-
-class WindowReading:
-    """A window, with counters of the current span that are not yet in it, and requests in progress."""
-
-    __slots__ = ("_counts", "_span", "_window", "in_progress")
-
-    def __init__(self, window: TrafficWindow, span: int, counts: Counts = NOTHING, in_progress: int = 0) -> None:
-        self._window = window
-        self._span = span
-        self._counts = counts
-        self.in_progress = in_progress
+        self.span = 0
+        self.pending = 0
+        self.in_progress = 0
+        self._total = 0
+        self._history = CountHistory(TRAFFIC_LANES)
 
     @property
-    def totals(self) -> list[int]:
+    def last(self) -> int:
+        """The edge at which the latest report ended."""
+        return self.span >> _LENGTH_BITS
+
+    @property
+    def totals(self) -> tuple[int, int, int]:
         """Successes, errors and issued requests since the window exists."""
-        return list(map(add, self._window.totals, self._counts))
+        return unpack_traffic(self._total + self.pending)
+
+    def add(self, span: int, counters: int) -> None:
+        if self.span != span:
+            self.begin(span)
+        self.pending += counters
+
+    def begin(self, span: int) -> None:
+        """Move what is pending to the history, and begin another span."""
+        pending, self.pending = self.pending, 0
+        if pending:
+            self._total += pending
+            self._history.add(self.span >> _LENGTH_BITS, self.span & _LENGTH_MASK, unpack_traffic(pending))
+        self.span = span
 
     def sum(self, begin: int, end: int) -> list[float]:
-        """Successes, errors and issued requests between two edges."""
-        sums = self._window.sum(begin, end)
-        last, length = self._span >> _LENGTH_BITS, self._span & _LENGTH_MASK
+        """Successes, errors and issued requests between two edges. Safe while another thread counts."""
+        span, pending = self.span, self.pending
+        sums = self._history.sum(begin, end)
+        last, length = span >> _LENGTH_BITS, span & _LENGTH_MASK
         overlap_s = min(end, last) - max(begin, last - length)
-        if overlap_s <= 0:
+        if not pending or overlap_s <= 0:
             return sums
-        return [total + count * overlap_s / length for total, count in zip(sums, self._counts, strict=True)]
+        counts = unpack_traffic(pending)
+        return [total + count * overlap_s / length for total, count in zip(sums, counts, strict=True)]
 
 
 class ValueWindow:

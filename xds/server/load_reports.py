@@ -158,20 +158,21 @@ class LoadReportHandler(StreamHandler):
         self._cpu_s = 0.0
         if len(data) <= PIECE_BYTES:
             await self._receive_piece(data)
-            return
-        async with self._streams.large:
-            for piece in split_request(data):
-                await self._receive_piece(piece)
+        else:
+            async with self._streams.large:
+                for number, piece in enumerate(split_request(data)):
+                    await self._receive_piece(piece, continues=number > 0)
+        self._streams.note_reading(self._cpu_s, monotonic())
 
-    async def _receive_piece(self, piece: bytes) -> None:
+    async def _receive_piece(self, piece: bytes, continues: bool = False) -> None:
         """One work item, and one more for each pause of the book."""
         if len(piece) > CLUSTER_BYTES and piece[0] == CLUSTER_STATS_TAG:
             self._deps.metrics.limit_hits["load_cluster_bytes"] += 1
-            self._note_counted(IngestResult(refused=1), len(piece), time())
+            self._note_counted(IngestResult(refused=1), len(piece), time(), not continues)
             return
         async with self._streams.turn(len(piece) * READ_S_PER_BYTE):
             began_at = thread_time()
-            events = self._engine.receive(LoadStatsRequest(piece))
+            events = self._engine.receive(LoadStatsRequest(piece, continues))
             self._cpu_s += thread_time() - began_at
         for event in events:  # all of them before counting, during which a newer request may be sent
             self._act(event)
@@ -186,7 +187,7 @@ class LoadReportHandler(StreamHandler):
         while taken is None:
             async with self._streams.turn(COUNT_S):
                 taken = self._advance(adding)
-        self._note_counted(taken, size, now)
+        self._note_counted(taken, size, now, not report.continues)
 
     def _follow_group(self, now: float) -> None:
         """Move with the node: a changed selector may put it into another group. Raises ``RemoteProtocolError``."""
@@ -209,11 +210,11 @@ class LoadReportHandler(StreamHandler):
             self._cpu_s += thread_time() - began_at
         return None
 
-    def _note_counted(self, taken: IngestResult, size: int, now: float) -> None:
+    def _note_counted(self, taken: IngestResult, size: int, now: float, is_report: bool) -> None:
         self._reported = now
-        self._streams.counts.add(taken, size)
+        self._streams.counts.add(taken, size, is_report)
         had_none = not (self._totals.refused or self._totals.left_out)
-        self._totals.add(taken, size)
+        self._totals.add(taken, size, is_report)
         counts = {"clusters_n": taken.clusters, "refused_n": taken.refused, "left_out_n": taken.left_out}
         if had_none and (taken.refused or taken.left_out):  # logged once per stream: such clients repeat it
             _log.warning("lrs.refused", **counts, **self._address(), **self._identity())

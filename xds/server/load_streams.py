@@ -6,24 +6,31 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from time import time
 from typing import Protocol
 
-from xds.control.load_view import ReportStream
+from xds.control.load_view import Reporting, ReportStream
 from xds.fleet.event_log import EventKind, EventLog
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import IngestResult
+from xds.lrs.interval import ReportInterval
 from xds.lrs.report_stream import LoadSettings
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.protocol.cache import SnapshotCache
+from xds.server.logs import get_logger
 from xds.server.stream import StreamDependencies
 
 _CLUSTERS = (CLUSTER, V2_URLS[CLUSTER])
+_log = get_logger("xds.server.lrs")
 
 
 @dataclass(slots=True)
 class LoadReportCounts:
-    """Counters of reports and of requests for reports since the start. The first five are those of `IngestResult`."""
+    """Counters of reports and of requests for reports since the start. The first five are those of `IngestResult`.
+
+    ``reading_s``: CPU seconds, from the bytes of reports to what is counted.
+    """
 
     clusters: int = 0
     localities: int = 0
@@ -34,10 +41,11 @@ class LoadReportCounts:
     bytes: int = 0
     asked: int = 0
     restarts: int = 0
+    reading_s: float = 0.0
 
-    def add(self, taken: IngestResult, size: int) -> None:
-        """Add the result of a report of ``size`` bytes."""
-        self.reports += 1
+    def add(self, taken: IngestResult, size: int, is_report: bool = True) -> None:
+        """Add the result of ``size`` bytes: of a report, or of a further piece of one."""
+        self.reports += is_report
         self.bytes += size
         self.clusters += taken.clusters
         self.localities += taken.localities
@@ -57,6 +65,10 @@ class RegisteredLoadStream(Protocol):
     def state(self) -> ReportStream: ...
 
 
+def _interval_of(settings: LoadSettings) -> ReportInterval:
+    return ReportInterval(settings.interval_s, settings.longest_interval_s)
+
+
 class LoadStreams:
     """The load report streams of one server."""
 
@@ -66,7 +78,8 @@ class LoadStreams:
         self.counts = LoadReportCounts()
         self.deps = deps
         self.large = asyncio.Semaphore(flow.large_reports)
-        self.settings = deps.options.load
+        self.settings = deps.options.load  # what clients are asked for now
+        self.interval = _interval_of(deps.options.load)
         self._flow = flow
         self._turn = asyncio.Lock()
         self._cache = cache
@@ -119,6 +132,28 @@ class LoadStreams:
     def configure(self, settings: LoadSettings) -> None:
         """Apply new settings: every client is sent them, or is made to reconnect if it reads one response only."""
         self.settings = settings
+        self.interval = _interval_of(settings)
+        self.book.interval_s = settings.interval_s
+        self._notify(self._streams)
+
+    def reporting(self) -> Reporting:
+        """How often clients are asked to report."""
+        return Reporting(self.interval.interval_s, self.interval.set_s, self.interval.share)
+
+    def note_reading(self, cpu_s: float, now: float) -> None:
+        """Reading a report took so much CPU. When all of them take too much, clients are asked for fewer."""
+        self.counts.reading_s += cpu_s
+        change = self.interval.add(cpu_s, now)
+        if change is None:
+            return
+        self.settings = self.settings._replace(interval_s=change.interval_s)
+        self.book.interval_s = change.interval_s
+        action = "interval_lengthened" if change.interval_s > change.before_s else "interval_shortened"
+        details = {
+            "before_s": f"{change.before_s:g}", "interval_s": f"{change.interval_s:g}", "core": f"{change.share:.2f}"
+        }  # fmt: skip
+        _log.warning(f"lrs.{action}", **details)
+        self._events.record(EventKind.STREAM, action, time(), details=details)
         self._notify(self._streams)
 
     def wake(self) -> None:

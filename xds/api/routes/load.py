@@ -23,6 +23,7 @@ from xds.api.shapes.load import (
     LoadPage,
     SeriesPage,
     load_item,
+    reporting_item,
     row_item,
     series_item,
 )
@@ -60,7 +61,8 @@ Window = Annotated[float, Depends(window_of)]
 async def list_load(here: Here, request: Request, paging: Paging, window_s: Window) -> Response:
     """The clusters that clients have reported, by name and service name."""
     found = await asyncio.to_thread(here.load.clusters, window_s)
-    return await paging.answer(request, _behind(found, paging.after), _key, load_item)
+    beside = {"reporting": reporting_item(here.load.reporting())}
+    return await paging.answer(request, _behind(found, paging.after), _key, load_item, beside=beside)
 
 
 @router.get("/load/{cluster}", response_model=LoadDetailItem)
@@ -139,7 +141,7 @@ def _page_of_rows(found: ClusterFigures, paging: Paging) -> dict[str, Any]:
 
 
 def _row_key(row: LoadRow) -> str:
-    return _BEHIND_ALL.join((_place(row.source), _place(row.target), row.endpoint, row.node))
+    return _BEHIND_ALL.join((_place(row.source), _place(row.target), f"{row.priority:03}", row.endpoint, row.node))
 
 
 def _line_key(line: ChartLine) -> str:

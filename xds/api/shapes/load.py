@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from xds.api.shapes.fleet import StreamItem
 from xds.api.shapes.values import LocalityItem, timestamp
-from xds.control.load_view import ReportStream
+from xds.control.load_view import Reporting, ReportStream
 from xds.lrs.figures import (
     ChartLine,
     ChartPoint,
@@ -56,12 +56,14 @@ class TotalsItem(TypedDict):
 class LoadRowItem(FiguresItem):
     """A part of a cluster's load; ``share`` is its part of the cluster's requests, 0 to 1.
 
-    ``source`` is the locality of the nodes that report, ``locality`` that of the endpoints. ``window_s``, ``reported``
+    ``source`` is the locality of the nodes that report, ``locality`` that of the endpoints, at a ``priority``: above 0
+    is what failed over. ``window_s``, ``reported``
     and ``totals`` are those of a node: its figures are of its latest report.
     """
 
     source: LocalityItem
     locality: NotRequired[LocalityItem]
+    priority: NotRequired[int]
     endpoint: NotRequired[str]
     node: NotRequired[str]
     share: float
@@ -96,8 +98,20 @@ class LoadDetailItem(LoadItem):
     next_page_token: NotRequired[str]
 
 
+class ReportingItem(TypedDict):
+    """How often clients are asked to report: every ``interval_s``, longer than ``set_interval_s`` under load.
+
+    ``core`` is the share of a core that reading the reports took, when it was last measured.
+    """
+
+    interval_s: float
+    set_interval_s: float
+    core: float
+
+
 class LoadPage(TypedDict):
     items: list[LoadItem]
+    reporting: ReportingItem
     next_page_token: NotRequired[str]
 
 
@@ -134,6 +148,10 @@ ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
 """Under which key the rows of a cluster stand."""
 
 
+def reporting_item(found: Reporting) -> ReportingItem:
+    return {"interval_s": found.interval_s, "set_interval_s": found.set_s, "core": _rounded(found.share)}
+
+
 def load_item(found: ClusterFigures) -> LoadItem:
     return {
         "cluster": found.cluster,
@@ -153,6 +171,7 @@ def row_item(row: LoadRow) -> LoadRowItem:
     item = cast(LoadRowItem, {"source": locality_item(row.source), "share": _ratio(row.share), **figures})
     if row.target is not None:
         item["locality"] = locality_item(row.target)
+        item["priority"] = row.priority
     if row.endpoint:
         item["endpoint"] = row.endpoint
     if row.node:

@@ -179,6 +179,9 @@ class LoadMetrics(Collector):
         yield _counter(
             "lrs_restarts", "Streams ended so that the client reads a changed request for reports", counts.restarts
         )
+        interval = self._streams.interval
+        yield _gauge("lrs_interval_seconds", "The reporting interval that clients are asked for", interval.interval_s)
+        yield _counter("lrs_reading_seconds", "CPU time for reading and counting load reports", counts.reading_s)
         yield _counter("lrs_refused", "Invalid reports of a cluster", counts.refused)
         left_out = CounterMetricFamily(
             f"{PREFIX}lrs_left_out", "Reported data that a bound kept out of the windows", labels=["bound"]
