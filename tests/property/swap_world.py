@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from tests.support.envoy_link import Link, texts_of
@@ -83,7 +83,10 @@ class World:
 
     def lay_over(self, names: str) -> None:
         """Assignments get a suffix."""
-        self.overlaid = names if "overlays" in self.features else ""
+        names = names if "overlays" in self.features else ""
+        for watch in self.watches:
+            watch.forgive(ENDPOINT, set(names) ^ set(self.overlaid))
+        self.overlaid = names
         self.server.lay_over({ZONE: dict.fromkeys(self.overlaid, "+")} if self.overlaid else {})
 
     def move(self, choice: int) -> None:
@@ -228,6 +231,10 @@ class Watch:
         """The server forgot, too."""
         self._guilty: set[tuple[str, str, str]] = set()  # type, name, text
         self._whole: dict[tuple[str, Texts], dict[str, str]] = {}  # responses, to what was pushed then
+
+    def forgive(self, url: str, names: Collection[str]) -> None:
+        """These names have other content than before, which is worth a try as if it were pushed."""
+        self._guilty = {each for each in self._guilty if each[0] != url or each[1] not in names}
 
     def look(self, client: EnvoyLike, pushed: Site) -> None:
         """Look at what happened since the last look."""

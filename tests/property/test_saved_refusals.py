@@ -262,6 +262,22 @@ STORIES: dict[str, Story] = {
         [Cut(), Cut(False, (Plan(r1="c"), Plan(trouble="listener")), seconds=2.0)],
         PLAIN,
     ),
+    "a refused route lingers as it was accepted": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Cut(False, (Plan(trouble="route"),))],
+        Plan(svc="inline"),
+    ),
+    "an assignment that an overlay changed is tried again": (
+        DELTA,
+        True,
+        "overlays refusals",
+        PLAIN,
+        [Push(Plan(trouble="assignment")), LayOver("a"), Go((0,)), LayOver()],
+        PLAIN,
+    ),
 }
 
 

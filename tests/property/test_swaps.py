@@ -23,7 +23,7 @@ from xds.protocol.dialect import Variant
 NAMES = "abc"
 MODES = ("inline", "r1", "r2")
 # What a push may have that a client refuses.
-TROUBLES = ("", "", "", "cluster", "leading", "assignment", "malformed", "listener")
+TROUBLES = ("", "", "", "", "cluster", "leading", "assignment", "malformed", "listener", "route", "filter")
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,11 @@ class Plan:
             content[ENDPOINT][min(self._used())] = "bad"
         elif self.trouble == "listener":
             content[LISTENER]["z"] = "to:a bad"
+        elif self.trouble == "route":
+            for name in sorted(content[ROUTE])[:1]:
+                content[ROUTE][name] += " bad"
+        elif self.trouble == "filter":
+            content[EXTENSION_CONFIG]["f"] = "bad"
 
 
 _led_to = st.sampled_from(("a", "b", "c", "ab", "bc", "ac", "d", "ad"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.spec.by_hand import ORDER_TIMEOUT_S, REMOVED_S, pending, start, told, wait, with_listener
+from tests.spec.by_hand import DRAINED_S, ORDER_TIMEOUT_S, REMOVED_S, pending, start, told, wait, with_listener
 from tests.spec.conftest import Connect
 from tests.support.envoy_like import EnvoyLike
 from tests.support.personas import live, spend
@@ -319,6 +319,18 @@ def test_a_name_that_was_refused_is_not_answered_until_its_content_changes(
     push(server, {url: {"a": "@2", "b": "@2"}})
     client.settle()
     assert client.texts(url) == {"a": "@2", "b": "@2"}
+
+
+def test_what_is_refused_lingers_as_it_was_accepted(server: Server, client: Client) -> None:
+    """Nobody will repair it: what lingers with it does not wait until the client asks for it no more."""
+    push(server, A)
+    start(client)
+    push(server, joined(A, {ROUTE: {"r1": "a bad"}}))
+    client.nack(ROUTE, "no such thing")
+    push(server, {CLUSTER: {"b": "@1"}, ENDPOINT: {"b": "1"}, LISTENER: {TARGET: "to:b"}})
+    client.settle()
+    wait(server, DRAINED_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
 
 
 def version_of(server: Server, url: str, name: str) -> str:

@@ -30,7 +30,7 @@ from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal, o
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.release import Releases, joined
-from xds.protocol.removals import sent_of, with_removed, with_sent_clusters, without_unsent
+from xds.protocol.removals import sent_of, with_accepted, with_removed, with_sent_clusters, without_unsent
 from xds.protocol.returning import Shown, come_back, is_early
 from xds.protocol.transition import Transition
 from xds.protocol.watch import Watch
@@ -270,7 +270,8 @@ class ClientState:
         keep = transition.keep(self, now_s)
         self._has_moved = self._has_moved or transition.silent is not silent
         lingering = self.releases.lingerings.kept(self.lingering, self.goal)
-        self.release(self.releases.release(self.released, self.goal, joined(keep, lingering)), now_s)
+        released = with_accepted(self, self.released, lingering)
+        self.release(self.releases.release(released, self.goal, joined(keep, lingering)), now_s)
         if transition.is_shown(self):
             self._start_clock(transition, now_s)
             if transition.is_over(self):

@@ -110,12 +110,16 @@ class Refusals:
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
         """The names that are not offered now: rejected in this version, or suspects that are not tried now."""
-        resources, probe = released.resources, self.probe
+        return self.found_in(released) - self.probe
+
+    def found_in(self, released: ResourceSet) -> frozenset[str]:
+        """The names that are rejected or suspects in this version."""
+        resources = released.resources
         return frozenset(
             name
             for names in (self.refused, self.suspects)
             for name, version in names.items()
-            if name not in probe and (found := resources.get(name)) is not None and found.version == version
+            if (found := resources.get(name)) is not None and found.version == version
         )
 
     def begin_probe(self) -> bool:

@@ -83,6 +83,22 @@ def with_sent_clusters(client: ClientState, snapshot: Snapshot) -> Snapshot:
     )
 
 
+def with_accepted(client: ClientState, snapshot: Snapshot, lingering: Names) -> Snapshot:
+    """A snapshot with the accepted versions of the resources that linger and that the client rejected.
+
+    docs/protocol.md#refusals: "a resource that was rejected and is removed lingers in its last accepted version". No
+    push will repair it, so its type would stay out of step as long as the client asks for it.
+    """
+    if not lingering or not client.watches.refuses_anything:
+        return snapshot
+    sets = dict(snapshot.sets)
+    for url, names in lingering:
+        for watch in client.watches.lagging(url):
+            if watch.refusals and (refused := names & watch.refusals.found_in(sets[url])):
+                sets[url] = client.releases.mixed(sets[url], watch.acked_set or empty_set(url), refused)
+    return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
+
+
 def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
     """The names of a type that the client was sent, and those that the clusters and listeners sent to it refer to."""
     watches = [watch for url in client.watches for watch in client.watches.of(url)]
