@@ -57,6 +57,8 @@ COLUMNS = (
 )  # fmt: skip
 NOTE = """\
 Goals: one locality with traffic under 0.5 of a core, three under 1.0, at most 1,000 MB, shuffled within 1.2 of ordered.
+Where not all reports are counted, the machine was too busy with other work for the server to read them in time: such a
+row shows no more than what was read.
 Reports take one process; where they need more than a core, several processes would have to read them, each for some of
 the nodes, and merge their windows once a second.
 """
