@@ -1,6 +1,6 @@
 """Answers in JSON or YAML: large ones are made and compressed in a thread, piece by piece.
 
-Lists in pages: ``limit`` and an opaque ``page_token``, in a stable order (DESIGN 5.2).
+Lists in pages: ``limit`` and an opaque ``page_token``, in a stable order.
 """
 
 from __future__ import annotations

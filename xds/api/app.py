@@ -1,4 +1,4 @@
-"""The admin application (DESIGN 5.2); REST xDS and other routes are mounted beside it."""
+"""The admin application; REST xDS and other routes are mounted beside it."""
 
 from __future__ import annotations
 

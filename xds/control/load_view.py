@@ -30,7 +30,7 @@ class ReportStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Reporting:
+class ReportingState:
     """How often clients are asked to report. ``set_s`` is what the operator set; ``interval_s`` is longer under load.
 
     ``share``: of a core, that reading the reports took when it was last measured.
@@ -52,7 +52,7 @@ class LoadView:
         book: LoadAggregates,
         streams: Callable[[str], Sequence[ReportStream]] = lambda node_id: (),
         clock: Callable[[], float] = time,
-        reporting: Callable[[], Reporting] | None = None,
+        reporting: Callable[[], ReportingState] | None = None,
     ) -> None:
         self._book = book
         self._reporting = reporting
@@ -75,8 +75,8 @@ class LoadView:
         """The open load report streams of a node. Call it on the event loop only."""
         return self._streams(node_id)
 
-    def reporting(self) -> Reporting:
+    def reporting(self) -> ReportingState:
         """How often clients are asked to report."""
         if self._reporting is None:
-            return Reporting(self._book.interval_s, self._book.interval_s)
+            return ReportingState(self._book.interval_s, self._book.interval_s)
         return self._reporting()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import time
 from typing import Protocol
 
-from xds.control.load_view import Reporting, ReportStream
+from xds.control.load_view import ReportingState, ReportStream
 from xds.fleet.event_log import EventKind, EventLog
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import IngestResult
@@ -136,9 +136,9 @@ class LoadStreams:
         self.book.interval_s = settings.interval_s
         self._notify(self._streams)
 
-    def reporting(self) -> Reporting:
+    def reporting(self) -> ReportingState:
         """How often clients are asked to report."""
-        return Reporting(self.interval.interval_s, self.interval.set_s, self.interval.share)
+        return ReportingState(self.interval.interval_s, self.interval.set_s, self.interval.share)
 
     def note_reading(self, cpu_s: float, now: float) -> None:
         """Reading a report took so much CPU. When all of them take too much, clients are asked for fewer."""

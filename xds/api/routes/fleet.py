@@ -1,4 +1,4 @@
-"""Ending by hand what lingers (DESIGN 3.2, Removals).
+"""Ending by hand what lingers (docs/protocol.md#removals).
 
 Nodes chosen by a selector, in the language of the groups' selectors.
 

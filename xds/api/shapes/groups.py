@@ -1,4 +1,4 @@
-"""The JSON of the answers (DESIGN 5.2), as typed dictionaries: checked here, documented in the OpenAPI description."""
+"""The JSON of the answers, as typed dictionaries: checked here, documented in the OpenAPI description."""
 
 from __future__ import annotations
 

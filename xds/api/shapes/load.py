@@ -1,4 +1,4 @@
-"""The JSON of load (DESIGN 5.2). Counts are not whole numbers where a window cuts through a report's interval."""
+"""The JSON of load. Counts are not whole numbers where a window cuts through a report's interval."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from xds.api.shapes.fleet import StreamItem
 from xds.api.shapes.values import LocalityItem, timestamp
-from xds.control.load_view import Reporting, ReportStream
+from xds.control.load_view import ReportingState, ReportStream
 from xds.lrs.figures import (
     ChartLine,
     ChartPoint,
@@ -148,7 +148,7 @@ ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
 """Under which key the rows of a cluster stand."""
 
 
-def reporting_item(found: Reporting) -> ReportingItem:
+def reporting_item(found: ReportingState) -> ReportingItem:
     return {"interval_s": found.interval_s, "set_interval_s": found.set_s, "core": _rounded(found.share)}
 
 
