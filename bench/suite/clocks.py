@@ -36,11 +36,11 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     ),
     "references_ms": ("xds.codec.resource_reader:references_of", "xds.control.review:review"),
     "blobs_ms": ("xds.control.push:_encoded",),
-    "compare_ms": ("xds.control.review:settle", "xds.control.push:changes"),
+    "compare_ms": ("xds.control.review:plan_change", "xds.control.push:changes"),
     "store_ms": ("xds.store.sqlite.ledger:commit_all",),
     "disk_ms": ("xds.store.sqlite.database:Database.write",),
-    "snapshot_ms": ("xds.control.publisher:succeed",),
-    "publish_ms": ("xds.control.publisher:Publisher._settled",),
+    "snapshot_ms": ("xds.control.publisher:build_next_content",),
+    "publish_ms": ("xds.control.publisher:Publisher._publish_commit",),
 }
 
 
