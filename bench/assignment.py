@@ -4,7 +4,7 @@
 
 Proxies in zones send by chance, second by second, balance as Envoy does, and report every ten seconds, ten seconds
 late; ``xds.assignment.decide`` is asked once an interval, and followed a second later. Each scenario is run also under
-a plain waterfall and with Envoy alone, and compared with the optimum of a linear program (needs scipy:
+a plain waterfall and with Envoy alone, and compared with the optimum of a linear program (nan without scipy:
 bench/requirements.txt). With ``--out``, the numbers behind the scenarios of four zones are written there and drawn
 (needs matplotlib), and the table is printed as it is in the documentation. The columns are explained at
 ``bench.zones.figures.Row``; equal seeds give equal figures.

@@ -1,5 +1,6 @@
-"""The least that any assignment could do, knowing everything at once: a linear program. Needs scipy.
+"""The least that any assignment could do, knowing everything at once: a linear program.
 
+It needs scipy (bench/requirements.txt); without it the figures of the optimum are not a number.
 First the least requests above capacity, then the fewest out of their zone (cost 1) and region (cost 10).
 """
 
@@ -9,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
+from math import nan
 from typing import Any
 
 from xds.assignment.placement import Distance, distance
@@ -33,6 +36,8 @@ def optimum(demand: Mapping[Locality, float], capacity: Mapping[Locality, float]
 
 @lru_cache(100_000)
 def _solved(demand: tuple[tuple[Locality, float], ...], capacity: tuple[tuple[Locality, float], ...]) -> Optimum:
+    if find_spec("scipy") is None:
+        return Optimum(nan, nan, nan)
     linprog: Any = import_module("scipy.optimize").linprog
     sources, targets = [name for name, _ in demand], [name for name, _ in capacity]
     pairs = [(source, target) for source in sources for target in targets]

@@ -24,7 +24,7 @@ BENCHES = {
     ),
     "bench.assignment_live": (["--phase-s", "1"], ("low", "high", "low-again", "killed")),
     "bench.chain": (["--services", "20,30", "--rounds", "1"], ("20", "30")),
-    "bench.assignment": (["--proxies", "20", "--only", "jump,zone_loss"], ("jump", "zone_loss")),
+    "bench.assignment": (["--only", "jump,zone_loss"], ("jump", "zone_loss")),
 }
 
 
