@@ -15,6 +15,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from multiprocessing.synchronize import Event as ProcessEvent
 from pathlib import Path
 from threading import Event, Thread
 
@@ -35,6 +36,7 @@ SECONDS = 8.0
 PAUSE_S = 0.02  # of the good client
 SAMPLE_S = 0.1
 WARM_UP_S = 1.0
+READY_WITHIN_S = 60.0
 HEADER = (
     "attack", "alone p50, ms", "alone p99, ms", "beside p50, ms", "beside p99, ms", "longest, ms", "answers",
     "server CPU, cores", "memory before, MB", "at most, MB",
@@ -61,14 +63,16 @@ def measure(name: str, seconds: float, directory: Path) -> Cell:
         good(server, WARM_UP_S)
         before_mb = rss_kb(pid) / 1e3
         alone = good(server, seconds)
-        over = multiprocessing.get_context("spawn").Event()
+        spawn = multiprocessing.get_context("spawn")
+        ready, over = spawn.Event(), spawn.Event()
         ports = Ports(server.grpc_port, server.http_port)
-        attacking = multiprocessing.get_context("spawn").Process(target=run, args=(name, ports, over), daemon=True)
+        attacking = spawn.Process(target=run, args=(name, ports, ready, over), daemon=True)
         attacking.start()
         try:
-            time.sleep(WARM_UP_S)  # until the other process has imported what it needs
+            assert ready.wait(READY_WITHIN_S), "the attacker did not start"
+            time.sleep(WARM_UP_S)  # the attack reaches its full rate
             began_s, began_cpu_s = time.monotonic(), cpu_s(pid)
-            with sampled(pid) as peak:
+            with MemorySampler(pid) as peak:
                 beside = good(server, seconds)
             cores = (cpu_s(pid) - began_cpu_s) / (time.monotonic() - began_s)
         finally:
@@ -90,8 +94,9 @@ def measure(name: str, seconds: float, directory: Path) -> Cell:
     )
 
 
-def run(name: str, ports: Ports, over: Over) -> None:
-    """The attacker's process."""
+def run(name: str, ports: Ports, ready: ProcessEvent, over: Over) -> None:
+    """The attacker's process. Sets ``ready`` when everything that it needs is imported."""
+    ready.set()
     ATTACKS[name](ports, over)
 
 
@@ -106,7 +111,7 @@ def good(server: ServerProcess, seconds: float) -> list[float]:
     return client.taken_s
 
 
-class sampled:  # noqa: N801 - used as a statement
+class MemorySampler:
     """The memory of a process while the body runs."""
 
     def __init__(self, pid: int) -> None:
@@ -119,7 +124,7 @@ class sampled:  # noqa: N801 - used as a statement
         while not self._over.wait(SAMPLE_S):
             self.seen_mb.append(rss_kb(self._pid) / 1e3)
 
-    def __enter__(self) -> sampled:
+    def __enter__(self) -> MemorySampler:
         self._thread.start()
         return self
 

@@ -6,6 +6,7 @@ here as well, with a warning.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -28,16 +29,16 @@ SHAPE = "shape"
 _NAMES_REMEMBERED = 4_096
 
 
-class Shape:
+class Shape(ABC):
     """How the values of a field are read and written."""
 
     def empty(self) -> Any:
         """What a field that is not given holds."""
         return None
 
+    @abstractmethod
     def read(self, value: object, findings: Findings, path: Path) -> Any:
         """The field's value, or an empty one and a finding."""
-        raise NotImplementedError
 
     def write(self, value: Any) -> object:
         """The JSON value."""
