@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from tests.support.sansio import Client, Server, make_resource
@@ -87,6 +89,43 @@ def test_rule_72_only_subscribed_resources_beat(server: Server, delta: Client) -
     delta.unsubscribe(ENDPOINT, "b")
     server.elapse(TTL_S / 3)
     assert [resource.name for resource in delta.ack_delta().resources] == ["a"]
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["in-step", "changed"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE])
+def test_rule_72_a_client_that_comes_back_is_sent_a_heartbeat_at_once(
+    server: Server, delta: Client, url: str, restarted: bool, changed: bool
+) -> None:
+    """Rule 72: "Send well below the TTL": the TTLs have run while the client was away."""
+
+    def push(text: str) -> None:
+        server.push_resources(
+            [make_resource(url, "a", "1", ttl_s=TTL_S), make_resource(url, "b", text, ttl_s=TTL_S)], wake=False
+        )
+
+    push("1")
+    delta.subscribe(url, *(("a", "b") if url in (ENDPOINT, ROUTE) else ()))
+    delta.settle()
+    delta.disconnect()
+    if restarted:
+        server.restart()
+    if changed:
+        push("2")
+    delta.reconnect()
+    server.elapse(0)
+    renewed = {
+        resource.name: resource.HasField("resource")
+        for send, message in delta.inbox
+        for resource in cast(wire_pb2.DeltaDiscoveryResponse, message).resources
+    }
+    assert renewed["a"] is False and "b" in renewed
+    delta.settle()
+    assert delta.texts(url) == {"a": "1", "b": "2" if changed else "1"}
+    server.elapse(TTL_S / 3 - 1)
+    assert not delta.pending()
+    server.elapse(1)
+    assert [resource.name for resource in delta.ack_delta().resources] == ["a", "b"]
 
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE])

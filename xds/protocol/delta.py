@@ -122,7 +122,7 @@ class DeltaDialect:
         assert held is not None
         due_s = next_heartbeat_s(now_s, ttl_s)
         if watch.heartbeats is None:
-            # A client that reconnects in sync is sent no response: its TTLs have run since the last connection.
+            # Without a response, the TTLs of what a returning client shows have run since the last connection.
             watch.heartbeats = Heartbeats(due_s if sent is not None else now_s)
         elif sent is not None and renewable(held, None, watch.subscription.interest, ()).keys() <= set(sent.names):
             watch.heartbeats.due_s = due_s

@@ -139,7 +139,7 @@ class Dialect(Protocol[R_contra]):
         ...
 
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
-        """Set the time of the next heartbeat, after ``sent`` or when there was nothing to send (rule 72)."""
+        """Set the time of the next heartbeat: after ``sent``; when there was nothing to send; when a client returns."""
         ...
 
 

@@ -380,6 +380,8 @@ class DiscoveryStream:
         client.join(watch, self._dialect.names_asked(request), shown, now)
         if client.undecided and type.is_route_target:
             decide_early(client, self._cache, self._origin, now)
+        if watch.known.base is not None:  # it shows versions: their TTLs have run since the last connection
+            self._dialect.plan_heartbeat(watch, now, None)
         if shown is not None:
             # A returning client may show what it holds of a child type after its changed parent was sent.
             for parent in self._in_rank_order:
