@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -723,6 +724,18 @@ class StoreContract:
         kept = {group: [line.revision for line in await store.history(group) if line.content] for group in "gh"}
         assert kept == {"g": [5, 4, 3], "h": [5]}
         assert await contents(store, await store.manifest("g", 3)) == [cluster("a", b"3")]
+
+    async def test_a_pinned_revision_whose_content_is_gone_keeps_nothing(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        for n in range(3):
+            await push(store, delta(endpoints("a", b"%d" % n)))
+        little = Retention(revisions=1, age_s=-1.0, endpoint_revisions=1)
+        await store.collect(little, 0.0)
+        assert [line.content for line in await store.history("g")] == [True, False, False, True]
+        await push(store, delta(cluster("a", b"2")))
+        await store.collect(replace(little, pinned={"g": (2, 3)}), 0.0)
+        assert [line.content for line in await store.history("g")] == [True, False, False, False, False]
+        assert (await store.stats()).revisions == 1
 
     async def test_young_revisions_are_bounded(self, store: Store) -> None:
         for n in range(10):

@@ -22,10 +22,10 @@ class Retention:
     * ``revisions``, ``age_s``: this many last revisions of a group, and all younger revisions, keep their content;
     * ``revisions_limit``: the upper bound, however young the revisions are;
     * ``history_s``, ``history_limit``: the same for the lines of the history, which are kept longer than the content;
-    * ``pinned``: revisions by group whose content is always kept;
+    * ``pinned``: revisions by group whose content is always kept, and that of all later ones that changed more than
+      endpoints. A revision whose content is gone already keeps nothing;
     * ``endpoint_revisions``, ``endpoint_lines``: how many revisions that changed endpoints alone keep their content,
-    and
-      their lines. They do not count for the numbers above;
+      and their lines. They do not count for the numbers above;
     * ``audit_s``, ``audit_bytes``: the maximum age of the audit list, and the maximum size of its changes.
 
     The head is always kept. The content of a deleted group is kept for ``age_s`` after the deletion. Raises
@@ -110,7 +110,7 @@ class RevisionCounts:
 def content_floor(newest: int, live: bool, floor: int, counted: RevisionCounts, pinned: Collection[int]) -> int:
     """The lowest revision of a group that keeps its content; above ``newest`` when none does.
 
-    ``floor`` is the lowest revision with content now.
+    ``floor`` is the lowest revision with content now. ``pinned`` has no revision above it whose content is gone.
     """
     if not live and counted.young is None:
         return newest + 1

@@ -396,7 +396,7 @@ def _nth(state: MemoryGroup, number: int, endpoints_only: bool = False) -> int |
 
 
 def _trim(state: MemoryGroup, policy: Retention, now_s: float) -> Collected:
-    head, floor, pinned = state.head, state.floor, policy.pinned.get(state.head.group, ())
+    head, floor = state.head, state.floor
     limit = _nth(state, policy.revisions_limit)
     young = (
         at
@@ -404,7 +404,7 @@ def _trim(state: MemoryGroup, policy: Retention, now_s: float) -> Collected:
         if at >= max(floor, limit or 1) and line.meta.time_s >= now_s - policy.age_s and not line.endpoints_only
     )
     counted = RevisionCounts(_nth(state, policy.revisions), limit, min(young, default=None))
-    state.floor = content_floor(head.revision, head.live, floor, counted, pinned)
+    state.floor = content_floor(head.revision, head.live, floor, counted, _pinned(state, policy))
     thinned = sum(
         1 for at, line in state.history.items() if floor <= at < state.floor and not line.content and line.live
     )
@@ -412,6 +412,12 @@ def _trim(state: MemoryGroup, policy: Retention, now_s: float) -> Collected:
         state.manifests.pop(revision, None)
     thin = _thin(state, policy)
     return Collected(revisions=state.floor - floor - thinned + thin, lines=_trim_history(state, policy, now_s))
+
+
+def _pinned(state: MemoryGroup, policy: Retention) -> list[int]:
+    """The pinned revisions whose content is not gone; a deletion has none that could be."""
+    lines = [(at, state.history.get(at)) for at in policy.pinned.get(state.head.group, ())]
+    return [at for at, line in lines if line is not None and (line.content or not line.live)]
 
 
 def _thin(state: MemoryGroup, policy: Retention) -> int:

@@ -12,6 +12,7 @@ Each function does one step and says how to continue; pushes run between the ste
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
@@ -60,7 +61,7 @@ def raise_floor(connection: Connection, name: str, policy: Retention, now_s: flo
         (group, max(floor, limit or 1), now_s - policy.age_s),
     ).fetchone()
     counted = RevisionCounts(_nth(connection, group, policy.revisions), limit, young)
-    raised = content_floor(newest, bool(live), floor, counted, policy.pinned.get(name, ()))
+    raised = content_floor(newest, bool(live), floor, counted, _pinned(connection, group, policy.pinned.get(name, ())))
     if raised > floor:
         connection.execute("UPDATE grp SET floor = ? WHERE id = ?", (raised, group))
     (thinned,) = connection.execute(
@@ -68,6 +69,12 @@ def raise_floor(connection: Connection, name: str, policy: Retention, now_s: flo
         (group, floor, raised),
     ).fetchone()
     return Collected(revisions=raised - floor - thinned)
+
+
+def _pinned(connection: Connection, group: int, revisions: Iterable[int]) -> list[int]:
+    """Those of the pinned revisions whose content is not gone."""
+    found = "SELECT 1 FROM revision WHERE grp = ? AND revision = ? AND content"
+    return [each for each in revisions if connection.execute(found, (group, each)).fetchone() is not None]
 
 
 def thin(connection: Connection, name: str, policy: Retention) -> Collected:
