@@ -92,6 +92,13 @@ def spoiled(data: bytes, _: int) -> bytes:
     return data
 
 
+def change(directory: Path, *statements: str) -> None:
+    """Change rows behind the back of the store."""
+    with closing(sqlite3.connect(directory / SQLITE_FILE)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
 async def loaded(directory: Path) -> Publisher:
     """What a server does when it starts. Raises ``StoreError``."""
     store = open_store("sqlite", directory)
@@ -177,8 +184,7 @@ async def test_the_audit_list_is_saved_but_for_what_is_damaged(sound: bytes, tmp
     await store.note([AuditNote("push", "team", old='{"a": 1}'), AuditNote("release", "ops", time_s=2.0)])
     expected = (await store.audit()).entries
     await store.close()
-    with closing(sqlite3.connect(tmp_path / SQLITE_FILE)) as connection, connection:
-        connection.execute("UPDATE audit SET body = '{' WHERE position = 1")
+    change(tmp_path, "UPDATE audit SET body = '{' WHERE position = 1")
     found = examine_directory(tmp_path)
     assert found.findings == ["1 entries of the audit list are damaged"]
     restored = MemoryStore()
@@ -215,6 +221,88 @@ async def test_a_group_goes_back_to_the_newest_revision_that_is_whole(sound: byt
     assert (line.revision, line.meta.message, line.kind) == (13, "salvaged from revision 11", "restore")
     bodies = await store.blobs(entry.blob_id for entry in (await store.manifest("a")).entries)
     assert set(bodies.values()) == set(content("a", 11).values())
+
+
+MIXTURES = {  # a row of another revision takes the place of a missing one: the number of rows is that of the history
+    "of a revision after the head": (
+        "UPDATE past SET died = 27 WHERE name = 'a-19' AND died = 11",
+        "UPDATE entry SET born = 27 WHERE name = 'a-0'",
+    ),
+    "twice": (
+        "UPDATE past SET born = 10 WHERE name = 'a-1' AND died = 12",
+        "UPDATE entry SET born = 12 WHERE name = 'a-0'",
+    ),
+}
+
+
+@pytest.mark.parametrize("statements", MIXTURES.values(), ids=MIXTURES)
+async def test_rows_of_two_revisions_are_no_revision(sound: bytes, tmp_path: Path, statements: tuple[str, ...]) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(spoiled(sound, 0))
+    change(tmp_path, *statements)
+    found = examine_directory(tmp_path)
+    assert (found.groups["a"], found.groups["b"]) == ("lost: no revision is complete", "intact at revision 12")
+    await check_salvaged(found.records, 0)
+
+
+async def test_a_row_out_of_order_is_of_no_revision(tmp_path: Path) -> None:
+    """``a-1`` was deleted at revision 2: with a damaged end it would take the place of ``a-0`` in revision 2."""
+    store = open_store("sqlite", tmp_path)
+    await store.open()
+    for revision, names in enumerate((("a-0", "a-1"), ("a-0",), ("a-0",), ("a-0",)), start=1):
+        held = {name: body(name, revision) for name in names}
+        entries = tuple(Entry(CDS, name, blob_id(data)) for name, data in held.items())
+        await store.commit(
+            "a", FullSet(entries, {blob_id(data): data for data in held.values()}), push_id=f"{revision}"
+        )
+    await store.close()
+    change(
+        tmp_path,
+        "UPDATE past SET born = 3 WHERE name = 'a-0' AND died = 3",
+        "DELETE FROM blob WHERE h IN (SELECT h FROM entry)",
+        "UPDATE revision SET content = 0 WHERE revision IN (1, 3)",
+    )
+    data = (tmp_path / SQLITE_FILE).read_bytes()
+    ended = b"\x02a-1" + bytes.fromhex(blob_id(body("a-1", 1)))
+    assert data.count(ended) == 1
+    (tmp_path / SQLITE_FILE).write_bytes(data.replace(ended, b"\x03" + ended[1:]))
+    found = examine_directory(tmp_path)
+    assert found.groups["a"] == "lost: no revision is complete"
+    assert "2 rows of the table 'past' are out of order" in found.findings
+
+
+async def test_a_group_row_that_contradicts_the_history_gives_way(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(sound)
+    change(
+        tmp_path,
+        "UPDATE grp SET revision = 4 WHERE name = 'a'",
+        "UPDATE grp SET live = 0 WHERE name = 'b'",
+    )
+    found = examine_directory(tmp_path)
+    assert found.groups == dict.fromkeys("ab", "intact at revision 12") | {"gone": "deleted"}
+    assert "group 'a': its row says revision 4, live, its history revision 12, live" in found.findings
+    assert "group 'b': its row says revision 12, deleted, its history revision 12, live" in found.findings
+    await check_salvaged(found.records, 0)
+
+
+@pytest.mark.timeout(30)
+async def test_a_huge_revision_number_is_examined_at_once(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(sound)
+    change(tmp_path, "UPDATE grp SET revision = 1 << 40 WHERE name = 'a'")
+    assert examine_directory(tmp_path).groups["a"] == f"revision 12 becomes {(1 << 40) + 1}"
+
+
+async def test_a_damaged_text_is_told(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(sound)
+    change(tmp_path, "UPDATE revision SET versions = CAST(x'7b2261e9223a2231227d' AS TEXT) WHERE revision = 5")
+    assert "group 'a': 1 rows of its content and history are damaged" in examine_directory(tmp_path).findings
+
+
+async def test_a_column_that_is_missing_is_told(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(sound)
+    change(tmp_path, "ALTER TABLE revision RENAME COLUMN nodes TO ngdes")
+    found = examine_directory(tmp_path)
+    assert found.findings == ["the schema of the table 'revision' is damaged"]
+    assert found.groups["a"] == "intact at revision 12"
 
 
 async def test_what_is_in_the_first_half_of_a_file_is_saved(sound: bytes, tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Finds what is intact in a damaged store, and exports it as records from which a store can be built.
 
 It works on a copy, so that nothing is lost, and trusts nothing: a table is read from both ends until it cannot be read
-further, a blob counts when its hash is right, a revision when all of it is intact. A group whose newest revision is
-damaged goes back to the newest intact one, under a revision number that was never used.
+further. A row counts when it is in the order of the keys and its revisions are possible, a blob when its hash is right,
+a revision when all of it is intact. A group whose newest revision is damaged goes back to the newest intact one, under
+a revision number that was never used.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,7 +109,7 @@ def _lengthen(path: Path) -> None:
 def _connect(path: Path) -> Connection:
     _lengthen(path)
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.text_factory = lambda octets: octets.decode("utf-8", "replace")
+    connection.text_factory = _text
     try:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA cell_size_check=ON")
@@ -120,11 +123,20 @@ def _connect(path: Path) -> Connection:
     return connection
 
 
+def _text(octets: bytes) -> str | bytes:
+    """A text of a row. Damaged UTF-8 stays bytes, so that the row does not count."""
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return octets
+
+
 def _examined(connection: Connection, path: Path, fits: Fits) -> SalvageResult:
     found = SalvageResult()
     found.findings += _of_pages(connection)
-    found.findings += _of_schema(connection)
-    tables = _Tables(connection, found.findings, fits)
+    schema = _schema(connection)
+    found.findings += _of_schema(schema)
+    tables = _Tables(connection, found.findings, fits, is_current=schema == str(SCHEMA_VERSION))
     noted = read(path.with_name(path.name + SUFFIX))
     newest = tables.newest()
     if newest is not None and noted.newest > newest:
@@ -152,29 +164,35 @@ def _of_pages(connection: Connection) -> list[str]:
     return [f"the file is damaged in {many}"] if wrong else []
 
 
-def _of_schema(connection: Connection) -> list[str]:
+def _schema(connection: Connection) -> str | None:
+    """The version of the schema; None where it cannot be read."""
     try:
         row = connection.execute("SELECT v FROM meta WHERE k = 'schema'").fetchone()
     except _UNREADABLE:
         row = None
-    if row is None:
+    return str(row[0]) if row is not None else None
+
+
+def _of_schema(schema: str | None) -> list[str]:
+    if schema is None:
         return ["the version of the schema cannot be read"]
-    return (
-        []
-        if str(row[0]) == str(SCHEMA_VERSION)
-        else [f"the schema is {row[0]!s:.20}, this release knows {SCHEMA_VERSION}"]
-    )
+    known = str(SCHEMA_VERSION)
+    return [] if schema == known else [f"the schema is {schema:.20}, this release knows {known}"]
 
 
 class _Tables:
-    """The readable rows of all tables. Damages are added to ``findings``."""
+    """The readable rows of all tables. Damages are added to ``findings``.
 
-    def __init__(self, connection: Connection, findings: list[str], fits: Fits) -> None:
+    ``is_current``: the store has the schema of this release.
+    """
+
+    def __init__(self, connection: Connection, findings: list[str], fits: Fits, *, is_current: bool) -> None:
         self._fits = fits
+        self._is_current = is_current
         self._sound: dict[Values, bool] = {}
         self._connection = connection
         self._findings = findings
-        self._types: dict[int, str] = dict(self._rows("type", "id, url", "id"))
+        self._types = {id: url for id, url in self._rows("type", "id, url", "id") if isinstance(url, str)}
         self._bodies = {h: data for h, data in self._blobs() if isinstance(h, bytes)}
         self._entries = self._by_group("entry", "grp, type, name, h, rank, born, 0", "grp, type, name")
         self._past = self._by_group("past", "grp, type, name, h, rank, born, died", "grp, died, type, name")
@@ -194,8 +212,9 @@ class _Tables:
                 self._findings.append("a group cannot be read")
 
     def documents(self) -> list[Record]:
+        """The readable documents."""
         rows = self._rows("doc", "kind, name, body, revision", "id")
-        return [
+        found = [
             Record(DOCUMENTS.name, (kind, name, body is not None, body or b"", revision))
             for kind, name, body, revision in rows
             if isinstance(kind, str)
@@ -203,6 +222,9 @@ class _Tables:
             and isinstance(body, bytes | None)
             and type(revision) is int
         ]
+        if len(found) < len(rows):
+            self._findings.append(f"{len(rows) - len(found)} documents are damaged")
+        return found
 
     def audited(self) -> list[Record]:
         """The readable entries of the audit list."""
@@ -226,25 +248,37 @@ class _Tables:
     def sound(self, group: _Group) -> tuple[str, list[Record]]:
         """The outcome for a group, as a message and as records."""
         lines = {line[1]: line for line in self._lines.get(group.id, ()) if _is_line(line)}
+        group = self._corrected(group, lines)
         past = [row for row in self._past.get(group.id, ()) if type(row[6]) is not int or row[6] > group.floor]
-        wrong = sum(not (_is_entry(row) and self._is_sound(row)) for row in (*self._entries.get(group.id, ()), *past))
-        wrong += sum(not _is_line(line) for line in self._lines.get(group.id, ()))
+        rows = (*self._entries.get(group.id, ()), *past)
+        possible = [row for row in rows if _is_entry(row) and _is_possible(row, group.revision)]
+        wrong = len(rows) - sum(map(self._is_sound, possible))
+        wrong += len(self._lines.get(group.id, ())) - len(lines)
         if wrong:
             self._findings.append(f"group {group.name!r}: {wrong} rows of its content and history are damaged")
         if not group.live:
             return "deleted", self._made(group, group.revision, lines.get(group.revision), [])
-        for revision in range(group.revision, max(group.floor, 1) - 1, -1):
-            line, held = lines.get(revision), self._at(group.id, revision)
-            if line is None or held is None or not (line[2] and line[_KEPT]):
+        for revision in sorted(lines, reverse=True):
+            line, held = lines[revision], self._at(possible, revision)
+            if revision < group.floor or held is None or len(held) != line[3] or not (line[2] and line[_KEPT]):
                 continue
-            if len(held) == line[3]:
-                if revision == group.revision:
-                    return f"intact at revision {revision}", self._made(group, revision, line, held)
-                self._findings.append(f"group {group.name!r}: revision {group.revision} is incomplete")
-                told = f"revision {revision} becomes {group.revision + 1}"
-                return told, self._made(group, group.revision + 1, line, held)
+            if revision == group.revision:
+                return f"intact at revision {revision}", self._made(group, revision, line, held)
+            self._findings.append(f"group {group.name!r}: revision {group.revision} is incomplete")
+            told = f"revision {revision} becomes {group.revision + 1}"
+            return told, self._made(group, group.revision + 1, line, held)
         self._findings.append(f"group {group.name!r}: no revision is complete")
         return "lost: no revision is complete", []
+
+    def _corrected(self, group: _Group, lines: Mapping[int, Values]) -> _Group:
+        """A group whose row does not have its newest revision, or not its state, has those of its history."""
+        line = lines.get(max(group.revision, *lines, 0))
+        if line is None or (line[1], bool(line[2])) == (group.revision, group.live):
+            return group
+        known = group._replace(revision=line[1], live=bool(line[2]))
+        said, found = (f"revision {each.revision}, {'live' if each.live else 'deleted'}" for each in (group, known))
+        self._findings.append(f"group {group.name!r}: its row says {said}, its history {found}")
+        return known
 
     def _made(self, group: _Group, revision: int, line: Values | None, held: list[Values]) -> list[Record]:
         values = record_rows.line_values(line[1:] if line is not None else _no_line(revision, group.live))
@@ -259,11 +293,13 @@ class _Tables:
         ]
         return [head, Record(REVISIONS.name, (group.name, *told.values())), *entries]
 
-    def _at(self, group: int, revision: int) -> list[Values] | None:
-        """The rows of the content at a revision, in order; None where a blob is missing or damaged."""
-        rows = (*self._entries.get(group, ()), *self._past.get(group, ()))
-        held = [row for row in rows if _is_entry(row) and row[5] <= revision and (row[6] == 0 or row[6] > revision)]
-        if not all(self._is_sound(row) for row in held):
+    def _at(self, rows: Sequence[Values], revision: int) -> list[Values] | None:
+        """The rows of the content at a revision, in order.
+
+        None where a blob is missing or damaged, or two rows have the same type and name: one is of another revision.
+        """
+        held = [row for row in rows if row[5] <= revision and (row[6] == 0 or row[6] > revision)]
+        if not all(self._is_sound(row) for row in held) or len({row[1:3] for row in held}) < len(held):
             return None
         return sorted(held, key=lambda row: row[4])
 
@@ -277,14 +313,22 @@ class _Tables:
 
     def _line_columns(self) -> str:
         """The columns of the history. Columns that an earlier release lacks get the value of the migration."""
-        with suppress(*_UNREADABLE):
+        try:
             there = {row[1] for row in self._connection.execute("PRAGMA table_info(revision)")}
-            return ", ".join(name if name in there else _MIGRATED.get(name, "0") for name in record_rows.LINE_COLUMNS)
-        return ", ".join(record_rows.LINE_COLUMNS)
+        except _UNREADABLE:
+            return ", ".join(record_rows.LINE_COLUMNS)
+        if self._is_current and not there.issuperset(record_rows.LINE_COLUMNS):
+            self._findings.append("the schema of the table 'revision' is damaged")
+        return ", ".join(name if name in there else _MIGRATED.get(name, "0") for name in record_rows.LINE_COLUMNS)
 
     def _by_group(self, table: str, columns: str, key: str) -> Mapping[int, list[Values]]:
+        """The rows of a table that are in the order of its key, by group."""
+        names, rows = columns.split(", "), self._rows(table, columns, key)
+        ordered = _in_order(rows, [names.index(name) for name in key.split(", ")])
+        if len(ordered) < len(rows):
+            self._findings.append(f"{len(rows) - len(ordered)} rows of the table {table!r} are out of order")
         found: dict[int, list[Values]] = {}
-        for row in self._rows(table, columns, key):
+        for row in ordered:
             found.setdefault(row[0], []).append(row)
         return found
 
@@ -306,7 +350,7 @@ class _Tables:
             back = f"{key.replace(',', ' DESC,')} DESC"
             backwards, _ = self._scan(f"SELECT {columns} FROM {table} ORDER BY {back}")  # noqa: S608 - ours
             seen = set(found)
-            found += [row for row in backwards if row not in seen]
+            found += [row for row in reversed(backwards) if row not in seen]
         return found
 
     def _scan(self, statement: str) -> tuple[list[Values], bool]:
@@ -321,6 +365,38 @@ class _Tables:
 def _is_entry(row: Values) -> bool:
     kinds = (int, int, str, bytes, int, int, int)
     return all(type(value) is kind for value, kind in zip(row, kinds, strict=True))
+
+
+def _is_possible(row: Values, newest: int) -> bool:
+    """Whether the revisions of a row of content are possible in a group with this newest revision."""
+    born, died = int(row[5]), int(row[6])
+    return 0 < born <= newest and (died == 0 or born < died <= newest)
+
+
+def _in_order(rows: Sequence[Values], places: Sequence[int]) -> list[Values]:
+    """The rows that are in ascending order of their keys, which are the values at ``places``; a damaged key is not.
+
+    They are the rows that belong to every longest ascending sequence: of two rows either of which may be the damaged
+    one, neither counts. Rows with keys of unusual types come last.
+    """
+    keys = [tuple(row[at] for at in places) for row in rows]
+    kinds = [tuple(map(type, key)) for key in keys]
+    ((usual, _),) = Counter(kinds).most_common(1) or [((), 0)]
+    keyed = [(key, row) for key, kind, row in zip(keys, kinds, rows, strict=True) if kind == usual]
+    ends: list[Values] = []  # the lowest last key of the ascending sequences of each length
+    lengths = []
+    for key, _ in keyed:
+        length = bisect_left(ends, key)
+        ends[length : length + 1] = [key]
+        lengths.append(length)
+    highest: dict[int, Values] = {}
+    found: dict[int, list[Values]] = {}
+    for (key, row), length in zip(reversed(keyed), reversed(lengths), strict=True):
+        if length + 1 == len(ends) or key < highest.get(length + 1, ()):
+            highest[length] = max(key, highest.get(length, key))
+            found.setdefault(length, []).append(row)
+    ordered = [found[length][0] for length in range(len(ends)) if len(found[length]) == 1]
+    return ordered + [row for kind, row in zip(kinds, rows, strict=True) if kind != usual]
 
 
 def _is_line(row: Values) -> bool:
