@@ -22,14 +22,13 @@ from xds.lrs.figures import (
     Flow,
     LoadRow,
     SourceDemand,
-    SourceReporting,
     TargetTotals,
     Totals,
 )
 from xds.lrs.reporting import NodeTotals
-from xds.lrs.series import LoadSeries, SourceSeries
+from xds.lrs.series import LoadSeries
 from xds.lrs.series_index import SeriesIndex
-from xds.lrs.windows import SECONDS, TrafficWindow
+from xds.lrs.windows import SECONDS, TrafficWindow, ValueWindow
 from xds.model.load_report import ClusterLoad, Metric
 from xds.model.node import Locality
 
@@ -83,13 +82,17 @@ class LoadQueries:
         step = _step(span, step_s)
         begins = range(span.begin, span.end, step)
         lines: dict[tuple[Locality | None, Locality | None, str], list[TrafficWindow]] = defaultdict(list)
+        drops: list[ValueWindow] = []
         for series in self._index.of_cluster(cluster):
+            if by is None:
+                drops += list(series.drops.values())
+                lines[None, None, ""] += []
             for target, _, address, window in series.traffic():
                 if bool(address) == (by == "endpoint"):
                     key = (series.source, target, address) if by else (None, None, "")
                     lines[key].append(window)
         return [
-            ChartLine(*key, float(step), tuple(_point(windows, begin, min(begin + step, span.end)) for begin in begins))
+            ChartLine(*key, float(step), tuple(_point(windows, drops, at, min(at + step, span.end)) for at in begins))
             for key, windows in sorted(lines.items(), key=lambda line: str(line[0]))
         ]
 
@@ -105,11 +108,6 @@ class LoadQueries:
             for source, members in sorted(by_source.items(), key=lambda item: str(item[0]))
         )
         return ClusterDemand(cluster, float(span.seconds), float(span.end), sources, flows)
-
-    def reporting(self, group: str, cluster: str, now: float) -> list[SourceReporting]:
-        """Sources without a stream are listed where one reported before."""
-        found = [_reporting(source, cluster, now) for source in self._index.sources(group)]
-        return sorted((one for one in found if one.nodes or one.heard), key=lambda one: str(one.source))
 
     def target_totals(self) -> Iterator[TargetTotals]:
         sums: dict[tuple[str, Locality], list[int]] = {}
@@ -149,17 +147,6 @@ class LoadQueries:
         return LoadRow(figures, 0.0, node.node.locality, node=node.node.id, totals=total, reported=reported)
 
 
-def _reporting(source: SourceSeries, cluster: str, now: float) -> SourceReporting:
-    streams = list(source.streams.values())
-    return SourceReporting(
-        source=source.locality,
-        nodes=frozenset(stream.node.id for stream in streams),
-        heard=now if streams else source.left,
-        reported=max((stream.reported for stream in streams), default=0.0),
-        named=source.named(cluster),
-    )
-
-
 def _sorted(sums: _Sums) -> list[tuple[_Key, list[float]]]:
     return sorted(sums.items(), key=lambda item: tuple(map(str, item[0])))
 
@@ -186,6 +173,7 @@ def _figures_of(
         nodes=sum(series.nodes for series in all_series),
         reported=max(series.reported for series in all_series),
         rows=rows,
+        groups=tuple(sorted({series.group for series in all_series if series.group})),
     )
 
 
@@ -328,11 +316,12 @@ def _step(span: TimeSpan, step_s: float) -> int:
     return step if span.seconds <= SECONDS else -(-step // _MINUTE_S) * _MINUTE_S
 
 
-def _point(windows: list[TrafficWindow], begin: int, end: int) -> ChartPoint:
+def _point(windows: list[TrafficWindow], drops: list[ValueWindow], begin: int, end: int) -> ChartPoint:
     counts = [0.0] * 3
     for window in windows:
         counts = list(map(add, counts, window.sum(begin, end)))
-    return ChartPoint(float(begin), *(round(count, _DIGITS) for count in counts))
+    dropped = sum(window.sum(begin, end)[0] for window in drops)
+    return ChartPoint(float(begin), *(round(count, _DIGITS) for count in (*counts, dropped)))
 
 
 def _name_of(all_series: list[LoadSeries]) -> str:

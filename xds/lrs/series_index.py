@@ -75,10 +75,6 @@ class SeriesIndex:
             source = self._sources[group, locality] = SourceSeries(group, locality)
         return source
 
-    def sources(self, group: str) -> list[SourceSeries]:
-        """The sources of a group."""
-        return [source for source in list(self._sources.values()) if source.group == group]
-
     def of_cluster(self, cluster: str) -> list[LoadSeries]:
         """The series of a cluster, over all sources and service names."""
         return [series for series in self if series.cluster == cluster]

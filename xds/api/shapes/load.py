@@ -75,14 +75,21 @@ class LoadRowItem(FiguresItem):
 class LoadItem(FiguresItem):
     """A cluster's load over the ``window_s`` seconds that end at ``until``: as far as the nodes have reported.
 
-    ``nodes`` counts those that reported it of late, ``reported`` is when the latest one did.
+    ``nodes`` counts those that reported it of late, ``reported`` is when the latest one did, ``groups`` are theirs.
+    ``attempts`` are all tries, those included that clients dropped; ``drop_ratio`` and ``failed_ratio`` (errors and
+    drops) are their parts, 0 to 1. ``dropped_rps`` is a second.
     """
 
     cluster: str
     service_name: str
+    groups: list[str]
     window_s: float
     until: str
+    attempts: float
     dropped: float
+    dropped_rps: float
+    drop_ratio: float
+    failed_ratio: float
     drops: dict[str, float]
     nodes: int
     reported: str
@@ -116,13 +123,17 @@ class LoadPage(TypedDict):
 
 
 class PointItem(TypedDict):
-    """The step that begins at ``time``."""
+    """The step that begins at ``time``. ``dropped`` and ``failed_ratio`` (errors and drops, a part of all tries) are of a
+    whole cluster only.
+    """
 
     time: str
     successes: float
     errors: float
     issued: float
     rps: float
+    dropped: NotRequired[float]
+    failed_ratio: NotRequired[float]
 
 
 class SeriesItem(TypedDict):
@@ -156,10 +167,15 @@ def load_item(found: ClusterFigures) -> LoadItem:
     return {
         "cluster": found.cluster,
         "service_name": found.service_name,
+        "groups": list(found.groups),
         "window_s": _rounded(found.window_s),
         "until": timestamp(found.until),
         **_figures(found.figures),
+        "attempts": _rounded(found.attempts),
         "dropped": _rounded(found.dropped),
+        "dropped_rps": _rounded(found.dropped_rps),
+        "drop_ratio": _ratio(found.drop_ratio),
+        "failed_ratio": _ratio(found.failed_ratio),
         "drops": {category or NO_CATEGORY: _rounded(number) for category, number in found.drops.items()},
         "nodes": found.nodes,
         "reported": timestamp(found.reported),
@@ -190,7 +206,8 @@ def row_item(row: LoadRow) -> LoadRowItem:
 
 
 def series_item(line: ChartLine) -> SeriesItem:
-    item: SeriesItem = {"points": [_point(point, line.step_s) for point in line.points]}
+    is_whole = line.source is None and line.target is None
+    item: SeriesItem = {"points": [_point(point, line.step_s, is_whole) for point in line.points]}
     if line.source is not None:
         item["source"] = locality_item(line.source)
     if line.target is not None:
@@ -243,14 +260,17 @@ def _metrics(metrics: Mapping[str, Metric]) -> dict[str, MetricItem]:
     }
 
 
-def _point(point: ChartPoint, step_s: float) -> PointItem:
-    return {
+def _point(point: ChartPoint, step_s: float, is_whole: bool) -> PointItem:
+    item: PointItem = {
         "time": timestamp(point.at),
         "successes": _rounded(point.successes),
         "errors": _rounded(point.errors),
         "issued": _rounded(point.issued),
         "rps": _rounded((point.issued or point.successes + point.errors) / step_s),
     }
+    if is_whole:
+        item["dropped"], item["failed_ratio"] = _rounded(point.dropped), _ratio(point.failed_ratio)
+    return item
 
 
 def _rounded(number: float) -> float:
