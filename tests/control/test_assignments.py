@@ -220,6 +220,34 @@ async def test_a_restart_moves_no_traffic(steered: Steered) -> None:
     assert back.shares(A)["za"] == pytest.approx(100 / 150, abs=0.05)
 
 
+async def test_a_restart_keeps_the_latest_decisions(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    steered.reports.rps = {A: 150.0}
+    await steered.step()
+    before = list(steered.assignments.at_work(KEY).history.latest())
+    assert [change.after.get(B, 0.0) > 0 for change in before] == [True, False]
+    await steered.assignments.close()
+    again = steered.plane.restarted()
+    await again.publisher.load()
+    back = Steered(again)
+    await back.assignments.load()
+    assert list(back.assignments.at_work(KEY).history.latest()) == before
+
+
+async def test_a_stored_history_that_cannot_be_read_costs_no_assignment(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    await steered.assignments.close()
+    (doc,) = await steered.plane.store.docs(DECIDED_KIND)
+    body = json.dumps({**json.loads(doc.body), "history": [1]}).encode()
+    await steered.plane.store.put_doc(DECIDED_KIND, doc.id, body)
+    back = Steered(steered.plane)
+    await back.assignments.load()
+    assert back.shares(A) == {"za": 1.0}
+    assert list(back.assignments.at_work(KEY).history.latest()) == []
+
+
 async def test_what_was_decided_is_stored_now_and_then(steered: Steered) -> None:
     steered.reports.rps = {A: 50.0}
     await steered.assignments.put(KEY, policy())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +12,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.files import read_object
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.table import Column, Style, View, rendered
+from xds.cli.targets import targets_text
 
 Json = dict[str, Any]
 
@@ -34,27 +35,59 @@ SOURCES = View(
 )
 
 
+HISTORY = View(
+    name=lambda item: str(item["number"]),
+    columns=(
+        Column("NUMBER", lambda item: str(item["number"])),
+        Column("AGE", lambda item: item["time"], is_time=True),
+        Column("SOURCE", lambda item: place(item["source"])),
+        Column("WHAT", lambda item: ",".join(item["actions"])),
+        Column("RPS", lambda item: f"{item['demand_rps']:.1f}"),
+        Column("BEFORE", lambda item: _split(item["before"])),
+        Column("AFTER", lambda item: _split(item["after"])),
+        Column("WHY", lambda item: ",".join(dict.fromkeys(reason["code"] for reason in item["reasons"]))),
+        Column("STANDING", lambda item: item["standing"], is_wide=True),
+        Column("DETAIL", lambda item: "; ".join(reason["detail"] for reason in item["reasons"]), is_wide=True),
+    ),
+)
+
+
 def assignment_path(group: str, cluster: str = "") -> str:
     """The path of a policy, or of all policies of a group."""
     return group_path(group, f"/assignments/{quote(cluster, safe='')}" if cluster else "/assignments")
 
 
 def list_text(client: Client, group: str, style: Style) -> str:
-    """All policies of a group: a row for each source, or the whole items. Raises ``CommandError``."""
+    """All policies of a group: a row for each source and one for each target, or the whole items.
+
+    Raises ``CommandError``.
+    """
     items = client.items(assignment_path(group))
     if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
         return rendered(items, SOURCES, style)
-    return rendered((row for item in items for row in _rows(item)), SOURCES, style)
+    return _tables(list(items), style)
 
 
 def show(item: Json, style: Style, format: Format | None) -> None:
-    """One policy: a row for each source, the reasons and warnings as messages; or the whole item."""
+    """One policy: rows for sources and for targets, the reasons and warnings as messages; or the whole item."""
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
         return
-    write(rendered(_rows(item), SOURCES, style))
+    write(_tables([item], style))
     for line in _told(item):
         say(line)
+
+
+def _tables(items: Sequence[Json], style: Style) -> str:
+    """The sources and, below them, the targets."""
+    targets = targets_text(items, style)
+    sources = rendered((row for item in items for row in _rows(item)), SOURCES, style)
+    return "\n".join(filter(None, (sources, targets)))
+
+
+def history_text(client: Client, group: str, cluster: str, style: Style) -> str:
+    """What was decided for a cluster, the latest first. Raises ``CommandError``."""
+    return rendered(client.items(f"{assignment_path(group, cluster)}/history"), HISTORY, style)
 
 
 def put(

@@ -22,6 +22,7 @@ import structlog
 
 from xds.assignment.assignment import Assignment, Standing
 from xds.assignment.decide import decide
+from xds.assignment.decision_history import DecisionHistory, decision_changes, read_history
 from xds.assignment.policy import Policy
 from xds.control.active_policy import ActivePolicy, PolicyDecision, resumed
 from xds.control.assignment_inputs import observe, record_decision_events, record_policy_event
@@ -99,9 +100,9 @@ class Assignments:
         now = self._clock()
         decided = {key_of(doc.id): doc.body for doc in await self._store.docs(DECIDED_KIND)}
         for key in self._policies:
-            assignment = _read(key, decided[key]) if key in decided else None
+            assignment, history = _read(key, decided[key]) if key in decided else (None, DecisionHistory())
             held = resumed(assignment, now) if assignment is not None else None
-            self._at_work[key] = ActivePolicy(key, self._policies.get(key), held)
+            self._at_work[key] = ActivePolicy(key, self._policies.get(key), held, history)
         for group in {key[0] for key in self._at_work}:
             for active in self._of(group):
                 pushed = self._pushed(active)
@@ -238,7 +239,9 @@ class Assignments:
             return
         active.follow(outcome)
         await self._prepare(active)
-        actions = record_decision_events(self._fleet.events, active.key, before, outcome)
+        changes = decision_changes(before, outcome.observed, outcome.decision, outcome.decided_at)
+        active.history.record(changes)
+        actions = record_decision_events(self._fleet.events, active.key, changes)
         self.counts.update(actions)
         active.is_unsaved = active.is_unsaved or bool(actions)
 
@@ -321,17 +324,23 @@ class Assignments:
 
     async def _store_decided(self, active: ActivePolicy) -> None:
         if active.assignment is not None and self._policies.find(active.key) is not None:
-            body = json.dumps(active.assignment.document()).encode()
+            body = json.dumps({**active.assignment.document(), "history": active.history.document()}).encode()
             await self._store.put_doc(DECIDED_KIND, document_id(active.key), body)
 
 
-def _read(key: Key, body: bytes) -> Assignment | None:
-    """A stored assignment; None for one that this release cannot read. It is then decided anew."""
+def _read(key: Key, body: bytes) -> tuple[Assignment | None, DecisionHistory]:
+    """A stored assignment with its history; None for one that this release cannot read. It is then decided anew."""
     try:
-        return Assignment.from_document(json.loads(body))
+        document = json.loads(body)
+        assignment = Assignment.from_document(document)
     except (ValueError, ValidationError) as error:
         _log.error("assignment.unreadable", **_named(key), error_message=str(error))
-        return None
+        return None, DecisionHistory()
+    try:
+        return assignment, read_history(document.get("history", ()))  # earlier releases wrote none
+    except ValidationError as error:
+        _log.error("assignment.history_unreadable", **_named(key), error_message=str(error))
+        return assignment, DecisionHistory()
 
 
 def _named(key: Key) -> dict[str, str]:

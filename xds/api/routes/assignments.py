@@ -19,6 +19,7 @@ from xds.api.shapes.assignments import (
     PolicyDeleted,
     assignment_item,
 )
+from xds.api.shapes.decision_changes import DecisionChangePage, decision_change_item
 from xds.assignment.policy import Policy
 from xds.control.policies import Key
 from xds.control.push import PushOptions
@@ -56,6 +57,16 @@ async def get_assignment(here: Here, request: Request, group: Segment, cluster: 
     """The policy of a cluster, what was decided by it last, what that rests on and why."""
     item = _item(here, (group, cluster))
     return await answer_json(request, item, etag_header(item["etag"]))
+
+
+@router.get("/groups/{group}/assignments/{cluster}/history", response_model=DecisionChangePage)
+async def get_assignment_history(
+    here: Here, request: Request, paging: Paging, group: Segment, cluster: Segment
+) -> Response:
+    """What was decided for a cluster, the latest first: when, why, and the shares before and after."""
+    history = here.assignments.at_work((group, cluster)).history
+    before = int(paging.after) if paging.after.isdecimal() else None
+    return await paging.answer(request, history.latest(before), lambda change: str(change.number), decision_change_item)
 
 
 @router.put("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)

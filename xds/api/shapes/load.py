@@ -123,8 +123,9 @@ class LoadPage(TypedDict):
 
 
 class PointItem(TypedDict):
-    """The step that begins at ``time``. ``dropped`` and ``failed_ratio`` (errors and drops, a part of all tries) are of a
-    whole cluster only.
+    """The step that begins at ``time``.
+
+    ``dropped`` and ``failed_ratio`` (errors and drops, a part of all tries) are of a whole cluster only.
     """
 
     time: str

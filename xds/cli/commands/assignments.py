@@ -1,4 +1,4 @@
-"""``assignment show``, ``set``, ``delete``."""
+"""``assignment show``, ``history``, ``set``, ``delete``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def show(
     group: GroupOption = "default",
     watch: WatchFlag = False,
 ) -> None:
-    """Show where the requests of each locality go, and why; -o yaml shows the policies and all that was measured.
+    """Show where the requests of each locality go, and why, and how full each target is.
+
+    A second table has a row for each target: what arrives there as a part of its capacity, and the share of the
+    cluster's requests that was decided beside the real one. -o yaml shows the policies and all that was measured.
 
     \b
     Examples:
@@ -49,6 +52,33 @@ def show(
         show_again(options.connect(), query, lambda: list_text(client, group, style))
     else:
         write(list_text(client, group, style))
+
+
+@assignment.command(cls=Command)
+def history(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Argument(help="The cluster.")],
+    group: GroupOption = "default",
+    watch: WatchFlag = False,
+) -> None:
+    """Show what was decided before, the latest first: when, why, and the shares before and after.
+
+    \b
+    Examples:
+      xds assignment history web
+      xds assignment history web -g edge -o wide
+    """
+    from xds.cli.assignments import history_text
+    from xds.cli.events import show_again
+    from xds.cli.output import write
+
+    options = shared(context)
+    client, style = options.connect(), options.style()
+    if watch:
+        query = {"kinds": "assignment", "group": group}
+        show_again(options.connect(), query, lambda: history_text(client, group, cluster, style))
+    else:
+        write(history_text(client, group, cluster, style))
 
 
 @assignment.command("set", cls=Command)

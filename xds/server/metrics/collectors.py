@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from xds.assignment.assignment import Standing
+from xds.assignment.decision_history import ACTIONS
 from xds.control import collector
-from xds.control.assignment_inputs import ACTIONS
 from xds.control.assignments import Assignments
 from xds.control.audit import APART, TOGETHER
 from xds.control.backups import Backups
