@@ -21,14 +21,15 @@ STREAM_DEADLINE_S = 60.0
 class Proxy:
     """Subscribes to all clusters of the group named like its node cluster; ``refusal`` answers with NACKs.
 
-    ``api`` is the transport that it speaks, ``v3`` or ``v2``.
+    ``api`` is the transport that it speaks, ``v3`` or ``v2``; ``zone`` is one of region ``r``.
     """
 
-    def __init__(self, port: int, node_id: str, cluster: str, api: str = "v3") -> None:
+    def __init__(self, port: int, node_id: str, cluster: str, api: str = "v3", zone: str = "") -> None:
         self.refusal = ""
         self._method = METHOD.format(api)
         self._type_url = V2_URLS[CLUSTER] if api == "v2" else CLUSTER
-        self._node = wire_pb2.Node(id=node_id, cluster=cluster).SerializeToString()
+        locality = wire_pb2.Locality(region="r", zone=zone) if zone else None
+        self._node = wire_pb2.Node(id=node_id, cluster=cluster, locality=locality).SerializeToString()
         self._channel = grpc.insecure_channel(f"{LOOPBACK}:{port}")
         self._requests: SimpleQueue[Any] = SimpleQueue()
 

@@ -185,7 +185,9 @@ def test_empty_lists_are_tables_with_a_head(remote: Remote) -> None:
 
 
 def test_bootstrap_needs_no_server() -> None:
-    document = yaml.safe_load(xds("bootstrap", "--node-id", "n", "--cluster", "c", "--zone", "z", "--lrs").out)
+    document = yaml.safe_load(xds("bootstrap", "--node-id", "n", "--cluster", "c", "--zone", "z").out)
+    assert document["cluster_manager"].keys() == {"load_stats_config"}, "it reports load"
+    assert "cluster_manager" not in xds("bootstrap", "--no-lrs", "-o", "json").json()
     assert document["node"] == {"id": "n", "cluster": "c", "locality": {"zone": "z"}}
     rest = xds("bootstrap", "--mode", "rest", "-o", "json").json()
     assert "18080" in str(rest["static_resources"])

@@ -295,7 +295,7 @@ OPERATIONS: Walk = [
 
 LOAD_REPORTS: Walk = [
     ("xds serve --lrs-interval 1s", SERVE),
-    ("xds bootstrap --node-id edge-1 --region eu --zone eu-1 --lrs > envoy.yaml", bootstrap),
+    ("xds bootstrap --node-id edge-1 --region eu --zone eu-1 > envoy.yaml", bootstrap),
     ("envoy -c envoy.yaml", envoy("edge-1")),
     ("xds apply -g default -f examples/hello/snapshot.yaml --wait", says("1 of 1 nodes")),
     ("python examples/hello/upstream.py 18001", UPSTREAM),
@@ -304,7 +304,7 @@ LOAD_REPORTS: Walk = [
         says(),
     ),
     ("xds load", soon(r"^hello +[1-9]", r"^xds_cluster ")),
-    ("xds load hello", soon(r"^eu/eu-1 +- +\d", r"hello: .* 0\.0% errors .* 1 node")),
+    ("xds load hello", soon(r"^eu/eu-1 +- +0 +\d", r"hello: .* 0\.0% errors .* 1 node")),
     ("xds load hello --by node --window 5m", says(r"^edge-1 +eu/eu-1 ")),
     ("xds load hello -o json", answers(cluster="hello", by="locality")),
     (f"curl -sf '{API}/load?window=60'", answers(items=named("cluster", "hello", "xds_cluster"))),
@@ -330,7 +330,7 @@ BOTH_ZONES = (r"^ +\d+ of 200  Hello from eu-1", r"^ +\d+ of 200  Hello from eu-
 
 LOAD_ASSIGNMENT: Walk = [
     ("xds serve --lrs-interval 1s", SERVE),
-    ("xds bootstrap --node-id edge-1 --region eu --zone eu-1 --lrs > envoy.yaml", bootstrap),
+    ("xds bootstrap --node-id edge-1 --region eu --zone eu-1 > envoy.yaml", bootstrap),
     ("envoy -c envoy.yaml", envoy("edge-1")),
     ("python examples/hello/upstream.py 18001 eu-1", starts("eu-1", "18001")),
     ("python examples/hello/upstream.py 18002 eu-2", starts("eu-2", "18002")),
@@ -346,7 +346,7 @@ LOAD_ASSIGNMENT: Walk = [
     (f"{LOAD} --requests 100", says("^ +100 of 100  Hello from eu-1")),
     (f"{LOAD} --rate 80", in_background),
     ("xds assignment show web", soon(r"\d+% eu/eu-1, \d+% eu/eu-2")),
-    ("xds load web", soon("^eu/eu-1 +eu/eu-2 +[1-9]")),
+    ("xds load web", soon(r"^eu/eu-1 +eu/eu-2 +0 +[1-9]")),
     ("xds config edge-1 endpoints", says(r"^endpoints +web .* 1\+[0-9a-f]{8} .* assignment$")),
     ("xds explain edge-1 endpoints web", says("^overlay: +the assignment of traffic for eu/eu-1")),
     ("xds get endpoint web -o yaml", says("load_balancing_weight: 1$")),

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import xds
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
+from xds.cli.failing import NAMED_LIMIT, failing_clusters, failure_line
 from xds.cli.output import age, say
 from xds.cli.table import Column, View
 
@@ -144,6 +145,15 @@ def _watch(client: Client) -> Found:
     return WARNING, f"{refused_line(found['refused'][0])}{more}"
 
 
+def _load(client: Client) -> Found:
+    """Whether a cluster fails most of its requests, by the load reports of the proxies."""
+    failing = failing_clusters(client)
+    if not failing:
+        return OK, "no cluster fails most of its requests"
+    more = f" (and {len(failing) - NAMED_LIMIT} more)" if len(failing) > NAMED_LIMIT else ""
+    return WARNING, "; ".join(failure_line(client, item) for item in failing[:NAMED_LIMIT]) + more
+
+
 def refused_line(refused: Json) -> str:
     """Which files of a watched directory cannot be applied, since when, and why."""
     at = refused["source"] or ", ".join(refused["files"])
@@ -169,6 +179,7 @@ _CHECKS: dict[str, Callable[[Client], Found]] = {
     "store": _store,
     "version": _version,
     "nacks": _nacks,
+    "load": _load,
     "watch": _watch,
     "tls": _tls,
 }

@@ -55,8 +55,8 @@ from xds.protocol.cache import SnapshotCache
 from xds.protocol.requests import StreamLimits
 from xds.server.http_server import HttpLimits, HttpServer
 from xds.server.logs import configure_logging
+from xds.server.metrics.assignment_metrics import AssignmentMetrics
 from xds.server.metrics.collectors import (
-    AssignmentMetrics,
     AuditMetrics,
     BackupMetrics,
     StoreMetrics,

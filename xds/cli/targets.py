@@ -12,7 +12,7 @@ from xds.cli.table import Column, Style, View, rendered
 
 Json = dict[str, Any]
 
-FULL = 0.95  # of its capacity; a waterfall fills a zone up to there
+FULL = 0.9  # of its capacity; a waterfall fills a zone to the middle of the hysteresis band, 95 % by default
 OVER = 1.005
 APART = 0.1  # a decided and a real share that differ by more
 BAR_LEAST, BAR_MOST, BAR_ELSEWHERE = 10, 40, 20

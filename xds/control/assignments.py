@@ -197,6 +197,10 @@ class Assignments:
         outcome = active.outcome if active is not None else None
         return [*found, *(review_reports(policy, outcome.observed) if outcome is not None else ())]
 
+    def active(self) -> list[ActivePolicy]:
+        """The policies at work, by group and cluster. May be called in another thread."""
+        return sorted(self._at_work.values(), key=lambda one: one.key)
+
     @property
     def policies_n(self) -> int:
         """The number of policies at work."""

@@ -231,7 +231,7 @@ async def get_bootstrap(
     region: Annotated[str, Query()] = "",
     zone: Annotated[str, Query()] = "",
     sub_zone: Annotated[str, Query()] = "",
-    load_reports: Annotated[bool, Query()] = False,
+    load_reports: Annotated[bool, Query(description="Envoy reports its load, unless over REST")] = True,
     ca: Annotated[str, Query(description="File on the client: authorities to trust; turns TLS on")] = "",
     certificate: Annotated[str, Query(description="File on the client: its certificate")] = "",
     private_key: Annotated[str, Query(description="File on the client: its key")] = "",

@@ -82,7 +82,7 @@ def bootstrap(
     cert: Annotated[str, typer.Option("--cert", help="File of the proxy's certificate.")] = "",
     key: Annotated[str, typer.Option("--key", help="File of its key.")] = "",
     token: Annotated[str, typer.Option(help="Bearer token for the server.", envvar="XDS_TOKEN")] = "",
-    lrs: Annotated[bool, typer.Option("--lrs", help="Report load.")] = False,
+    lrs: Annotated[bool, typer.Option("--lrs/--no-lrs", help="Report load; not with --mode rest.")] = True,
 ) -> None:
     """Write a ready-to-run bootstrap for Envoy or a gRPC library; needs no server.
 

@@ -14,10 +14,7 @@ from time import time
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from xds.assignment.assignment import Standing
-from xds.assignment.decision_history import ACTIONS
 from xds.control import collector
-from xds.control.assignments import Assignments
 from xds.control.audit import APART, TOGETHER
 from xds.control.backups import Backups
 from xds.fleet.convergence import Census
@@ -222,35 +219,6 @@ class LoadMetrics(Collector):
         yield family(
             CounterMetricFamily, "dropped", "Requests dropped by clients", drops, ("cluster", "category"), LOAD_PREFIX
         )
-
-
-class AssignmentMetrics(Collector):
-    """Traffic assignment: its policies and sources, and decisions since the start. Runs in a thread, over copies."""
-
-    def __init__(self, assignments: Assignments) -> None:
-        self._assignments = assignments
-
-    def collect(self) -> Iterator[Metric]:
-        assignments = self._assignments
-        waiting, standings = assignments.census()
-        text = "Policies of traffic assignment, deciding or waiting for input"
-        policies = GaugeMetricFamily(f"{PREFIX}assignment_policies", text, labels=["state"])
-        policies.add_metric(["deciding"], assignments.policies_n - waiting)
-        policies.add_metric(["waiting"], waiting)
-        yield policies
-        text = "Source localities of all policies, by the origin of their weights"
-        sources = GaugeMetricFamily(f"{PREFIX}assignment_sources", text, labels=["standing"])
-        for standing in Standing:
-            sources.add_metric([str(standing)], standings[standing])
-        yield sources
-        events = CounterMetricFamily(
-            f"{PREFIX}assignment_events", "Changes of the weights that sources are served", labels=["action"]
-        )
-        for action in ACTIONS:
-            events.add_metric([action], assignments.counts[action])
-        yield events
-        text = "Rounds of decisions that failed in the server"
-        yield CounterMetricFamily(f"{PREFIX}assignment_failures", text, value=assignments.failures)
 
 
 class StoreMetrics(Collector):
