@@ -73,6 +73,21 @@ def test_endpoints_and_the_rest_are_untouched() -> None:
     assert old == new
 
 
+def test_another_fraction_to_drop_changes_the_weights_and_no_share() -> None:
+    """Envoy ignores a changed ``drop_overload`` unless endpoints or locality weights change with it."""
+    seen = set()
+    for percent in range(100):
+        allotments = [Allotment(A, 0, 7_000), Allotment(B, 0, 3_000), Allotment(C, 1, 1)]
+        after = overlay_assignment(pushed(entry(A), entry(B), entry(C)), allotments, percent / 100)
+        (_, _, first), (_, _, second), last = laid(after)
+        assert (first * 3, last) == (second * 7, (C, 1, 1))
+        seen.add(first)
+        drops = decode_assignment(after).policy.drop_overloads
+        dropped = sum(one.drop_percentage.numerator for one in drops)
+        assert dropped == pytest.approx(percent * 10_000, abs=1)
+    assert len(seen) == 100
+
+
 def test_the_bytes_are_canonical() -> None:
     """The same decision over the same push gives the same bytes on every replica and after every restart."""
     resource, allotments = pushed(entry(A), entry(B)), [Allotment(A, 0, 1), Allotment(B, 1, 1)]

@@ -6,7 +6,7 @@ import asyncio
 import random
 import ssl
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 from tests.support.background import Background
 from tests.support.process import LOOPBACK
@@ -27,6 +27,8 @@ class Upstream:
 
     With ``rate_rps`` it serves no more than so many a second, one after the other: the others wait.
 
+    With ``ending`` the connection is reset: ``reset`` in place of an answer, ``cut`` in the middle of its body.
+
     ``/retried`` answers 503 to what Envoy calls a first attempt (``include_request_attempt_count``), and ``/paused`` is
     answered at a random time within ``pause_s``, in seconds.
     """
@@ -39,6 +41,7 @@ class Upstream:
         self.delay_s = 0.0
         self.pause_s = (0.0, 0.0)
         self.rate_rps = 0.0
+        self.ending: Literal["answer", "reset", "cut"] = "answer"
         self._free_at = 0.0
         self.requests = 0
         self.failures = 0
@@ -129,5 +132,12 @@ class _Connection(asyncio.Protocol):
             self._write(answer.encode())
 
     def _write(self, answer: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(answer)
+        ending = self._upstream.ending
+        if self._transport.is_closing():
+            return
+        if ending != "reset":
+            self._transport.write(answer if ending == "answer" else answer[:-1])
+        if ending == "cut":  # what is written leaves first
+            self._transport.close()
+        elif ending == "reset":
+            self._transport.abort()
