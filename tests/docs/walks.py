@@ -347,6 +347,7 @@ LOAD_ASSIGNMENT: Walk = [
     (f"{LOAD} --rate 80", in_background),
     ("xds assignment show web", soon(r"\d+% eu/eu-1, \d+% eu/eu-2")),
     ("xds load web", soon(r"^eu/eu-1 +eu/eu-2 +0 +[1-9]")),
+    ("xds assignment history web", says(r"changed .* 100% eu/eu-1 +\d+% eu/eu-1, \d+% eu/eu-2 .*spill")),
     ("xds config edge-1 endpoints", says(r"^endpoints +web .* 1\+[0-9a-f]{8} .* assignment$")),
     ("xds explain edge-1 endpoints web", says("^overlay: +the assignment of traffic for eu/eu-1")),
     ("xds get endpoint web -o yaml", says("load_balancing_weight: 1$")),
