@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -142,14 +142,14 @@ def _largest(shares: Shares) -> Shares:
     return {name: round(share, 4) for name, share in ordered[:SHARES_LIMIT] if share > 0}
 
 
-# Documents
+# Documents. They are stored every few seconds while shares move, so a locality is a list of its three parts.
 
 
 def _document(change: DecisionChange) -> Json:
     return {
         "number": change.number,
         "decided_at": change.decided_at,
-        "source": asdict(change.source),
+        "source": _parts(change.source),
         "actions": list(change.actions),
         "standing": str(change.standing),
         "before": _shares_document(change.before),
@@ -158,7 +158,7 @@ def _document(change: DecisionChange) -> Json:
             {
                 "code": str(reason.code),
                 "detail": reason.detail,
-                "target": asdict(reason.target) if reason.target is not None else None,
+                "target": _parts(reason.target) if reason.target is not None else None,
             }
             for reason in change.reasons
         ],
@@ -167,8 +167,12 @@ def _document(change: DecisionChange) -> Json:
     }
 
 
-def _shares_document(shares: Shares) -> list[Json]:
-    return [{"locality": asdict(name), "share": share} for name, share in shares.items()]
+def _shares_document(shares: Shares) -> list[list[Any]]:
+    return [[*_parts(name), share] for name, share in shares.items()]
+
+
+def _parts(locality: Locality) -> list[str]:
+    return [locality.region, locality.zone, locality.sub_zone]
 
 
 def _change(item: Any) -> DecisionChange:
@@ -177,8 +181,8 @@ def _change(item: Any) -> DecisionChange:
         _locality(item["source"]),
         tuple(action for action in item["actions"] if action in ACTIONS),
         Standing(item["standing"]),
-        {_locality(one["locality"]): _figure(one["share"]) for one in item["before"]},
-        {_locality(one["locality"]): _figure(one["share"]) for one in item["after"]},
+        {_locality(parts): _figure(share) for *parts, share in item["before"]},
+        {_locality(parts): _figure(share) for *parts, share in item["after"]},
         tuple(_reason(one) for one in item["reasons"]),
         _figure(item["demand_rps"]),
         _figure(item["shed"]),
@@ -191,8 +195,9 @@ def _reason(item: Any) -> Reason:
     return Reason(ReasonCode(item["code"]), str(item["detail"])[:DETAIL_LIMIT], target)
 
 
-def _locality(item: Any) -> Locality:
-    return Locality(*(str(item[part]) for part in ("region", "zone", "sub_zone")))
+def _locality(parts: Any) -> Locality:
+    region, zone, sub_zone = parts
+    return Locality(str(region), str(zone), str(sub_zone))
 
 
 def _figure(value: Any) -> float:
