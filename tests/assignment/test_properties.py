@@ -207,6 +207,14 @@ def test_placement_keeps_to_demand_and_room(
     )
 
 
+def test_demand_stays_at_a_target_of_hardly_any_capacity() -> None:
+    """A subnormal number times a part of the demand is 0: the part must be taken first."""
+    tiny, full = Locality(), Locality("", "a")
+    own = Policy.parse({"cluster": "web", "capacity": {"rates": [{"per_endpoint_rps": 10}]}})
+    placed = place(own, {tiny: 2.5}, {tiny: 5e-324, full: 2.0})
+    assert placed.flows == {tiny: {tiny: 0.5, full: 2.0}}
+
+
 @TRIED
 @given(able_worlds(), st.dictionaries(localities, rates, max_size=6))
 def test_it_comes_to_rest_within_a_bounded_number_of_changes(world: World, demand: dict[Locality, float]) -> None:
