@@ -1,4 +1,4 @@
-"""DESIGN 1: overlays by locality lie over the pushed snapshot and never alter it."""
+"""An overlay of a locality replaces resources of the pushed snapshot and never alters it (docs/design.md#overlays)."""
 
 from __future__ import annotations
 

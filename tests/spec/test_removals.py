@@ -1,4 +1,4 @@
-"""DESIGN 3.2, Removals: what a push no longer has stays with the client for a while, and goes by time."""
+"""Resources that a push removes linger with the client, and are removed after a time (docs/design.md#removals)."""
 
 from __future__ import annotations
 
