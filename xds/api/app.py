@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
 from xds.api.description import describe
-from xds.api.middleware import Door, Queue, RawPath, Refusals, RequestId
+from xds.api.middleware import Door, Queue, RawPath, RefusedWrites, RequestId
 from xds.api.routes import (
     access,
     assignments,
@@ -45,7 +45,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
     )
     app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
-    app.add_middleware(Refusals, audit=services.publisher.audit)
+    app.add_middleware(RefusedWrites, audit=services.publisher.audit)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
     return app

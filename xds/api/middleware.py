@@ -185,7 +185,7 @@ _OTHER = re.compile(r"/api/v1/([a-z]{1,20})(/|$)")
 _NO_WRITES = frozenset({"validate", "explain"})
 
 
-class Refusals:
+class RefusedWrites:
     """Tells the audit list of every write that was answered with a 4xx.
 
     What the caller chooses freely (names of resources, queries) is no part of what is told, but the group and the

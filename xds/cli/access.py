@@ -8,14 +8,14 @@ from time import time
 from typing import Any
 
 from xds.cli.errors import CommandError, Exit
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 from xds.control.certificate import Certificate, read_pem
 
 Json = dict[str, Any]
 
 FILE_LIMIT_BYTES = 1 << 20
 
-RULES = View(
+RULES = TableLayout(
     name=lambda item: str(item["rule"]),
     columns=(
         Column("RULE", lambda item: str(item["rule"])),

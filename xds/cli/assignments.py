@@ -11,14 +11,14 @@ from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import read_object
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
 POLICY_LIMIT_BYTES = 256 * 1024
 _STYLES = {"settled": "good", "moving": "warn", "held": "bad", "pushed": "dim"}
 
-SOURCES = View(
+SOURCES = TableLayout(
     name=lambda row: f"{row['cluster']} {row['source']}".strip(),
     columns=(
         Column("CLUSTER", lambda row: row["cluster"]),

@@ -16,14 +16,14 @@ from xds.cli.nodes import NACKS, NODES
 from xds.cli.output import Format, age, printable, to_yaml
 from xds.cli.resources import known_type, resources_path, secrets_query, snapshot
 from xds.cli.rollout import HISTORY, STATUS
-from xds.cli.table import Column, Style, View, rendered, who
+from xds.cli.table import Column, Style, TableLayout, rendered, who
 
 Json = dict[str, Any]
 Key = tuple[str, str]  # (type_url, name)
 
 SHOWN = 10
 
-TYPES = View(
+TYPES = TableLayout(
     name=lambda item: str(item["type"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),
@@ -37,7 +37,7 @@ TYPES = View(
     ),
 )
 
-STREAMS = View(
+STREAMS = TableLayout(
     name=lambda item: str(item["id"]),
     columns=(
         Column("STREAM", lambda item: str(item["id"])),
@@ -49,7 +49,7 @@ STREAMS = View(
     ),
 )
 
-LINKS = View(
+LINKS = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
         Column("HOW", lambda item: item["how"]),
@@ -224,8 +224,8 @@ def fields_text(values: Mapping[str, object]) -> str:
     )
 
 
-def _titled(title: str, items: list[Json], view: View, style: Style) -> str:
-    return f"{title}\n{rendered(items, view, style)}" if items else ""
+def _titled(title: str, items: list[Json], layout: TableLayout, style: Style) -> str:
+    return f"{title}\n{rendered(items, layout, style)}" if items else ""
 
 
 def _when(timestamp: str, style: Style) -> str:

@@ -30,7 +30,7 @@ _STYLES = {"+": "good", "-": "bad", "@": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class DiffSide:
     """One set of resources: what it is called, and its documents."""
 
     label: str
@@ -42,8 +42,8 @@ class Difference:
     """Two sets of one group."""
 
     group: str
-    old: Side
-    new: Side
+    old: DiffSide
+    new: DiffSide
 
     def changes(self) -> Iterator[tuple[Key, Json | None, Json | None]]:
         """What is not the same, by type and name: before and after, None for what is not there."""
@@ -59,7 +59,7 @@ def of_files(client: Client, paths: Sequence[Path], group: str) -> list[Differen
 
     found = []
     for source in read_sources(paths, group):
-        new = Side(f"{source.group} (files)", _by_key(source.resources))
+        new = DiffSide(f"{source.group} (files)", _by_key(source.resources))
         found.append(Difference(source.group, _served(client, source.group), new))
     return found
 
@@ -75,7 +75,7 @@ def of_node(client: Client, node: str) -> Difference:
     """What a node has against what its group holds of that. Raises ``CommandError``."""
     has, served = (_held(client, node, side) for side in ("acked", "served"))
     group = str(client.call("GET", f"/nodes/{quote(node, safe='')}")["group"])
-    return Difference(group, Side(f"{node} (has)", has), Side(f"{group} (served)", served))
+    return Difference(group, DiffSide(f"{node} (has)", has), DiffSide(f"{group} (served)", served))
 
 
 def _held(client: Client, node: str, side: str) -> dict[Key, Json]:
@@ -157,18 +157,18 @@ def _document(difference: Difference, secrets: bool) -> Json:
     return {"group": difference.group, "from": difference.old.label, "to": difference.new.label, "changes": changes}
 
 
-def _served(client: Client, group: str) -> Side:
+def _served(client: Client, group: str) -> DiffSide:
     """What a group is served now; nothing for one that there is not."""
     try:
         return _side(_snapshot(client, group))
     except RefusedError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
-        return Side(f"{group} (none)", {})
+        return DiffSide(f"{group} (none)", {})
 
 
-def _side(found: Json) -> Side:
-    return Side(f"{found['group']} (revision {found['revision']})", _by_key(found["resources"], is_ours=True))
+def _side(found: Json) -> DiffSide:
+    return DiffSide(f"{found['group']} (revision {found['revision']})", _by_key(found["resources"], is_ours=True))
 
 
 def _by_key(documents: Iterable[object], is_ours: bool = False) -> dict[Key, Json]:

@@ -18,7 +18,7 @@ from typing import Any
 from xds.cli.client import Client
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import printable, say, sequence, write
-from xds.cli.table import Column, View, who
+from xds.cli.table import Column, TableLayout, who
 
 Json = dict[str, Any]
 
@@ -161,7 +161,7 @@ def _short(value: object) -> str:
     return text if len(text) <= VALUE_SHOWN else f"{text[:VALUE_SHOWN]}..."
 
 
-AUDIT = View(
+AUDIT = TableLayout(
     name=lambda item: str(item["id"]),
     columns=(
         Column("AGE", lambda item: item["time"], is_time=True),

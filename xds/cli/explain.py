@@ -11,13 +11,13 @@ from xds.cli.client import Client
 from xds.cli.files import read_object
 from xds.cli.output import printable
 from xds.cli.resources import known_type
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
 NODE_LIMIT_BYTES = 1 << 20
 
-CANDIDATES = View(
+CANDIDATES = TableLayout(
     name=lambda item: str(item["group"]),
     columns=(
         Column("GROUP", lambda item: item["group"]),
@@ -30,7 +30,7 @@ CANDIDATES = View(
     ),
 )
 
-ANSWERS = View(
+ANSWERS = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),

@@ -16,7 +16,7 @@ from xds.cli.client import Client, RefusedError, group_path, problem_text
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age
 from xds.cli.resources import known_type, resources_path, seconds
-from xds.cli.table import Column, View
+from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
 
@@ -33,7 +33,7 @@ _FLAGS = {
 }
 _UNSET: Mapping[str, object] = {"priority": 0}  # of a group that is not there; the others have none
 
-SETTINGS = View(
+SETTINGS = TableLayout(
     name=lambda item: str(item["group"]),
     columns=(
         Column("GROUP", lambda item: item["group"]),

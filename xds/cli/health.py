@@ -13,7 +13,7 @@ import xds
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
-from xds.cli.table import Column, View
+from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
 
@@ -28,7 +28,7 @@ _DAY_S = 86_400
 _MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
 _STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
 
-CHECKS = View(
+CHECKS = TableLayout(
     name=lambda item: str(item["check"]),
     columns=(
         Column("CHECK", lambda item: item["check"]),

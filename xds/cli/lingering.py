@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from xds.cli.table import Column, View
+from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
 
@@ -63,7 +63,7 @@ def some(names: list[str], count: int) -> str:
     return f"{shown} and {count - NAMED} more" if count > NAMED else shown
 
 
-LINGERING = View(
+LINGERING = TableLayout(
     name=lambda item: str(item["type"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),

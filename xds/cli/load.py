@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from xds.cli.client import Client
 from xds.cli.output import Format, to_json, to_yaml
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
@@ -108,7 +108,7 @@ _FROM = Column("FROM", partial(_place, "source"))
 _TO = Column("TO", partial(_place, "locality"))
 _SEEN = Column("REPORTED", lambda item: item["reported"], is_time=True)
 
-CLUSTERS = View(
+CLUSTERS = TableLayout(
     name=lambda item: str(item["cluster"]),
     columns=(
         Column("CLUSTER", lambda item: item["cluster"]),
@@ -123,12 +123,12 @@ CLUSTERS = View(
 )
 
 _VIEWS = {
-    "locality": View(name=partial(_place, "locality"), columns=(_FROM, _TO, *_TRAFFIC, _SHARE, *_COUNTS)),
-    "node": View(
+    "locality": TableLayout(name=partial(_place, "locality"), columns=(_FROM, _TO, *_TRAFFIC, _SHARE, *_COUNTS)),
+    "node": TableLayout(
         name=lambda item: str(item["node"]),
         columns=(Column("NODE", lambda item: item["node"]), _FROM, *_TRAFFIC, _SHARE, _SEEN, *_COUNTS),
     ),
-    "endpoint": View(
+    "endpoint": TableLayout(
         name=lambda item: str(item["endpoint"]),
         columns=(Column("ENDPOINT", lambda item: item["endpoint"]), _FROM, _TO, *_TRAFFIC, _SHARE, *_COUNTS),
     ),

@@ -16,7 +16,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, some, until
 from xds.cli.output import age
 from xds.cli.push_options import author
-from xds.cli.table import Column, View
+from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
 
@@ -108,7 +108,7 @@ def _lingers(item: Json) -> str:
     return until(item["until"]) if item["until"] else "yes"
 
 
-NODES = View(
+NODES = TableLayout(
     name=lambda node: str(node["id"]),
     columns=(
         Column("NODE", lambda node: node["id"]),
@@ -129,7 +129,7 @@ NODES = View(
     ),
 )
 
-NACKS = View(
+NACKS = TableLayout(
     name=lambda record: str(record["node"]),
     columns=(
         Column("LAST", lambda record: record["last"], is_time=True),
@@ -147,7 +147,7 @@ NACKS = View(
     ),
 )
 
-HELD = View(
+HELD = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format
-from xds.cli.table import Column, Style, View, rendered, who
+from xds.cli.table import Column, Style, TableLayout, rendered, who
 from xds.model.node import DEFAULT_GROUP
 from xds.model.resource_type import V3_TYPES, type_url_of
 
@@ -29,7 +29,7 @@ def seconds(setting: str, item: Json) -> str:
     return "" if found is None else f"{found:g}s"
 
 
-GROUPS = View(
+GROUPS = TableLayout(
     name=lambda item: str(item["group"]),
     columns=(
         Column("GROUP", lambda item: item["group"]),
@@ -47,7 +47,7 @@ GROUPS = View(
     ),
 )
 
-RESOURCES = View(
+RESOURCES = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),

@@ -11,7 +11,7 @@ from typing import Any
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.table import Column, Style, View, rendered, who
+from xds.cli.table import Column, Style, TableLayout, rendered, who
 from xds.cli.wait import (
     POLL_S,
     check_somebody,
@@ -42,7 +42,7 @@ def what(item: Json) -> str:
     return f"{made} ({notes})" if notes else str(made)
 
 
-HISTORY = View(
+HISTORY = TableLayout(
     name=lambda item: str(item["revision"]),
     columns=(
         Column("REVISION", lambda item: str(item["revision"])),
@@ -54,7 +54,7 @@ HISTORY = View(
     ),
 )
 
-STATUS = View(
+STATUS = TableLayout(
     name=lambda item: str(item["type"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),

@@ -38,7 +38,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TableLayout:
     """How items are shown; ``name`` is what ``-o name`` writes of one."""
 
     name: Callable[[Json], str]
@@ -63,21 +63,21 @@ class Style:
         return self.format in {Format.TABLE, Format.WIDE}
 
 
-def write_items(items: Iterable[Json], view: View, style: Style) -> None:
+def write_items(items: Iterable[Json], layout: TableLayout, style: Style) -> None:
     """Write a list. Raises ``CommandError`` for a column that there is not."""
     if style.format is Format.JSONL:
-        for item in chosen(items, view, style):
+        for item in chosen(items, layout, style):
             write(to_json(item, Format.JSONL))
     else:
-        write(rendered(items, view, style))
+        write(rendered(items, layout, style))
 
 
-def rendered(items: Iterable[Json], view: View, style: Style) -> str:
+def rendered(items: Iterable[Json], layout: TableLayout, style: Style) -> str:
     """A list as text. Raises ``CommandError`` for a column that there is not."""
-    found = chosen(items, view, style)
+    found = chosen(items, layout, style)
     match style.format:
         case Format.NAME:
-            return "".join(f"{view.name(item)}\n" for item in found)
+            return "".join(f"{layout.name(item)}\n" for item in found)
         case Format.JSON:
             return to_json({"items": list(found)})
         case Format.YAML:
@@ -85,28 +85,28 @@ def rendered(items: Iterable[Json], view: View, style: Style) -> str:
         case Format.JSONL:
             return "".join(to_json(item, Format.JSONL) for item in found)
         case _:
-            return _table(list(found), _columns(view, style), style)
+            return _table(list(found), _columns(layout, style), style)
 
 
-def chosen(items: Iterable[Json], view: View, style: Style) -> Iterator[Json]:
+def chosen(items: Iterable[Json], layout: TableLayout, style: Style) -> Iterator[Json]:
     """The items in the wanted order and number."""
     if style.sort_by:
-        column = _named(view, style.sort_by)
+        column = _named(layout, style.sort_by)
         items = sorted(items, key=lambda item: _natural(column.cell(item)))
     return islice(items, style.limit or None)
 
 
-def _columns(view: View, style: Style) -> Sequence[Column]:
+def _columns(layout: TableLayout, style: Style) -> Sequence[Column]:
     if style.columns:
-        return [_named(view, header) for header in style.columns]
-    return [column for column in view.columns if style.format is Format.WIDE or not column.is_wide]
+        return [_named(layout, header) for header in style.columns]
+    return [column for column in layout.columns if style.format is Format.WIDE or not column.is_wide]
 
 
-def _named(view: View, header: str) -> Column:
-    for column in view.columns:
+def _named(layout: TableLayout, header: str) -> Column:
+    for column in layout.columns:
         if column.header.casefold() == header.casefold():
             return column
-    known = ", ".join(column.header.lower() for column in view.columns)
+    known = ", ".join(column.header.lower() for column in layout.columns)
     raise CommandError(Exit.USAGE, f"no such column: {header!r} (one of {known})")
 
 

@@ -41,7 +41,7 @@ class ExplainedNode(TypedDict):
     principals: list[str]
 
 
-class CandidateItem(TypedDict):
+class GroupCandidateItem(TypedDict):
     """``selector`` and ``priority`` stand where ``rule`` is ``selector``."""
 
     group: str
@@ -79,7 +79,7 @@ class ExplanationItem(TypedDict):
     rule: str | None
     revision: int | None
     overlay: LocalityItem | None
-    candidates: list[CandidateItem]
+    candidates: list[GroupCandidateItem]
     resources: list[AnswerItem]
     resources_total: int
 
@@ -127,8 +127,8 @@ def explanation_item(found: Explanation, principals: Iterable[str] = ()) -> Expl
     }
 
 
-def _candidate_item(candidate: GroupCandidate) -> CandidateItem:
-    item: CandidateItem = {
+def _candidate_item(candidate: GroupCandidate) -> GroupCandidateItem:
+    item: GroupCandidateItem = {
         "group": candidate.match.group,
         "rule": candidate.match.rule,
         "matched": candidate.matched,

@@ -157,7 +157,7 @@ class RevisionItem(TypedDict):
     content: bool
 
 
-class CandidateItem(RevisionItem):
+class UndoCandidateItem(RevisionItem):
     """A revision to go back to; ``reason`` says why it is not chosen, empty for one that can be."""
 
     reason: str
@@ -171,7 +171,7 @@ class UndoItem(TypedDict):
     etag: str
     takes_back: RevisionItem
     to: int | None
-    candidates: list[CandidateItem]
+    candidates: list[UndoCandidateItem]
 
 
 class ResourceItem(TypedDict):
