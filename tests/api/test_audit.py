@@ -13,7 +13,7 @@ from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from xds.api.services import ApiOptions
-from xds.control.audit import APART, TOGETHER
+from xds.control.audit_log import APART, TOGETHER
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.model.node import Node
 from xds.store.audit import LIMITS, AuditLane

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from xds.api.problem import problem
 from xds.api.routing import AUTHOR_LIMIT, peer_of
 from xds.control.access import Access, Identity
-from xds.control.audit import AuditLog, Caller
+from xds.control.audit_log import AuditLog, Caller
 from xds.control.lifecycle import Phase
 from xds.control.push import GROUP_NAME_LIMIT
 from xds.control.tokens import HEADER, READ, XDS

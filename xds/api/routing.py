@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 
 from xds.api.problem import RequestError
 from xds.control.access import ANONYMOUS, Identity
-from xds.control.audit import Caller
+from xds.control.audit_log import Caller
 from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 
 API_PREFIX = "/api/v1"

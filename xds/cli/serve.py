@@ -26,7 +26,7 @@ from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access, NodeAuthMode
 from xds.control.assignments import Assignments
-from xds.control.audit import SERVER, Caller
+from xds.control.audit_log import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
 from xds.control.collector import Collector

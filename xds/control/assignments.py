@@ -25,7 +25,7 @@ from xds.assignment.decide import decide
 from xds.assignment.policy import Policy
 from xds.control.active_policy import ActivePolicy, PolicyDecision, resumed
 from xds.control.assignment_inputs import observe, record_decision_events, record_policy_event
-from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.lifecycle import BackgroundTask
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
 from xds.control.policy_review import assignment_name, finder, review_policy, review_reports, review_times

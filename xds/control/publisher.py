@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import structlog
 
-from xds.control.audit import UNKNOWN_CALLER, AuditLog, Caller, push_note
+from xds.control.audit_log import UNKNOWN_CALLER, AuditLog, Caller, push_note
 from xds.control.group_content import (
     BlobIds,
     GroupContent,

@@ -36,7 +36,7 @@ from xds.api.shapes.fleet import (
     node_item,
 )
 from xds.api.shapes.load import report_stream_item
-from xds.control.audit import Caller
+from xds.control.audit_log import Caller
 from xds.control.bootstrap import BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.control.tokens import ADMIN, write_scope
 from xds.filter.expression import EvaluationError, FilterSyntaxError

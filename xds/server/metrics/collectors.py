@@ -18,7 +18,7 @@ from xds.assignment.assignment import Standing
 from xds.control import collector
 from xds.control.assignment_inputs import ACTIONS
 from xds.control.assignments import Assignments
-from xds.control.audit import APART, TOGETHER
+from xds.control.audit_log import APART, TOGETHER
 from xds.control.backups import Backups
 from xds.fleet.convergence import Census
 from xds.fleet.fleet import Fleet
