@@ -218,7 +218,7 @@ async def test_what_a_node_gets_is_explained_by_its_overlay(pushed: Api) -> None
     assert found["overlay"] == NEAR, "a sub-zone counts to its zone"
     (answer,) = found["resources"]
     assert answer["pushed_version"] and answer["pushed_version"] != answer["version"]
-    assert "the assignment of traffic for r/za lies over the pushed one" in answer["detail"]
+    assert "the traffic assignment for r/za replaces the pushed one" in answer["detail"]
     elsewhere = {**node, "locality": {"region": "r", "zone": "zc"}}
     found = (await pushed.client.post("/api/v1/explain", json=elsewhere, params=query)).json()
     assert found["overlay"] is None

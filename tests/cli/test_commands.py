@@ -94,7 +94,7 @@ def test_wait_without_nodes_ends_at_once_and_says_so(remote: Remote, file: Path)
     waited = remote.xds("apply", "-g", "nobody", "-f", file, "--wait")
     assert waited.code == 9
     assert "no connected node" in waited.err
-    assert "xds: group nobody: no node of it is connected; pass --allow-none when that is meant" in waited.err
+    assert "xds: group nobody: none of its nodes is connected; pass --allow-none to accept that" in waited.err
     assert remote.server.get("/groups/nobody")["revision"] == 1
     assert remote.xds("apply", "-g", "nobody", "-f", file, "--wait", "--allow-none").code == 0
     assert remote.xds("rollout", "status", "nobody", "--wait").code == 9

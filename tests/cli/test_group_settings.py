@@ -105,7 +105,7 @@ def test_groups_are_listed_and_shown(remote: Remote, group: str) -> None:
 def test_a_group_can_be_made_before_its_snapshot(remote: Remote) -> None:
     made = remote.xds("group", "set", "early", "--selector", "node.id == early")
     assert "it takes no nodes until one is pushed (xds apply -g early -f ...)" in made.err
-    assert "none: it takes no nodes yet" in remote.xds("group", "show", "early").out
+    assert "none: no nodes belong to it yet" in remote.xds("group", "show", "early").out
     assert remote.xds("group", "delete", "early").code == 0
 
 
@@ -137,10 +137,10 @@ def test_a_canary_ends(remote: Remote, command: tuple[str, ...]) -> None:
         last = remote.xds(*command, "edge")
         assert last.code == 5
         assert "2 nodes would match no group" in last.err
-        assert "pass --allow-empty when that is meant" in last.err
+        assert "pass --allow-empty to do it anyway" in last.err
         assert "allow_empty" not in last.err
         gone = remote.xds(*command, "edge", "--allow-empty")
-        assert (gone.code, "2 nodes belong to no group any more, and keep what they have" in gone.err) == (0, True)
+        assert (gone.code, "2 nodes belong to no group any more, and keep their configuration" in gone.err) == (0, True)
 
 
 def test_emptying_names_the_flag_of_the_command(remote: Remote, group: str, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_emptying_names_the_flag_of_the_command(remote: Remote, group: str, tmp_
         ):
             refused = remote.xds(*arguments)
             assert refused.code == 5, arguments
-            assert "while 1 nodes are connected; pass --allow-empty when that is meant" in refused.err, arguments
+            assert "while 1 nodes are connected; pass --allow-empty to do it anyway" in refused.err, arguments
             assert "allow_empty" not in refused.err, arguments
         assert remote.xds("rollout", "undo", group, "--allow-empty").code == 0
 
@@ -209,7 +209,7 @@ def test_what_is_wrong_with_a_put_is_told_with_its_place(remote: Remote, group: 
 
 
 def test_whoami_without_tokens(remote: Remote) -> None:
-    assert "nobody: the server asks for no credentials" in remote.xds("whoami").out
+    assert "principal: none; the server asks for no credentials" in remote.xds("whoami").out
     assert remote.xds("whoami", "-o", "json").json()["authenticated"] is False
 
 
@@ -230,7 +230,7 @@ def test_whoami_and_what_a_write_builds_on(tmp_path: Path, running: ExitStack) -
     file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
     refused = remote.xds("apply", "-f", file, *credentials)
     assert refused.code == 5
-    assert "pass --if-match with the revision that you know" in refused.err
+    assert "pass --if-match with the revision that you expect" in refused.err
     assert "If-None-Match" not in refused.err
     assert remote.xds("put", "-g", "edge", "-f", file, "--create", *credentials).code == 0
     assert remote.xds("put", "-g", "edge", "-f", file, *credentials).code == 0

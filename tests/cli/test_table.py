@@ -12,9 +12,9 @@ from xds.cli import output
 from xds.cli.errors import CommandError, Exit
 from xds.cli.events import event_line
 from xds.cli.output import Color, Format, paint
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 
-VIEW = View(
+VIEW = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
         Column("NAME", lambda item: item["name"]),

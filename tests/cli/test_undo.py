@@ -122,7 +122,7 @@ def test_undo_keeps_the_endpoints_of_now(team: Team) -> None:
     team.push(group, eds_cluster("a"), cluster_load_assignment("a", 81), static_cluster("bad", 80))
     team.push(group, eds_cluster("a"), cluster_load_assignment("a", 82), static_cluster("bad", 80))
     undone = team.xds("rollout", "undo", group)
-    assert (undone.out, "with the endpoints of now" in undone.err) == (
+    assert (undone.out, "with the present endpoints" in undone.err) == (
         f"group {group}: revision 4: -1 clusters\n",
         True,
     )
@@ -157,7 +157,7 @@ def test_where_all_before_was_refused_a_person_is_asked(remote: Remote) -> None:
         remote.server.push(group, [static_cluster("second", 80)])
         undone = remote.xds("rollout", "undo", group)
     assert undone.code == 5
-    assert "every revision before was undone or refused:\n  1  " in undone.err
+    assert "every earlier revision was undone or rejected:\n  1  " in undone.err
     assert "one  (refused by 1 of 1 nodes)\nchoose one with --to" in undone.err
     what = remote.xds("rollout", "history", group, "--columns", "what", "--no-headers").out.splitlines()
     assert what == ["push", "push (refused by 1 of 1)"]

@@ -87,6 +87,7 @@ class _Converter:
     kept: Kinds = field(default_factory=dict)
 
     def convert(self, split: bool) -> ConvertedBootstrap:
+        """The converted bootstrap. With ``split``, endpoints and routes become separate resources."""
         static = field_value(self.document, "static_resources") or {}
         self.pushed = {kind: _listed(static.get(kind)) for kind in _TYPES}
         self.kept = {kind: [] for kind in _TYPES}

@@ -73,10 +73,12 @@ class GroupContent:
 
     @property
     def group(self) -> str:
+        """The name of the group."""
         return self.snapshot.group
 
     @property
     def revision(self) -> int:
+        """The revision of the content."""
         return self.snapshot.revision
 
     def __len__(self) -> int:

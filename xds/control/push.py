@@ -161,6 +161,7 @@ class PlannedChange:
 
     @property
     def group(self) -> str:
+        """The group of the request."""
         return self.request.group
 
     @property

@@ -84,6 +84,7 @@ class WatchedDirectory:
 
     @property
     def root(self) -> Path:
+        """The watched directory."""
         return self._root
 
     @property

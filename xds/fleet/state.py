@@ -113,6 +113,7 @@ class NodeState:
 
     @property
     def connected(self) -> bool:
+        """Whether the node has an open stream."""
         return bool(self.streams)
 
     @property
@@ -176,4 +177,5 @@ class Convergence:
 
     @property
     def total(self) -> int:
+        """The number of nodes that count."""
         return self.synced + self.pending + self.nacked
