@@ -104,7 +104,7 @@ def test_groups_are_listed_and_shown(remote: Remote, group: str) -> None:
 
 def test_a_group_can_be_made_before_its_snapshot(remote: Remote) -> None:
     made = remote.xds("group", "set", "early", "--selector", "node.id == early")
-    assert "it takes no nodes until one is pushed (xds apply -g early -f ...)" in made.err
+    assert "no nodes belong to it until one is pushed (xds apply -g early -f ...)" in made.err
     assert "none: no nodes belong to it yet" in remote.xds("group", "show", "early").out
     assert remote.xds("group", "delete", "early").code == 0
 
