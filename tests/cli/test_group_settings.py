@@ -204,7 +204,7 @@ def test_what_is_wrong_with_a_put_is_told_with_its_place(remote: Remote, group: 
     assert " clusters/c /connect_timeout: " in refused.err
     versioned = tmp_path / "versioned.json"
     versioned.write_text(json.dumps({"version": "v1", "resources": [static_cluster("b", 80)]}))
-    assert "a version is that of a whole snapshot" in remote.xds("put", "-g", group, "-f", versioned).err
+    assert "version is for whole snapshots" in remote.xds("put", "-g", group, "-f", versioned).err
     assert remote.xds("get", "clusters", "-g", group, "-o", "name").out.split() == ["a"]
 
 

@@ -90,7 +90,7 @@ def test_what_lingers_is_shown(remote: Remote, node: Proxy, group: str) -> None:
     assert re.search(r"✓ 2 .* 1 clusters linger until \d\d:\d\d:\d\d$", remote.xds("nodes", "-g", group).out, re.M)
     shown = remote.xds("config", name, "--columns", "name,lingers", "--no-headers").out.splitlines()
     assert [line.split()[:2] for line in shown] == [["a", "-"], ["b", "until"], ["c", "-"]]
-    assert "was removed, and stays until" in remote.xds("explain", name, "clusters", "b").out
+    assert "was removed from the group, and lingers until" in remote.xds("explain", name, "clusters", "b").out
     assert re.search(r"lingering:\nTYPE .*\nclusters +2 +\S+ +b\n", remote.xds("describe", "node", name).out)
     assert remote.xds("diff", "--node", name).code == 0
     assert remote.xds("rollout", "status", group).code == 0
@@ -98,7 +98,7 @@ def test_what_lingers_is_shown(remote: Remote, node: Proxy, group: str) -> None:
 
 def test_what_lingers_is_let_go_by_hand(remote: Remote, node: Proxy, group: str) -> None:
     swap(remote, node, group)
-    assert remote.xds("release", "--node", f"{group}-1").out == "1 node let go of 1 clusters\n"
+    assert remote.xds("release", "--node", f"{group}-1").out == "1 node released 1 clusters\n"
     node.answer()
     assert remote.xds("config", f"{group}-1", "-o", "name").out.split() == ["a", "c"]
     assert remote.xds("release", "-g", group).out == "nothing lingered\n"

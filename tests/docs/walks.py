@@ -232,7 +232,7 @@ COMMAND_LINE: Walk = [
     ("xds nacks --since 1h --state open", no_nacks),
     ("xds config edge-1", says("clusters +hello ")),
     ("xds config edge-1 clusters --name 'hel*' -o yaml", says("name: hello")),
-    ("xds release --node edge-1", says("1 node let go of |nothing lingered")),
+    ("xds release --node edge-1", says("1 node released |nothing lingered")),
     ("xds explain edge-1 clusters hello", says("default", "hello")),
     ("xds explain --node-file examples/hello/node.yaml", says("default")),
     ("xds rollout status default --wait", says("default")),

@@ -168,8 +168,8 @@ def release(client: Client, node: str, group: str) -> Json:
 
 
 def release_text(found: Json) -> str:
-    """``2 nodes let go of 3 clusters, 3 endpoints``."""
+    """``2 nodes released 3 clusters, 3 endpoints``."""
     if not found["nodes"]:
         return "nothing lingered"
     what = ", ".join(f"{count} {type}" for type, count in found["released"].items())
-    return f"{found['nodes']} {'node' if found['nodes'] == 1 else 'nodes'} let go of {what}"
+    return f"{found['nodes']} {'node' if found['nodes'] == 1 else 'nodes'} released {what}"

@@ -110,7 +110,7 @@ class Assignments:
             self._apply_overlays(group)
 
     async def reload(self) -> None:
-        """Replace all policies at work by the stored ones, as ``load``. Raises ``StoreError``."""
+        """Replace all policies in force by the stored ones, as ``load``. Raises ``StoreError``."""
         async with self._lock:
             before = {key[0] for key in self._at_work}
             self._at_work.clear()
@@ -198,7 +198,7 @@ class Assignments:
 
     @property
     def policies_n(self) -> int:
-        """The number of policies at work."""
+        """The number of policies in force."""
         return len(self._at_work)
 
     def census(self) -> tuple[int, Counter[Standing]]:

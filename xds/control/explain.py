@@ -87,7 +87,7 @@ class NodeContext:
     """A node with everything that decides what it receives. ``snapshot`` returns the snapshot for a type URL's API.
 
     ``source`` is the locality of the overlay in use, None without one. ``holdings`` are the types of a connected node;
-    ``refusals`` are its open NACK records; ``clients`` say what lingers for it and what is held back from it.
+    ``refusals`` are its open NACK records; ``clients`` are its lingering and held resources.
     """
 
     node: Node

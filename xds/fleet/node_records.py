@@ -130,7 +130,7 @@ class StreamRecord:
 class NodeRecord:
     """One node id.
 
-    ``clients`` say what lingers for its clients and what is held back from them. ``left`` keeps the last state of each
+    ``clients`` are the lingering and held resources of its clients. ``left`` keeps the last state of each
     type by alias, for a disconnected node. ``adrift`` and ``synced_revision`` are what the event log has last: that no
     group matches, and the revision with which the node is synced.
     """

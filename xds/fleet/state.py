@@ -95,7 +95,7 @@ class NodeState:
 
     ``types`` merges the streams (a client may use one per type, or several per type): the worst state wins. A node
     without streams disconnected at ``last_seen``; ``types`` is then its last state. ``lingering`` are the oldest
-    lingering resources, ``lingering_total`` counts all of them; ``held`` are the resources held back.
+    lingering resources, ``lingering_total`` counts all of them; ``held`` are the held resources.
     """
 
     id: str
