@@ -100,7 +100,7 @@ def test_findings_are_told_with_place_and_hint(peer: Peer) -> None:
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff"])
 def test_answers_of_somebody_else(peer: Peer, body: bytes) -> None:
     peer.answers(200, body)
-    with pytest.raises(CommandError, match="not that of an xDS server") as caught:
+    with pytest.raises(CommandError, match="not the admin API of an xDS server") as caught:
         Client(peer.url).call("GET", "/groups")
     assert caught.value.code is Exit.UNREACHABLE
 

@@ -118,11 +118,11 @@ async def test_what_is_held_back_names_the_clusters_that_it_waits_for(plane: Pla
         *("alpha", "pending"),
         "it was removed from the group; the removal will be sent",
     )
-    assert (route.answer.value, "held back until the node has clusters beta ready" in route.detail) == ("held", True)
+    assert (route.answer.value, "held until clusters beta are warm on the node" in route.detail) == ("held", True)
     many = tuple(f"c{number}" for number in range(7))
     client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), many, is_unreadable=True))
     route = (await plane.publisher.explain("n1", ExplainQuery(ROUTE, "local_route"))).resources[0]
-    assert "c4 and 2 more ready; the clusters that it refers to cannot be determined" in route.detail
+    assert "c4 and 2 more are warm on the node; the clusters that it refers to cannot be determined" in route.detail
 
 
 async def test_what_lingers_says_until_when(plane: Plane) -> None:

@@ -35,7 +35,7 @@ def _imported(module: Module) -> Iterator[str]:
 
 
 def undocumented(repository: Repository) -> Iterator[str]:
-    """Public classes, functions and methods of the product without a docstring; properties of one line are spared."""
+    """Public classes, functions and methods of the product without a docstring; overloads are left out."""
     for module in repository.product:
         yield from _undocumented(module.tree.body, module.path)
 
@@ -43,10 +43,14 @@ def undocumented(repository: Repository) -> Iterator[str]:
 def _undocumented(body: list[ast.stmt], where: str) -> Iterator[str]:
     for node in body:
         if isinstance(node, Definition) and not node.name.startswith("_"):
-            if not ast.get_docstring(node):
+            if not ast.get_docstring(node) and not _is_overload(node):
                 yield f"{where}:{node.lineno} {node.name}"
             if isinstance(node, ast.ClassDef):
                 yield from _undocumented(node.body, where)
+
+
+def _is_overload(node: Definition) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
 
 
 def figures(repository: Repository) -> dict[str, float]:

@@ -264,7 +264,7 @@ def _waiting_for(held: HeldContent) -> str:
     more = len(held.waits_for) - _CLUSTERS_NAMED
     named = f"{clusters} and {more} more" if more > 0 else clusters
     why = "; the clusters that it refers to cannot be determined" if held.is_unreadable else ""
-    return f"it is held until the node has warmed clusters {named}{why}"
+    return f"it is held until clusters {named} are warm on the node{why}"
 
 
 def _leaving(context: NodeContext, holding: Holding, name: str) -> tuple[DeliveryStatus, str]:

@@ -163,8 +163,8 @@ class NackRecord:
 class Convergence:
     """How many nodes have taken a push, among the connected nodes of its group that subscribe to a changed type.
 
-    ``last_ack`` is when the last of the synced nodes ACKed. ``held`` pairs a pending node with the resources that are
-    held back from it. The lists are bounded; the counts are not.
+    ``last_ack`` is when the last of the synced nodes ACKed. ``held`` pairs a pending node with its held
+    resources. The lists are bounded; the counts are not.
     """
 
     synced: int = 0
