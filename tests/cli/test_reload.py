@@ -109,8 +109,8 @@ def test_a_bad_file_keeps_the_rules_of_before(site: Site) -> None:
         (auth(ADMIN, nodes={"mode": "enforce"}), "mode enforce needs rules"),
         (auth(ADMIN, nodes={"rules": [{"principal": "cn:{a}", "groups": ["{b}"]}]}), "the principal captures no {b}"),
         ({"auht": {}}, "did you mean 'auth'"),
-        ("", "nothing of auth is left"),
-        (auth(certificates=[{"cn": "root", "name": "root", "scopes": ["admin"]}]), "nothing of auth is left"),
+        ("", "would remove all access control"),
+        (auth(certificates=[{"cn": "root", "name": "root", "scopes": ["admin"]}]), "would remove all access control"),
     ]
     for number, (bad, says) in enumerate(cases, 1):
         site.write(bad)

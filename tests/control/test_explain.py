@@ -130,10 +130,10 @@ async def test_what_lingers_says_until_when(plane: Plane) -> None:
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, 90.0))
     asked = ExplainQuery(CLUSTER, "alpha")
     (alpha,) = (await plane.publisher.explain("n1", asked)).resources
-    assert (alpha.answer.value, "stays until 1970-01-01T00:01:30Z" in alpha.detail) == ("lingering", True)
+    assert (alpha.answer.value, "lingers until 1970-01-01T00:01:30Z" in alpha.detail) == ("lingering", True)
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, None))
     (alpha,) = (await plane.publisher.explain("n1", asked)).resources
-    assert (alpha.answer.value, "its time begins" in alpha.detail) == ("lingering", True)
+    assert (alpha.answer.value, "its time starts" in alpha.detail) == ("lingering", True)
 
 
 async def test_what_was_refused_is_told_in_the_words_of_the_node(plane: Plane) -> None:

@@ -43,7 +43,7 @@ def _check_size(size: int, here: Services) -> None:
     if size > limit:
         here.limit_hits["body_bytes"] += 1
         # The rest of the body is not read, so the connection cannot be used again.
-        detail = f"the body exceeds {limit} bytes"
+        detail = f"the body is larger than {limit} bytes"
         raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
     if here.bodies_in_flight > here.options.bodies_in_flight_bytes:
         here.limit_hits["bodies_in_flight_bytes"] += 1

@@ -145,7 +145,7 @@ async def _receive(request: Request, here: Services, file: IO[bytes]) -> None:
         size += len(chunk)
         if size > limit:
             here.limit_hits["archive_bytes"] += 1
-            detail = f"the archive exceeds {limit} bytes (limits.archive_bytes)"
+            detail = f"the archive is larger than {limit} bytes (limits.archive_bytes)"
             raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
         try:
             await asyncio.to_thread(file.write, chunk)
