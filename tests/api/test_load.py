@@ -151,7 +151,7 @@ async def test_a_series(get: Callable[..., Any]) -> None:
         ("/load/nobody", 404, "no recent load reports for cluster 'nobody'"),
         ("/load/nobody/series", 404, "no recent load reports for cluster 'nobody'"),
         ("/load/web/series?window=5m&step=1", 400, "step: 60 to 300 seconds"),
-        ("/load/web/series?by=node", 400, "not kept"),
+        ("/load/web/series?by=node", 400, "no history of single nodes"),
         ("/load?page_token=a", 400, "page_token"),
     ],
 )
