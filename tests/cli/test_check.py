@@ -66,7 +66,7 @@ def test_a_watched_directory_that_cannot_be_applied_is_seen(tmp_path: Path, runn
 
 
 def test_readiness_needs_no_token(tmp_path: Path, running: ExitStack) -> None:
-    """The image's health check (A12): with tokens set up, ``/readyz`` is what everybody may ask."""
+    """The image's health check: with tokens configured, ``/readyz`` still needs no credential."""
     digest = hashlib.sha256(b"secret").hexdigest()
     tokens = json.dumps([{"name": "ci", "sha256": digest, "scopes": ["read"]}])
     server = running.enter_context(

@@ -90,7 +90,7 @@ def test_findings_are_told_with_their_place(remote: Remote, tmp_path: Path) -> N
 
 
 def test_wait_without_nodes_ends_at_once_and_says_so(remote: Remote, file: Path) -> None:
-    """A mistyped group must not look like success (A16); the push itself is done."""
+    """A mistyped group must not look like success; the push itself is done."""
     waited = remote.xds("apply", "-g", "nobody", "-f", file, "--wait")
     assert waited.code == 9
     assert "no connected node" in waited.err

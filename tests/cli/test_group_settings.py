@@ -119,7 +119,7 @@ def test_names_of_new_groups_are_plain(remote: Remote, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [("delete",), ("group", "delete")], ids=" ".join)
 def test_a_canary_ends(remote: Remote, command: tuple[str, ...]) -> None:
-    """A5: nobody is frightened, and nobody needs a flag that the command does not have."""
+    """Deleting needs no flag while every node moves to another group; a refusal names a flag that the command has."""
     server, names = remote.server, [f"canary-{number}" for number in range(2)]
     server.push("edge", [static_cluster("a", 80)])
     server.push("canary", [static_cluster("a", 81)])

@@ -1,4 +1,4 @@
-"""What ``undo`` goes back to: what a person would expect, also when it is done twice, or by two (A6)."""
+"""The revision that ``undo`` goes back to, also if it is done twice, or by two people."""
 
 from __future__ import annotations
 

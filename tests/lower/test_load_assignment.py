@@ -143,7 +143,7 @@ def test_what_a_push_says_of_its_localities() -> None:
 
 
 def test_endpoints_count_by_their_weights() -> None:
-    """Of two endpoints of the weights 8 and 1, the first is full when both serve 9/8 of its rate (A12)."""
+    """Of two endpoints of the weights 8 and 1, the first is full when both serve 9/8 of its rate."""
     weighed = entry(A, (80, 81))
     weighed["lb_endpoints"][0]["load_balancing_weight"] = 8
     assert pushed_localities(pushed(weighed))[A].weighed == 1.125
@@ -151,7 +151,7 @@ def test_endpoints_count_by_their_weights() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [((), 250_000), ((20,), 400_000)])
 def test_the_surplus_is_dropped_in_one_category(before: tuple[int, ...], after: int) -> None:
-    """Envoy refuses two (A13): what was pushed drops more instead."""
+    """Envoy rejects two drop categories, so the pushed one drops more instead."""
     drops = [{"category": "lb", "drop_percentage": {"numerator": share}} for share in before]
     document = {**zoned_load_assignment("web", {"a": (80,)}), "policy": {"drop_overloads": drops}}
     here = Locality("r", "a")

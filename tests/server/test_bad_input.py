@@ -40,7 +40,7 @@ class TestRefused:
         assert (await refusal(server, data))[0] is grpc.StatusCode.INVALID_ARGUMENT
 
     async def test_a_node_too_large_to_be_kept(self, server: Harness) -> None:
-        """Finding 5: it would take seconds to read, and memory for as long as the stream lives."""
+        """A larger node would take seconds to read, and memory as long as the stream is open."""
         node = wire_pb2.Node(id="n1")
         node.metadata["k"] = "v" * NODE_BYTES
         data = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=node.SerializeToString()).SerializeToString()

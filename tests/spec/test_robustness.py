@@ -133,7 +133,7 @@ def test_garbage_is_refused_with_a_status(client: Client) -> None:
 
 
 def test_large_responses_of_several_types_are_made_one_call_at_a_time(variant: Variant) -> None:
-    """Issue 3: no push holds up the loop; the stream that is offered it first encodes it for all."""
+    """A push does not block the event loop: the first stream that is offered it encodes it for all."""
     server = Server(ordered=False)
     large = "x" * ENCODED_AT_ONCE
     server.push({CLUSTER: {"a": "1"}, SECRET: {"s": "1"}})
