@@ -33,7 +33,7 @@ def endpoint(port: int, successes: int) -> wire_pb2.UpstreamEndpointStats:
 
 @pytest.fixture
 def book(api: Api) -> Books:
-    """What two nodes in zones ``a`` and ``b`` reported ten seconds after they came."""
+    """Reports of two nodes in zones ``a`` and ``b``, ten seconds after they connected."""
     made = Books()
     made.open(1, locality=HERE)
     made.open(2, locality=THERE)

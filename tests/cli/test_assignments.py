@@ -1,4 +1,4 @@
-"""Policies of traffic assignment on the command line, and what ``validate`` says of them."""
+"""Traffic assignment policies on the command line, and findings of ``validate`` about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``group``: settings, deletion and where the nodes go then; ``put``; ``whoami``; the words of refusals."""
+"""``group``: settings and deletion; ``put``; ``whoami``; flags named in refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xds.cli.client import Client
 
 @pytest.fixture
 def group(remote: Remote, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A group of the test's own, with a cluster."""
+    """A group for one test, with a cluster."""
     name = request.node.originalname.removeprefix("test_")[:40].rstrip("_")
     remote.server.push(name, [static_cluster("a", 80)])
     yield name
@@ -144,7 +144,7 @@ def test_a_canary_ends(remote: Remote, command: tuple[str, ...]) -> None:
 
 
 def test_emptying_names_the_flag_of_the_command(remote: Remote, group: str, tmp_path: Path) -> None:
-    """In whatever way it is asked for: alone, with other groups, by an undo."""
+    """However it is emptied: alone, with other groups, by an undo."""
     empty, other = tmp_path / f"{group}.yaml", tmp_path / "other.yaml"
     for file in (empty, other):
         file.write_text("resources: []\n")

@@ -25,7 +25,7 @@ def group(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def node(remote: Remote, group: str) -> Iterator[Proxy]:
-    """A proxy ``<group>-1`` in step with revision 1: clusters a and b."""
+    """A proxy ``<group>-1`` in sync with revision 1: clusters a and b."""
     remote.server.push(group, [static_cluster("a", 80), static_cluster("b", 80)])
     with Proxy(remote.server.grpc_port, f"{group}-1", group) as proxy:
         proxy.answer()
@@ -34,7 +34,7 @@ def node(remote: Remote, group: str) -> Iterator[Proxy]:
 
 
 def refuse(remote: Remote, node: Proxy, group: str) -> None:
-    """Push revision 2, which the proxy refuses."""
+    """Push revision 2, which the proxy rejects."""
     node.refusal = "not to my taste"
     remote.server.push(group, [static_cluster("a", 81), static_cluster("c", 80)])
     node.answer()
@@ -78,7 +78,7 @@ def test_config_is_what_was_acked_or_sent(remote: Remote, node: Proxy, group: st
 
 
 def swap(remote: Remote, node: Proxy, group: str) -> None:
-    """Push revision 2, which puts c in the place of b, and have the proxy take it."""
+    """Push revision 2, which replaces b by c, and ACK it."""
     remote.server.push(group, [static_cluster("a", 80), static_cluster("c", 80)])
     node.answer()
     remote.server.wait_synced(group, f"{group}-1")
@@ -115,7 +115,7 @@ def test_node_against_its_group(remote: Remote, node: Proxy, group: str) -> None
     found = remote.xds("diff", "--node", f"{group}-1", "-o", "json")
     assert found.code == 1
     assert [(change["name"], change["change"]) for change in found.json()["changes"]] == [
-        *(("a", "changed"), ("c", "added")),  # b lingers, as it should
+        *(("a", "changed"), ("c", "added")),  # b lingers, as intended
     ]
 
 

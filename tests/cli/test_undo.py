@@ -1,4 +1,4 @@
-"""``rollout undo``, ``rollout history`` and ``audit`` against a server with tokens: two people, twice, refused."""
+"""``rollout undo``, ``rollout history`` and ``audit`` with tokens: by two people, twice, and refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOKENS = {"ops": ["admin"], "team-edge": ["read", "write:group/edge*"]}
 
 @dataclass(frozen=True)
 class Team:
-    """The server, and who asks it."""
+    """The server and its users."""
 
     server: ServerProcess
     directory: Path
@@ -94,7 +94,7 @@ def test_two_people_undo_at_once(team: Team) -> None:
         team.push("edge-3", static_cluster(name, 80))
     with ThreadPoolExecutor(4) as people:
         done = list(people.map(lambda user: team.xds("rollout", "undo", "edge-3", user=user), ("ann", "bob")))
-    # Both looked at once and one was first, or one looked when the other was done and knows what it takes back.
+    # Both planned at once and one was first, or one planned after the other was done.
     codes = sorted(each.code for each in done)
     assert codes in ([0, 0], [0, 5])
     if codes == [0, 5]:

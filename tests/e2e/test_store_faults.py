@@ -40,7 +40,7 @@ def lost(server: ServerProcess) -> bool:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server whose files the tests take away, and give back."""
+    """A server whose files the tests remove and restore."""
     with ServerProcess(tmp_path_factory.mktemp("shared")) as server:
         yield server
 
@@ -202,7 +202,7 @@ def test_a_store_that_is_deleted_stops_acknowledging_at_once(shared: ServerProce
 
 @mounting
 def test_a_full_disk_and_a_crash_keep_no_server_from_starting(tmp_path: Path) -> None:
-    """The refused push must not be what fills the disk, and a start needs no room."""
+    """The refused push must not fill the disk, and a start must need no space."""
     mount = 'mkdir -p "$0" && mount -t tmpfs -o size=4m none "$0" && echo && exec sleep 600'
     argv = [*NAMESPACE, "sh", "-c", mount, str(tmp_path / "data")]
     holder = subprocess.Popen(argv, stdout=subprocess.PIPE)
