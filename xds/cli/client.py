@@ -286,8 +286,13 @@ class Client:
             yield
         except (OSError, HTTPException) as error:
             self.close()
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CommandError(Exit.UNREACHABLE, f"cannot reach {self.server}: {reason}") from None
+            raise CommandError(Exit.UNREACHABLE, f"cannot reach {self.server}: {_reason(error)}") from None
+
+
+def _reason(error: OSError | HTTPException) -> str:
+    if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":  # of `ssl.SSLError`
+        return "the server speaks plain HTTP there; use http://"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _headers(response: HTTPResponse) -> dict[str, str]:

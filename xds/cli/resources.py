@@ -118,6 +118,15 @@ def require_document(format: Format | None) -> None:
 
 
 OTHERS = ("groups", "snapshot", "resources")
+# Commands for what is no kind of resource.
+_COMMANDS = {
+    "assignments": "assignment show",
+    "events": "watch",
+    "load": "load",
+    "nacks": "nacks",
+    "nodes": "nodes",
+    "revisions": "rollout history",
+}
 
 
 def known_type(word: str) -> str:
@@ -131,7 +140,9 @@ def known_type(word: str) -> str:
             return alias
     if "." in word:
         return type_url_of(word)
-    raise CommandError(Exit.USAGE, f"no such kind: {word!r} ({', '.join((*OTHERS, *aliases))}, or a type URL)")
+    command = _COMMANDS.get(word) or _COMMANDS.get(f"{word}s")
+    hint = f"; did you mean `xds {command}`?" if command else ""
+    raise CommandError(Exit.USAGE, f"no such kind: {word!r} ({', '.join((*OTHERS, *aliases))}, or a type URL){hint}")
 
 
 def resources_path(group: str, type: str, name: str = "") -> str:
