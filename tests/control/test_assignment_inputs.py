@@ -1,4 +1,4 @@
-"""What a decision rests on."""
+"""The inputs of a decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contents that are amended rather than made anew: the same outcome, at the cost of what changed."""
+"""Amended contents equal newly built ones, at the cost of what changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def resource(name: str, edition: int) -> Resource:
 
 
 def edited(snapshot: Snapshot, name: str, edition: int | None) -> Snapshot:
-    """The next revision: ``name`` put in an edition, or taken out where there is one."""
+    """The next revision: ``name`` put with new content, or deleted if it exists."""
     held = snapshot.get(CLUSTER).resources
     if edition is None and name not in held:
         return snapshot
@@ -152,7 +152,7 @@ def test_what_is_precomputed_is_what_streams_would_have_computed(before: dict[st
 
 
 def told(resource_set: ResourceSet, parts: Mapping[int, Parts] = MappingProxyType({})) -> bytes:
-    """The first response to a Delta client that wants everything."""
+    """The first response to a Delta client with a wildcard."""
     builder = ResponseBuilder("server", "n", diff, 1 << 20)
     builder.keep_parts(parts)
     built = builder.build(ResponseKey(DELTA, None, resource_set, Interest(wildcard=True), first=True), {})

@@ -1,4 +1,4 @@
-"""Why a node gets what it gets."""
+"""Explanations of what a node is served."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODE = Node("n1", "edge", metadata={"role": "edge"})
 
 
 async def push(plane: Plane, group: str, **names: str) -> None:
-    """Clusters by name, and a listener and a route of one name each."""
+    """Clusters by name, and a listener and a route with one name each."""
     resources = [make_resource(CLUSTER, name, text) for name, text in names.items()]
     resources += [make_resource(LISTENER, "web", "1"), make_resource(ROUTE, "local_route", "".join(names.values()))]
     await plane.publisher.push(group, resources)
@@ -99,7 +99,7 @@ async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -
 
 
 async def connected(plane: Plane) -> Client:
-    """A client in step with cluster alpha, behind by a push of beta."""
+    """A client in sync with cluster alpha, pending for a push of beta."""
     await push(plane, "default", alpha="1")
     client = Client(plane.fleet, NODE, "default")
     for url, names in ((CLUSTER, ()), (ROUTE, ("local_route",))):

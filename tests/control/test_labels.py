@@ -1,4 +1,4 @@
-"""Labels: of pushes, and of what is made of a pushed set."""
+"""Labels of pushes, and of sets that are derived from a pushed set."""
 
 from __future__ import annotations
 

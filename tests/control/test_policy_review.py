@@ -1,4 +1,4 @@
-"""What stands in the way of a policy."""
+"""Warnings about a policy in its group."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_clusters_that_share_their_endpoints() -> None:
 
 @pytest.mark.parametrize(("every_s", "warned"), [(1.0, False), (1.5, False), (10.0, True)])
 def test_a_policy_that_has_no_patience_with_reports(every_s: float, warned: bool) -> None:
-    """With reports every ten seconds, a policy that calls them stale after three would hold nearly always."""
+    """With reports every ten seconds, a policy that counts them as stale after three would be held nearly always."""
     assert [one.code for one in review_times(policy(), every_s)] == ["stale_too_soon"] * warned
 
 

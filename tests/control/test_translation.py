@@ -1,4 +1,4 @@
-"""What clients on the v2 transport are served, and what they cannot be."""
+"""Resources for clients on the v2 transport, and resources that v2 cannot express."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_the_revision_of_what_was_translated_is_known(plane: Plane) -> Non
 
 
 async def test_own_types_of_another_api_are_not_waited_for(plane: Plane) -> None:
-    """A stream of today that asks for a v2 type gets what was pushed as such: nothing here."""
+    """A stream on the v3 transport that requests a v2 type gets what was pushed in that type: nothing here."""
     connected(plane, api="", type_url=V2_URLS[CLUSTER])
     connected(plane)
     await plane.publisher.push(GROUP, resources(cluster("a")))

@@ -1,4 +1,4 @@
-"""Bad input at the gRPC door: a clear error or silence; the process stays up and others notice nothing."""
+"""Bad input at the gRPC port: a clear error or silence. The process stays up, and other clients are not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is particular to grpcio stays in one package, and its copies of large bodies do not hold the loop."""
+"""Everything specific to grpcio is in one package; its copies of large bodies do not block the event loop."""
 
 from __future__ import annotations
 
