@@ -212,7 +212,7 @@ COMMAND_LINE: Walk = [
     ("xds delete copy", says("copy")),
     (
         "xds group set canary --selector 'node.metadata.canary == \"yes\"' --priority 10",
-        says("group canary: selector - -> ", "takes no nodes until"),
+        says("group canary: selector - -> ", "no nodes belong to it until"),
     ),
     ("xds apply -g canary -f examples/hello/snapshot.yaml", says("group canary: revision 1")),
     ("xds group list", says("^canary +0 +1 +10 ")),
