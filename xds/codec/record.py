@@ -17,8 +17,7 @@ from xds.codec import naming, schema
 from xds.codec.document import malformed
 from xds.codec.references import first_check_of, references_of
 from xds.codec.walk import unpack
-from xds.model.resource import Resource
-from xds.model.versions import content_version
+from xds.model.resource import Resource, content_version
 from xds.wire.fields import encode_varint
 
 _BLOB_ID_BYTES = 20

@@ -9,9 +9,8 @@ from hashlib import blake2b
 from itertools import count
 from types import MappingProxyType
 
-from xds.model.resource import Resource
+from xds.model.resource import Resource, derived_version_info
 from xds.model.resource_type import ResourceType, resource_type
-from xds.model.versions import derived_version_info
 
 # How many amendments back a set knows what changed, and how many names an amendment may touch to be known.
 _JOURNAL_LIMIT = 512

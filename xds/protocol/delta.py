@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from xds.model.resource import Resource
 from xds.model.resource_type import Missing, ResourceType
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.encode import EncodedParts, encode_alias_only, encode_delta
 from xds.protocol.requests import DeltaRequest, StreamLimits
+from xds.protocol.responses import EncodedParts, encode_alias_only, encode_delta
 from xds.protocol.returning import Origin, Shown, shown_by_versions, unanswered_at_first
 
 if TYPE_CHECKING:

@@ -32,14 +32,13 @@ from xds.model.names import canonical_name
 from xds.model.node import NODE_BYTES, Node
 from xds.model.resource import Resource
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.fetch import Fetched, fetch
 from xds.protocol.requests import (
     SotwRequest,
     StreamLimits,
     check_node_id,
     check_type,
 )
-from xds.protocol.sotw import SOTW
+from xds.protocol.sotw import SOTW, Fetched, fetch
 from xds.server.metrics.counters import Metrics
 from xds.server.node_auth import Authorize, NodeAuthorizer
 from xds.server.options import MIB
