@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from xds.model.errors import NotFoundError
 from xds.store import revisions
-from xds.store.audit import AuditNote
+from xds.store.audit_entries import AuditNote
 from xds.store.base import (
     EVENTS_KEPT,
     PUSH_IDS_KEPT_S,
