@@ -24,8 +24,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from xds.server.logs import get_logger
-from xds.server.open_files import NONE_LEFT, OpenFiles, file_limit
 from xds.server.peer import peer_certificate
+from xds.server.process import NONE_LEFT, OpenFiles, file_limit
 
 HANDSHAKE_S = 10.0
 AT_ONCE = 64  # connections accepted in an iteration of the loop

@@ -10,8 +10,7 @@ import uvloop
 
 from xds.http2.stream import Http2Limits
 from xds.server.grpc.server import GrpcServer, Keepalive
-from xds.server.grpcio.loop import Loop
-from xds.server.grpcio.server import GrpcioTransport
+from xds.server.grpcio import GrpcioTransport, Loop
 from xds.server.options import GRPCIO, ServerOptions
 from xds.server.tls import PemFiles
 
