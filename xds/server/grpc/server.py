@@ -16,9 +16,9 @@ from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
 from xds.server.flow.admission import ConnectionThrottle
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.grpc.call import Call
-from xds.server.grpc.channelz import ChannelzServicer
 from xds.server.grpc.connection import Connection
 from xds.server.grpc.tls_protocol import TlsProtocol
+from xds.server.introspection import ChannelzServicer
 from xds.server.logs import get_logger
 from xds.server.tls import PemFiles, TlsContexts
 
