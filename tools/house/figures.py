@@ -35,18 +35,42 @@ def _imported(module: Module) -> Iterator[str]:
 
 
 def undocumented(repository: Repository) -> Iterator[str]:
-    """Public classes, functions and methods of the product without a docstring; properties of one line are spared."""
+    """Public classes, functions and methods of the product without a docstring.
+
+    A method is spared if a base class that its class names has a documented method of the same name.
+    """
+    classes = {node.name: node for module in repository.product for node in _classes(module.tree)}
     for module in repository.product:
-        yield from _undocumented(module.tree.body, module.path)
+        yield from _undocumented(module.tree.body, module.path, frozenset(), classes)
 
 
-def _undocumented(body: list[ast.stmt], where: str) -> Iterator[str]:
+def _classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
+    return (node for node in tree.body if isinstance(node, ast.ClassDef))
+
+
+def _undocumented(
+    body: list[ast.stmt], where: str, inherited: frozenset[str], classes: Mapping[str, ast.ClassDef]
+) -> Iterator[str]:
     for node in body:
         if isinstance(node, Definition) and not node.name.startswith("_"):
-            if not ast.get_docstring(node):
+            if not ast.get_docstring(node) and node.name not in inherited:
                 yield f"{where}:{node.lineno} {node.name}"
             if isinstance(node, ast.ClassDef):
-                yield from _undocumented(node.body, where)
+                yield from _undocumented(node.body, where, _documented_by_bases(node, classes), classes)
+
+
+def _documented_by_bases(of: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> frozenset[str]:
+    """The methods that base classes in the repository document, at any distance."""
+    found: set[str] = set()
+    for base in of.bases:
+        name = base.value if isinstance(base, ast.Subscript) else base
+        known = classes.get(name.id) if isinstance(name, ast.Name) else None
+        if known is not None and known is not of:
+            found |= _documented_by_bases(known, classes)
+            found |= {
+                each.name for each in known.body if isinstance(each, Definition) and ast.get_docstring(each) is not None
+            }
+    return frozenset(found)
 
 
 def figures(repository: Repository) -> dict[str, float]:

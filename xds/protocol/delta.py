@@ -30,7 +30,7 @@ _HEARTBEATS_PER_TTL = 3
 _UNANSWERED_LIMIT = 8  # heartbeats; the answer to an older one is stale
 
 
-class DeltaDialect:
+class DeltaDialect(Dialect[DeltaRequest]):
     """Requests state changes of the interest; responses contain what differs from what the client holds."""
 
     variant = Variant.DELTA

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 NO_SUCH_RESOURCE = "no such resource"
 
 
-class SotwDialect:
+class SotwDialect(Dialect[SotwRequest]):
     """Requests state the whole interest; a full-state type is sent whole, and absence means deletion."""
 
     variant = Variant.SOTW
