@@ -49,7 +49,8 @@ def test_figures_count_importers_and_what_has_no_docstring(make: MakeRepository)
 def test_a_method_that_a_base_class_documents_needs_no_docstring(make: MakeRepository) -> None:
     repository = make({
         "xds/a.py": "class Store:\n    'A store.'\n    def get(self):\n        'Get.'\n    def put(self): ...\n",
-        "xds/b.py": "class Disk(Store):\n    'On disk.'\n    def get(self): ...\n    def put(self): ...\n",
-        "xds/c.py": "class Other:\n    'Of itself.'\n    def get(self): ...\n",
+        "xds/b.py": "from xds.a import Store\nclass Disk(Store):\n    'Disk.'\n    def get(self): ...\n"
+        "    def put(self): ...\n",
+        "xds/c.py": "from other import Store\nclass Other(Store):\n    'Of theirs.'\n    def get(self): ...\n",
     })  # fmt: skip
-    assert list(undocumented(repository)) == ["xds/a.py:5 put", "xds/b.py:4 put", "xds/c.py:3 get"]
+    assert list(undocumented(repository)) == ["xds/a.py:5 put", "xds/b.py:5 put", "xds/c.py:4 get"]

@@ -64,6 +64,7 @@ class Response:
 
     @property
     def version_info(self) -> str:
+        """That of the set it was made from."""
         return self.resource_set.version_info
 
 

@@ -51,12 +51,15 @@ class GrpcioTransport:
         add_channelz_servicer(self._server)
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        """As `Transport.add_generic_rpc_handlers`."""
         self._server.add_generic_rpc_handlers(tuple(handlers))
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """As `Transport.add_registered_method_handlers`."""
         self._server.add_registered_method_handlers(service, handlers)
 
     async def listen(self, files: PemFiles | None) -> int:
+        """As `Transport.listen`."""
         try:
             if files is None:
                 port = int(self._server.add_insecure_port(self._options.address))
@@ -68,9 +71,11 @@ class GrpcioTransport:
         return port
 
     async def stop(self, grace_s: float) -> None:
+        """As `Transport.stop`."""
         await self._server.stop(grace_s)
 
     async def disconnect(self, peers: Collection[str]) -> None:
+        """As `Transport.disconnect`."""
         await asyncio.to_thread(shut_down, peers)
 
 
@@ -127,6 +132,7 @@ class GrpcioCall:
         return False
 
     async def write(self, message: Any) -> None:
+        """Send a message; a large one waits until it may be copied."""
         if isinstance(message, bytes):
             await self._copies.spend(len(message))
         await self._context.write(message)
@@ -161,6 +167,7 @@ class CallAdapter:
         self._copies = CopyBudget(flow)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        """As `grpc.aio.ServerInterceptor.intercept_service`."""
         if isinstance(loop := asyncio.get_running_loop(), Loop):
             loop.drain_always()  # a call has arrived, and others may be behind it
         handler = await continuation(details)
@@ -279,6 +286,7 @@ class Loop(uvloop.Loop):
         self.drains_until = self.time() + ARRIVING_S
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
+        """As `asyncio.loop.add_reader`; grpcio's own reader is replaced."""
         if isinstance(fd, socket.socket) and _is_grpc(callback):
             return self._add_waking_reader(fd, callback, *args)
         return super().add_reader(fd, callback, *args)

@@ -34,9 +34,11 @@ class Introspection:
         transport.add_generic_rpc_handlers((_reflection_v1(servicer),))
 
     async def starting(self) -> None:
+        """NOT_SERVING, until ``serving``."""
         await self._set(health_pb2.HealthCheckResponse.NOT_SERVING)
 
     async def serving(self) -> None:
+        """SERVING."""
         await self._set(health_pb2.HealthCheckResponse.SERVING)
 
     async def draining(self) -> None:
@@ -58,18 +60,23 @@ class DescriptorPools:
         self._pools = (private, Default())
 
     def FindFileByName(self, name: str) -> Any:  # noqa: N802 - the name that the servicer calls
+        """As `DescriptorPool.FindFileByName`. Raises ``KeyError``."""
         return self._first("FindFileByName", name)
 
     def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802
+        """As `DescriptorPool.FindFileContainingSymbol`. Raises ``KeyError``."""
         return self._first("FindFileContainingSymbol", symbol)
 
     def FindMessageTypeByName(self, name: str) -> Any:  # noqa: N802
+        """As `DescriptorPool.FindMessageTypeByName`. Raises ``KeyError``."""
         return self._first("FindMessageTypeByName", name)
 
     def FindExtensionByNumber(self, message: Any, number: int) -> Any:  # noqa: N802
+        """As `DescriptorPool.FindExtensionByNumber`. Raises ``KeyError``."""
         return self._first("FindExtensionByNumber", message, number)
 
     def FindAllExtensions(self, message: Any) -> Any:  # noqa: N802
+        """As `DescriptorPool.FindAllExtensions`. Raises ``KeyError``."""
         return self._first("FindAllExtensions", message)
 
     def _first(self, method: str, *arguments: Any) -> Any:
@@ -93,24 +100,36 @@ class ChannelzSocket(Protocol):
     """A connection, as channelz describes it."""
 
     @property
-    def peer(self) -> str: ...
+    def peer(self) -> str:
+        """The client's address, as gRPC writes it."""
+
     @property
-    def calls_started(self) -> int: ...
+    def calls_started(self) -> int:
+        """How many calls began on it."""
+
     @property
-    def calls_open(self) -> int: ...
+    def calls_open(self) -> int:
+        """How many of them are open."""
 
 
 class ChannelzSource(Protocol):
     """The server, as channelz describes it. ``sockets`` are its connections by number."""
 
     @property
-    def calls_started(self) -> int: ...
+    def calls_started(self) -> int:
+        """How many calls began."""
+
     @property
-    def calls_failed(self) -> int: ...
+    def calls_failed(self) -> int:
+        """How many ended with another status than OK."""
+
     @property
-    def calls_succeeded(self) -> int: ...
+    def calls_succeeded(self) -> int:
+        """How many ended with OK."""
+
     @property
-    def sockets(self) -> Mapping[int, ChannelzSocket]: ...
+    def sockets(self) -> Mapping[int, ChannelzSocket]:
+        """The connections by number."""
 
 
 class ChannelzServicer(channelz_pb2_grpc.ChannelzServicer):  # type: ignore[misc]
@@ -120,17 +139,21 @@ class ChannelzServicer(channelz_pb2_grpc.ChannelzServicer):  # type: ignore[misc
         self._source = source
 
     async def GetTopChannels(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's names
+        """None: a server has no channels."""
         return channelz_pb2.GetTopChannelsResponse(end=True)
 
     async def GetServers(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """The one server."""
         servers = [self._server()] if request.start_server_id <= SERVER_ID else []
         return channelz_pb2.GetServersResponse(server=servers, end=True)
 
     async def GetServer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """The server, or NOT_FOUND."""
         await _check_server(request.server_id, context)
         return channelz_pb2.GetServerResponse(server=self._server())
 
     async def GetServerSockets(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """A page of the server's connections."""
         await _check_server(request.server_id, context)
         wanted = min(request.max_results or PAGE_LIMIT, PAGE_LIMIT)
         ids = sorted(each for each in self._source.sockets if each >= request.start_socket_id)
@@ -138,6 +161,7 @@ class ChannelzServicer(channelz_pb2_grpc.ChannelzServicer):  # type: ignore[misc
         return channelz_pb2.GetServerSocketsResponse(socket_ref=references, end=len(ids) <= wanted)
 
     async def GetSocket(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """A connection, or NOT_FOUND."""
         connection = self._source.sockets.get(request.socket_id)
         if connection is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no socket {request.socket_id}")
@@ -145,9 +169,11 @@ class ChannelzServicer(channelz_pb2_grpc.ChannelzServicer):  # type: ignore[misc
         return channelz_pb2.GetSocketResponse(socket=_socket(request.socket_id, connection))
 
     async def GetChannel(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """NOT_FOUND: a server has no channels."""
         await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no channel {request.channel_id}")
 
     async def GetSubchannel(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """NOT_FOUND: a server has no subchannels."""
         await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no subchannel {request.subchannel_id}")
 
     def _server(self) -> Any:

@@ -78,6 +78,7 @@ class StreamObserver:
     # Life
 
     def opened(self) -> None:
+        """The stream was opened."""
         self._fleet.stream_opened(
             self.id, self._peer, self._label, self._variant, time(), self._engine.api, self._principal
         )

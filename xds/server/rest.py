@@ -84,6 +84,8 @@ class RestDiscovery:
         self._rendered = RenderedJson(RENDERED_LIMIT)
 
     def endpoint(self, type_url: str) -> Callable[[Request], Any]:
+        """The handler of the path of a type."""
+
         async def poll(request: Request) -> Response:
             if not _is_json(request):
                 return _problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {JSON}")
@@ -134,6 +136,7 @@ class RenderedJson:
         return self._held
 
     def render(self, resource: Resource) -> str:
+        """The JSON text of a resource, without its TTL and aliases."""
         key = (resource.type_url, resource.version)
         text = self._texts.get(key)
         if text is not None:

@@ -126,6 +126,7 @@ class XdsServer:
 
     @property
     def phase(self) -> Phase:
+        """Whether discovery is refused, served or ending."""
         return self._auth.phase
 
     async def set_ready(self) -> None:

@@ -21,9 +21,11 @@ class Transport(Protocol):
     Handlers and interceptors are given a context that is a `xds.server.stream.CallContext`.
     """
 
-    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None: ...
+    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        """Add handlers that look methods up themselves."""
 
-    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None: ...
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Add the handlers of a service by method name."""
 
     async def listen(self, files: PemFiles | None) -> int:
         """Bind and serve, over TLS with ``files``; returns the bound port. Raises ``OSError``."""

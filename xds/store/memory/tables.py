@@ -43,6 +43,7 @@ class MemoryGroup:
     blob_ids: dict[Key, str] = field(default_factory=dict)
 
     def current(self) -> Manifest | None:
+        """The manifest of the head; None after a deletion."""
         return self.manifests.get(self.head.revision)
 
 
