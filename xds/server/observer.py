@@ -71,7 +71,7 @@ class StreamObserver:
         self._engine = engine
         self._fleet = fleet
         self._metrics = metrics
-        self._debug = _log.is_enabled_for(DEBUG)
+        self._debug = _log.is_enabled_for(DEBUG)  # asked once: the answer takes 4 us
         self._mismatched = False
         self._sent_at: dict[str, float] = {}
 
