@@ -72,7 +72,8 @@ def _definitions(name: str, module: Module, modules: Mapping[str, Module]) -> It
         if isinstance(node, ast.ClassDef) and node.name == name:
             yield node, module
         elif isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
-            yield from _definitions(name, modules[node.module], modules) if node.module in modules else ()
+            home = modules.get(node.module or "")
+            yield from _definitions(name, home, modules) if home is not None else ()
 
 
 def figures(repository: Repository) -> dict[str, float]:
