@@ -37,7 +37,7 @@ def _imported(module: Module) -> Iterator[str]:
 def undocumented(repository: Repository) -> Iterator[str]:
     """Public classes, functions and methods of the product without a docstring.
 
-    A method is spared if a base class of its class has a documented method of the same name.
+    A method is spared if a base class of its class has a documented method of the same name; overloads are left out.
     """
     modules = {module.name: module for module in repository.product}
     for module in repository.product:
@@ -49,10 +49,14 @@ def _undocumented(
 ) -> Iterator[str]:
     for node in body:
         if isinstance(node, Definition) and not node.name.startswith("_"):
-            if not ast.get_docstring(node) and node.name not in inherited:
+            if not ast.get_docstring(node) and node.name not in inherited and not _is_overload(node):
                 yield f"{module.path}:{node.lineno} {node.name}"
             if isinstance(node, ast.ClassDef):
                 yield from _undocumented(node.body, module, _documented_by_bases(node, module, modules), modules)
+
+
+def _is_overload(node: Definition) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
 
 
 def _documented_by_bases(of: ast.ClassDef, module: Module, modules: Mapping[str, Module]) -> frozenset[str]:
