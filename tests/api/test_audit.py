@@ -19,7 +19,7 @@ from xds.api.services import ApiOptions
 from xds.control.audit_log import APART, TOGETHER
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.model.node import Node
-from xds.store.audit import LIMITS, AuditLane
+from xds.store.audit_entries import LIMITS, AuditLane
 
 Json = dict[str, Any]
 A, B = static_cluster("a", 80), static_cluster("b", 80)

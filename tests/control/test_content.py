@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xds.control.group_content import BlobIds, changes
-from xds.model.resource import Reference, Resource
+from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, diff, mix
-from xds.model.versions import content_version
-from xds.protocol.cache import SnapshotCache
+from xds.protocol.cache import SnapshotCache, precompute
 from xds.protocol.content import ResponseKey
 from xds.protocol.delta import DELTA
-from xds.protocol.precompute import precompute
 from xds.protocol.responses import NO_PARTS, PREPARED_FROM, Parts, ResponseBuilder, prepare_parts
 from xds.protocol.subscription import Interest
 

@@ -14,9 +14,9 @@ from xds.control.progress import PushVerdict, verdict_of
 from xds.control.translation import PROBLEM_LIMIT, SHOWN_LIMIT, V2, translate_to_v2
 from xds.fleet.state import NodeState
 from xds.model.node import Node
+from xds.model.resource import default_version_info
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.model.snapshot import ResourceSet, build_snapshot
-from xds.model.versions import default_version_info
 
 NO_SUCH_VALUE = "/dns_lookup_family: the v2 API has no value 4"
 

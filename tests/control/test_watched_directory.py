@@ -20,7 +20,7 @@ from xds.codec.resources import ResourceDecoder
 from xds.control.watched_directory import WatchedDirectory, scan
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.model.node import Node
-from xds.store.audit import AuditFilter, AuditLane
+from xds.store.audit_entries import AuditFilter, AuditLane
 
 Logs = Sequence[MutableMapping[str, Any]]
 

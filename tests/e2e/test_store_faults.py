@@ -15,7 +15,7 @@ from tests.support import resources as r
 from tests.support.commands import Ran, address, xds
 from tests.support.process import REPOSITORY, wait_until
 from tests.support.server import ServerProcess
-from xds.store.sqlite import acknowledged
+from xds.store.sqlite.files import acknowledged_of
 
 from .test_disk import NAMESPACE, _can_mount, big, check_serving, push
 from .test_durability import _serve
@@ -97,8 +97,8 @@ def test_a_running_store_is_not_touched(shared: ServerProcess) -> None:
 def test_a_store_that_went_back_says_so(server: ServerProcess) -> None:
     for number in range(8):
         push(server, [r.static_cluster("a", number + 1)])
-    noted = (server.data / DATABASE).with_name(DATABASE + acknowledged.SUFFIX)
-    wait_until(lambda: acknowledged.read(noted).newest >= 8, "what is acknowledged is noted, once a second")
+    database = server.data / DATABASE
+    wait_until(lambda: acknowledged_of(database).newest >= 8, "what is acknowledged is noted, once a second")
     server.kill()
     log = server.data / f"{DATABASE}-wal"
     with log.open("rb+") as file:

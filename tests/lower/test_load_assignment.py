@@ -22,9 +22,8 @@ from xds.lower.load_assignment import (
     pushed_localities,
 )
 from xds.model.node import Locality
-from xds.model.resource import Resource
+from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
-from xds.model.versions import content_version
 
 A, B, C = (Locality("eu", zone) for zone in "abc")
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.spec.by_hand import DRAINED_S, GRID_S, REMOVED_S, RETURN_S, wait
 from tests.support.sansio import Client, Server, make_resource
+from xds.model.resource import content_version
 from xds.model.resource_type import (
     CLUSTER,
     ENDPOINT,
@@ -16,7 +17,6 @@ from xds.model.resource_type import (
     SECRET,
     VIRTUAL_HOST,
 )
-from xds.model.versions import content_version
 from xds.proto import wire_pb2
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Acked, Event, Nacked, Send, Stale, Synced

@@ -8,8 +8,8 @@ from tests.support.sansio import Server
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.protocol.cache import View
-from xds.protocol.fetch import Fetched, fetch
 from xds.protocol.requests import SotwRequest
+from xds.protocol.sotw import Fetched, fetch
 
 
 def view(server: Server) -> View:

@@ -15,10 +15,9 @@ from typing import Any
 from tests.support.stored import read_back
 from xds.filter.filter import compile_filter
 from xds.model.node import Locality
-from xds.model.resource import Reference, Resource
+from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.snapshot import Snapshot, build_snapshot
-from xds.model.versions import content_version
 from xds.proto import wire_pb2
 from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
 from xds.protocol.clients import ClientTable

@@ -37,10 +37,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tests.support.sansio import Content, Server, make_resource
-from xds.model.resource import Reference, Resource
+from xds.model.resource import Reference, Resource, default_version_info
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
 from xds.model.snapshot import Snapshot
-from xds.model.versions import default_version_info
 
 TARGET = "svc"  # the listener of the sites below
 BAD, MALFORMED = "bad", "malformed"

@@ -63,13 +63,12 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.counters import Metrics
-from xds.server.open_files import OpenFiles
 from xds.server.options import ServerOptions
+from xds.server.process import OpenFiles, collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.tls import PemFiles, follow
 from xds.server.transport import loop_factory
-from xds.server.tuning import collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
 

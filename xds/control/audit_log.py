@@ -19,7 +19,15 @@ import structlog
 
 from xds.control.group_content import type_label
 from xds.control.push import PlannedChange, PushOptions
-from xds.store.audit import EVERYTHING_AUDITED, MERGED_S, VALUE_LIMIT, AuditFilter, AuditLane, AuditNote, AuditPage
+from xds.store.audit_entries import (
+    EVERYTHING_AUDITED,
+    MERGED_S,
+    VALUE_LIMIT,
+    AuditFilter,
+    AuditLane,
+    AuditNote,
+    AuditPage,
+)
 from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, Store, StoreError
 
 FLUSH_S = 1.0

@@ -16,7 +16,7 @@ from xds.api.routing import api_router
 from xds.api.services import Here
 from xds.api.shapes.values import timestamp
 from xds.control.threads import run_sized
-from xds.store.audit import AuditEntry, AuditFilter, AuditLane, AuditPage
+from xds.store.audit_entries import AuditEntry, AuditFilter, AuditLane, AuditPage
 
 DEFAULT_LIMIT = 100
 LIMIT = 1_000
