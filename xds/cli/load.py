@@ -1,4 +1,4 @@
-"""``xds load``: what clients report of their load."""
+"""``xds load``: the load that clients report."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from urllib.parse import quote
 
 from xds.cli.client import Client
 from xds.cli.output import Format, to_json, to_yaml
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
-# What of a cluster's load stands in rows of its own, and under which key the answer has them.
+# The breakdowns of a cluster's load, and the key of each in the API's answer.
 ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
 _BAD, _WARN = 0.05, 0.005  # parts of the requests that fail or are dropped
 
 
 def load_text(client: Client, query: Mapping[str, str], style: Style) -> str:
-    """All clusters. Raises ``CommandError``."""
+    """All clusters as text. Raises ``CommandError``."""
     return rendered(client.items("/load", query), CLUSTERS, style)
 
 
 def cluster_text(found: Json, style: Style) -> str:
-    """One cluster as ``cluster_load`` gives it. Raises ``CommandError``."""
+    """One cluster as text, from the answer of ``cluster_load``. Raises ``CommandError``."""
     if style.format is Format.YAML:
         return to_yaml(found)
     if style.format in {Format.JSON, Format.JSONL}:
@@ -78,7 +78,7 @@ def _of_latest_reports(found: Json) -> str:
 
 
 def _number(value: float) -> str:
-    """Without decimals where there are none worth a look."""
+    """The number, without decimals if they are negligible."""
     return f"{value:.0f}" if value >= 100 or value == round(value) else f"{value:.1f}"
 
 
@@ -130,7 +130,7 @@ _TO = Column("TO", partial(_place, "locality"))
 _PRIORITY = Column("PRIORITY", lambda item: str(item["priority"]), lambda item: "warn" if item["priority"] else "")
 _SEEN = Column("REPORTED", lambda item: item["reported"], is_time=True)
 
-CLUSTERS = View(
+CLUSTERS = TableLayout(
     name=lambda item: str(item["cluster"]),
     columns=(
         Column("CLUSTER", lambda item: item["cluster"]),
@@ -148,12 +148,14 @@ CLUSTERS = View(
 )
 
 _VIEWS = {
-    "locality": View(name=partial(_place, "locality"), columns=(_FROM, _TO, _PRIORITY, *_TRAFFIC, _SHARE, *_COUNTS)),
-    "node": View(
+    "locality": TableLayout(
+        name=partial(_place, "locality"), columns=(_FROM, _TO, _PRIORITY, *_TRAFFIC, _SHARE, *_COUNTS)
+    ),
+    "node": TableLayout(
         name=lambda item: str(item["node"]),
         columns=(Column("NODE", lambda item: item["node"]), _FROM, *_TRAFFIC, _SHARE, _SEEN, *_COUNTS),
     ),
-    "endpoint": View(
+    "endpoint": TableLayout(
         name=lambda item: str(item["endpoint"]),
         columns=(
             Column("ENDPOINT", lambda item: item["endpoint"]), _FROM, _TO, _PRIORITY, *_TRAFFIC, _SHARE, *_COUNTS,

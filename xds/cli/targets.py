@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from xds.cli.output import Color, Format
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
@@ -44,7 +44,7 @@ def _rows(item: Json) -> Iterator[Json]:
         yield {**target, "cluster": item["cluster"], "place": _place(target["locality"])}
 
 
-def _view(width: int) -> View:
+def _view(width: int) -> TableLayout:
     columns = (
         Column("CLUSTER", lambda row: row["cluster"]),
         Column("TARGET", lambda row: row["place"]),
@@ -59,7 +59,7 @@ def _view(width: int) -> View:
         Column("DECIDED-RPS", lambda row: f"{row['decided_rps']:.1f}", is_wide=True),
         Column("METRICS", lambda row: ",".join(f"{k}={v:.3g}" for k, v in row["metrics"].items()), is_wide=True),
     )
-    return View(lambda row: f"{row['cluster']} {row['place']}", columns)
+    return TableLayout(lambda row: f"{row['cluster']} {row['place']}", columns)
 
 
 def _bar_width(rows: list[Json], style: Style) -> int:

@@ -35,6 +35,7 @@ class Figures:
 
     @property
     def finished(self) -> float:
+        """Requests that ended, with success or error."""
         return self.successes + self.errors
 
     @property
@@ -44,10 +45,12 @@ class Figures:
 
     @property
     def rps(self) -> float:
+        """Requests per second."""
         return self.requests / self.window_s if self.window_s else 0.0
 
     @property
     def error_ratio(self) -> float:
+        """The fraction of finished requests that ended in an error; 0 without any."""
         return self.errors / self.finished if self.finished else 0.0
 
 
@@ -104,6 +107,7 @@ class ClusterFigures:
 
     @property
     def window_s(self) -> float:
+        """The length of the window in seconds."""
         return self.figures.window_s
 
     @property
