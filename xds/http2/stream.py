@@ -117,7 +117,7 @@ class Http2Limits(NamedTuple):
     streams: int = 100_000
     message_bytes: int = 4 << 20
     frames_at_once: int = 500
-    streams_at_once: int = 32
+    streams_at_once: int = 8
 
 
 DEFAULT_LIMITS = Http2Limits()

@@ -72,7 +72,7 @@ class FlowLimits:
 
     connection_slots: int = 256
     frames_at_once: int = 500
-    streams_at_once: int = 32
+    streams_at_once: int = 8
     abuse_per_s: float = 1_000.0
     abuse_burst: float = 20_000.0
     closed_at_once: int = 16
