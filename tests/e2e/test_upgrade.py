@@ -1,7 +1,7 @@
-"""A data directory and a configuration of an earlier release: the server starts, migrates, and serves the same versions.
+"""A data directory and a configuration of an earlier release: the server starts, migrates, serves the same versions.
 
-``earlier_release`` was made by the server of commit 8dd8ead, the last one before authorship and the audit list, which was
-ended by SIGKILL: most of its data is in the write-ahead log. ``expected.json`` is what that server answered.
+``earlier_release`` was made by the server of commit 8dd8ead, the last one before authorship and the audit list. It was
+ended by SIGKILL, so most of its data is in the write-ahead log. ``expected.json`` is what that server answered.
 """
 
 from __future__ import annotations

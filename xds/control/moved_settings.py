@@ -11,7 +11,7 @@ MOVED: Mapping[str, str] = {"server.order": "order.enabled"}
 
 def move_settings(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with the values of moved settings in their new places. A value in a new place wins."""
-    moved = {name: value for name, value in document.items()}
+    moved = dict(document)
     for old, new in MOVED.items():
         old_section, old_name = old.split(".")
         new_section, new_name = new.split(".")

@@ -30,8 +30,8 @@ class FlowLimits:
 
     * ``admission_slots``: new streams whose first request is not yet answered. Each takes 1.4 ms of CPU, so that 128 of
       them delay established streams by 0.2 s (measured in docs/performance.md, reconnect storm).
-    * ``slots_per_connection``: how many of them the streams of one connection hold. Streams that say nothing hold theirs
-      for ``first_message_s``; with a quarter of the slots one connection cannot make another wait.
+    * ``slots_per_connection``: how many of them the streams of one connection hold. Streams that say nothing hold
+      theirs for ``first_message_s``; with a quarter of the slots one connection cannot make another wait.
     * ``first_message_s``: a new stream or connection that sends nothing for this long gives up its slot. Real clients
       send the first message together with the connection.
     * ``first_answer_s``: the same after the first message has arrived. The loop is then overloaded, or the client
