@@ -18,7 +18,13 @@ from tests.cli.proxy import Proxy
 from tests.cli.test_terminal import terminal
 from tests.support.commands import Ran, xds
 from tests.support.process import LOOPBACK
-from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from tests.support.resources import (
+    cluster_load_assignment,
+    eds_cluster,
+    static_cluster,
+    steered_cluster,
+    zoned_load_assignment,
+)
 from tests.support.server import ServerProcess
 
 TOKENS = {"ops": ["admin"], "team-edge": ["read", "write:group/edge*"]}
@@ -213,6 +219,22 @@ def test_audit_survives_kill_9_and_what_was_refused_with_it(team: Team) -> None:
     assert [(item["action"], item["revision"]) for item in later] == [("push", 2)]
     lines = team.server.get(f"/groups/{group}/revisions")["items"]
     assert {(line["actor"], line["author"]) for line in lines} == {("team-edge", "root")}
+
+
+def test_settings_and_policies_say_who_as_well(team: Team, tmp_path: Path) -> None:
+    group = "edge-10"
+    team.push(group, steered_cluster("web"), zoned_load_assignment("web", {"za": [1], "zb": [2]}))
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"capacity": {"rates": [{"per_locality_rps": 100}]}}))
+    for command in (
+        ("group", "set", group, "--priority", "3"),
+        ("assignment", "set", "web", "-g", group, "-f", str(policy)),
+        ("assignment", "delete", "web", "-g", group, "-y"),
+    ):
+        ran = team.xds(*command, user="ceo", token="ops")
+        assert ran.code == 0, ran.err
+    written = [(item["action"], item["actor"], item["author"]) for item in team.entries("-g", group)]
+    assert written[1:] == [(action, "ops", "ceo") for action in ("group.configured", "policy.put", "policy.deleted")]
 
 
 def test_events_say_who_in_one_piece(team: Team) -> None:

@@ -64,7 +64,8 @@ class ServerConnection:
 
     __slots__ = (
         "_block", "_decoder", "_highest_id", "_last_id", "_limits", "_openings_left", "_partial", "_precredited",
-        "_sender", "_settled", "_skipped", "_uncredited", "_window", "abuse_score", "is_behind", "is_going_away", "streams",
+        "_sender", "_settled", "_skipped", "_uncredited", "_window", "abuse_score", "is_behind", "is_going_away",
+        "streams",
     )  # fmt: skip
 
     def __init__(self, limits: Http2Limits = DEFAULT_LIMITS) -> None:
