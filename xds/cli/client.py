@@ -100,6 +100,7 @@ class Client:
         self._scheme, self._host, self._port, self._path = _parts(self.server)
         self._token = _token(token_file)
         self._tls = _tls(cacert, cert, key) if self._scheme == "https" else None
+        self._has_certificate = bool(cert or os.environ.get(CERTIFICATE_VARIABLE))
         self._connection: HTTPConnection | None = None
 
     def call(
@@ -285,7 +286,15 @@ class Client:
         except (OSError, HTTPException) as error:
             self.close()
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CommandError(Exit.UNREACHABLE, f"cannot reach {self.server}: {reason}") from None
+            raise CommandError(Exit.UNREACHABLE, f"cannot reach {self.server}: {reason}{self._advice(error)}") from None
+
+    def _advice(self, error: Exception) -> str:
+        """With TLS 1.3 a server that misses a client certificate closes the connection behind the handshake."""
+        is_other = isinstance(error, ssl.SSLCertVerificationError | ConnectionRefusedError)
+        is_closed = isinstance(error, ssl.SSLError | ConnectionError | HTTPException) and not is_other
+        if self._tls is None or self._has_certificate or not is_closed:
+            return ""
+        return "; the server may ask for a client certificate: --cert, --key"
 
 
 def _headers(response: HTTPResponse) -> dict[str, str]:
