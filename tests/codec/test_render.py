@@ -115,7 +115,7 @@ def test_references_are_found_when_loaded() -> None:
 def test_structs_are_rendered_in_one_order() -> None:
     """In memory their order differs from process to process: an export would differ without a change."""
     names = [f"{number * 7 % 50:02}" for number in range(50)]
-    inner = {name: [{other: True for other in names}] for name in names}
+    inner = {name: [dict.fromkeys(names, True)] for name in names}
     cluster = {"@type": CLUSTER, "name": "c", "type": "STATIC", "metadata": {"filter_metadata": {"f": inner}}}
     rendered: Any = render_resource(decode_resource(cluster))
     members = rendered["metadata"]["filter_metadata"]["f"]
