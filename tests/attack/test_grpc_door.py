@@ -70,6 +70,21 @@ class TestHeaders:
             attacker.send(f.frame(f.HEADERS, WHOLE, 1, bytes(20_000)))
             assert attacker.goaway() is ErrorCode.FRAME_SIZE_ERROR
 
+    def test_the_last_stream_id_and_a_head_of_15_kb_are_answered(self, victim: ServerProcess) -> None:
+        health = "/grpc.health.v1.Health/Check"
+        with RawHttp2(victim.grpc_port) as attacker:
+            large = head(health, ("x-large", "v" * 10_000), ("x-larger", "w" * 4_000))
+            assert 14_000 < len(large) < f.DEFAULT_MAX_FRAME
+            call = f.frame(f.DATA, f.END_STREAM, 1, message(b""))
+            attacker.send(f.frame(f.HEADERS, WHOLE, 1, large) + call)
+            last = (1 << 31) - 1
+            attacker.send(
+                f.frame(f.HEADERS, WHOLE, last, head(health)) + f.frame(f.DATA, f.END_STREAM, last, message(b""))
+            )
+            wait_until(
+                lambda: {1, last} <= {each.stream_id for each in attacker.frames() if each.kind == f.DATA}, "answered"
+            )
+
     def test_a_content_length_that_is_not_true(self, victim: ServerProcess, beside: Beside) -> None:
         """Finding 13: a proxy in between may believe it."""
         with beside(victim), RawHttp2(victim.grpc_port) as attacker:
@@ -136,6 +151,10 @@ class TestMessages:
         with beside(victim), GrpcStream(victim.grpc_port) as stream:
             code, told = stream.send(sotw(ENDPOINT, map(str, range(100_000)))).refusal()
             assert code is EXHAUSTED and "100000" in told
+
+    def test_one_name_many_times_is_one_name(self, victim: ServerProcess, beside: Beside) -> None:
+        with beside(victim), GrpcStream(victim.grpc_port) as stream:
+            assert len(stream.send(sotw(CLUSTER, ["served"] * 19_999)).receive().resources) == 1
 
 
 class TestNodes:
