@@ -100,17 +100,30 @@ def test_two_people_undo_at_once(team: Team) -> None:
         team.push("edge-3", static_cluster(name, 80))
     with ThreadPoolExecutor(4) as people:
         done = list(people.map(lambda user: team.xds("rollout", "undo", "edge-3", user=user), ("ann", "bob")))
-    # Both looked at once and one was first, or one looked when the other was done and knows what it takes back.
-    codes = sorted(each.code for each in done)
-    assert codes in ([0, 0], [0, 5])
-    if codes == [0, 5]:
-        assert team.names("edge-3") == ["second"]
-        (late,) = [each for each in done if each.code == 5]
-        assert "somebody else changed it meanwhile" in late.err
-    else:
-        assert team.names("edge-3") == ["first"]
+    assert sorted(each.code for each in done) == [0, 5]
+    assert team.names("edge-3") == ["second"]
+    (late,) = [each for each in done if each.code == 5]
+    # Both looked at once and one was first, or one looked when the other was done.
+    assert "somebody else changed it meanwhile" in late.err or "nothing was changed" in late.err
     kinds = [item["kind"] for item in team.server.get("/groups/edge-3/revisions")["items"]]
-    assert kinds == ["rollback"] * codes.count(0) + ["push"] * 3
+    assert kinds == ["rollback", "push", "push", "push"]
+
+
+def test_an_undo_behind_that_of_somebody_else_is_asked_about(team: Team) -> None:
+    """A second person undoes some seconds later, and means the same push."""
+    group = "edge-11"
+    for name in ("first", "second", "bad"):
+        team.push(group, static_cluster(name, 80))
+    assert team.xds("rollout", "undo", group, user="ann").code == 0
+    late = team.xds("rollout", "undo", group, user="bob")
+    assert late.code == 5
+    assert f"group {group}: team-edge (ann) went back to revision 2 " in late.err
+    assert "in revision 4: nothing was changed; to go further back, pass --if-match 4" in late.err
+    assert team.names(group) == ["second"]
+    assert team.xds("rollout", "undo", group, "--if-match", "4", user="bob").code == 0
+    assert team.names(group) == ["first"]
+    what = team.xds("rollout", "history", group, "--columns", "author,what", "--no-headers").out.splitlines()
+    assert what[:2] == ["team-edge (bob)   rollback to 1", "team-edge (ann)   rollback to 2 (undone by 5)"]
 
 
 def test_an_undo_of_what_was_looked_at_before_somebody_else(team: Team) -> None:

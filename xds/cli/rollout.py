@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -27,6 +29,7 @@ Json = dict[str, Any]
 # Values of `xds.control.progress.PushVerdict`, which is imported only when a command needs it.
 PENDING, REFUSED = "pending", "refused"
 
+UNDO_TOGETHER_S = 60.0  # who undoes within a minute behind somebody else has hardly seen the result of that undo
 PRECONDITION_FAILED = HTTPStatus.PRECONDITION_FAILED
 
 
@@ -109,7 +112,10 @@ def roll_back(
     Clusters keep their present assignments unless ``with_endpoints``.
     """
     if not to:
-        plan = client.call("GET", group_path(group, "/undo"))
+        looked = client.fetch("GET", group_path(group, "/undo"))
+        plan = looked.json()
+        if not headers:
+            _check_undone(client, plan, query.get("author", ""), looked.headers.get("date", ""))
         to = plan["to"] or _chosen(plan)
         headers = {"If-Match": plan["etag"], **headers}  # of two who undo at once, one does
         say(_told(plan, to, with_endpoints))
@@ -124,6 +130,23 @@ def roll_back(
     if not answer["changed"] and not with_endpoints:
         say(f"nothing but endpoints can differ from revision {to}; --endpoints takes them back as well")
     return answer
+
+
+def _check_undone(client: Client, plan: Json, author: str, date: str) -> None:
+    """Raises ``CommandError`` where somebody else has just undone: both meant the same push. ``date`` is HTTP's."""
+    last = plan.get("last_undo")
+    if last is None:
+        return
+    now = parsedate_to_datetime(date) if date else datetime.now(UTC)
+    ago_s = (now - datetime.fromisoformat(last["time"])).total_seconds()
+    own = {"actor": client.call("GET", "/whoami")["name"], "author": author}
+    if ago_s < UNDO_TOGETHER_S and who(own) != who(last):
+        name = who(last) or "somebody"
+        raise CommandError(
+            Exit.CONFLICT,
+            f"group {plan['group']}: {name} went back to revision {last['content_of']} {max(ago_s, 0):.0f} s ago, in"
+            f" revision {last['revision']}: nothing was changed; to go further back, pass --if-match {plan['revision']}",
+        )
 
 
 def _told(plan: Json, to: int, with_endpoints: bool) -> str:

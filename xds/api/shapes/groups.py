@@ -164,7 +164,10 @@ class CandidateItem(RevisionItem):
 
 
 class UndoItem(TypedDict):
-    """``etag`` is the group's: with it in `If-Match` the rollback is of what was looked at."""
+    """``etag`` is the group's: with it in `If-Match` the rollback is of what was looked at.
+
+    ``last_undo`` is the rollback that the group's configuration is at now; null where it is at none.
+    """
 
     group: str
     revision: int
@@ -172,6 +175,7 @@ class UndoItem(TypedDict):
     takes_back: RevisionItem
     to: int | None
     candidates: list[CandidateItem]
+    last_undo: RevisionItem | None
 
 
 class ResourceItem(TypedDict):
@@ -331,6 +335,7 @@ def undo_item(plan: UndoPlan) -> UndoItem:
         "takes_back": revision_item(plan.takes_back),
         "to": plan.to.revision if plan.to is not None else None,
         "candidates": [{**revision_item(each.line), "reason": each.reason} for each in plan.candidates],
+        "last_undo": revision_item(plan.last_undo) if plan.last_undo is not None else None,
     }
 
 
