@@ -141,12 +141,10 @@ def _check_undone(client: Client, plan: Json, author: str, date: str) -> None:
     ago_s = (now - datetime.fromisoformat(last["time"])).total_seconds()
     own = {"actor": client.call("GET", "/whoami")["name"], "author": author}
     if ago_s < UNDO_TOGETHER_S and who(own) != who(last):
-        name = who(last) or "somebody"
-        raise CommandError(
-            Exit.CONFLICT,
-            f"group {plan['group']}: {name} went back to revision {last['content_of']} {max(ago_s, 0):.0f} s ago, in"
-            f" revision {last['revision']}: nothing was changed; to go further back, pass --if-match {plan['revision']}",
-        )
+        undone = f"{who(last) or 'somebody'} went back to revision {last['content_of']} {max(ago_s, 0):.0f} s ago"
+        further = f"to go further back, pass --if-match {plan['revision']}"
+        told = f"group {plan['group']}: {undone}, in revision {last['revision']}: nothing was changed; {further}"
+        raise CommandError(Exit.CONFLICT, told)
 
 
 def _told(plan: Json, to: int, with_endpoints: bool) -> str:
