@@ -142,7 +142,7 @@ def test_what_is_not_empty_is_replaced_only_when_told(source: Source, second: Se
     second.push("extra", [r.static_cluster("other", 1)])
     before = second.get("/groups")
     refused = run(second, "restore", archive)
-    assert refused.code == 5 and "not empty" in refused.err
+    assert refused.code == 5 and "not empty" in refused.err and "pass --replace" in refused.err
     assert second.get("/groups") == before
     assert run(second, "restore", archive, "--replace", "--dry-run", "-y").code == 0
     assert second.get("/groups") == before

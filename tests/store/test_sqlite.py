@@ -169,6 +169,17 @@ async def test_a_cursor_older_than_the_events_kept_is_reset(opened: Open, monkey
     assert await take(store.watch(cursors[0]), 1) == [Reset((Head("g", 5),), cursors[-1])]
 
 
+async def test_a_clock_that_is_set_between_restarts_stops_no_push(opened: Open) -> None:
+    """Revisions grow whatever the clock says; only their times may then be in another order."""
+    for number, shift_days in enumerate((0, 400, -400, 0), start=1):
+        store = await opened(clock=lambda days=shift_days: time.time() + days * 86_400)
+        commit = await push(store, full(cluster("a", bytes((number,)))))
+        assert (commit.revision, commit.replayed) == (number, False)
+        assert await contents(store, await store.manifest("g", number)) == [cluster("a", bytes((number,)))]
+        assert [line.revision for line in await store.history("g")] == list(range(number, 0, -1))
+        await store.close()
+
+
 async def test_push_ids_are_kept_for_a_day(opened: Open) -> None:
     now_s = 1000.0
     store = await opened(clock=lambda: now_s)

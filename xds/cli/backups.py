@@ -11,10 +11,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
 
-from xds.cli.client import Client, finding_line
+from xds.cli.client import Client, RefusedError, finding_line
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.control import backup_archive
@@ -63,7 +64,12 @@ def check_backup(source: Path, format: Format | None) -> None:
 def restore_backup(client: Client, source: Path, query: Mapping[str, str], format: Format | None) -> None:
     """Send a backup to the server for restoring. Raises ``CommandError``."""
     with _opened(source) as file:
-        found = client.upload("/restore", query, file, _TAR)
+        try:
+            found = client.upload("/restore", query, file, _TAR)
+        except RefusedError as error:
+            if error.status != HTTPStatus.PRECONDITION_FAILED:
+                raise
+            raise RefusedError(error.status, f"{error}; pass --replace when that is meant", error.problem) from None
     done = "restored" if found["restored"] else "can be restored"
     if found.get("watched"):
         when = "are applied again now" if found["restored"] else "will be applied over it"

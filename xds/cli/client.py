@@ -55,6 +55,9 @@ _WAYS = {
 }
 
 
+WRONG_VERSION = "WRONG_VERSION_NUMBER"  # the reason of `ssl.SSLError` where a server speaks plain HTTP
+
+
 class RefusedError(CommandError):
     """The server refused a request. ``status`` is HTTP's; ``problem`` is its RFC 9457 body, if it sent one."""
 
@@ -102,6 +105,7 @@ class Client:
         self._scheme, self._host, self._port, self._path = _parts(self.server)
         self._token = _token(token_file)
         self._tls = _tls(cacert, cert, key) if self._scheme == "https" else None
+        self._has_certificate = bool(cert or os.environ.get(CERTIFICATE_VARIABLE))
         self._connection: HTTPConnection | None = None
 
     def call(
@@ -286,11 +290,22 @@ class Client:
             yield
         except (OSError, HTTPException) as error:
             self.close()
-            raise CommandError(Exit.UNREACHABLE, f"cannot reach {self.server}: {_reason(error)}") from None
+            raise CommandError(
+                Exit.UNREACHABLE, f"cannot reach {self.server}: {_reason(error)}{self._advice(error)}"
+            ) from None
+
+    def _advice(self, error: Exception) -> str:
+        """With TLS 1.3 a server that misses a client certificate closes the connection behind the handshake."""
+        is_plain = getattr(error, "reason", "") == WRONG_VERSION
+        is_other = is_plain or isinstance(error, ssl.SSLCertVerificationError | ConnectionRefusedError)
+        is_closed = isinstance(error, ssl.SSLError | ConnectionError | HTTPException) and not is_other
+        if self._tls is None or self._has_certificate or not is_closed:
+            return ""
+        return "; the server may ask for a client certificate: --cert, --key"
 
 
 def _reason(error: OSError | HTTPException) -> str:
-    if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":  # of `ssl.SSLError`
+    if getattr(error, "reason", "") == WRONG_VERSION:  # of `ssl.SSLError`
         return "the server speaks plain HTTP there; use http://"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 

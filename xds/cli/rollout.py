@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -27,6 +29,7 @@ Json = dict[str, Any]
 # Values of `xds.control.progress.PushVerdict`, which is imported only by commands that need it.
 PENDING, REFUSED = "pending", "refused"
 
+UNDO_TOGETHER_S = 60.0  # who undoes within a minute behind somebody else has hardly seen the result of that undo
 PRECONDITION_FAILED = HTTPStatus.PRECONDITION_FAILED
 
 
@@ -111,7 +114,10 @@ def roll_back(
     Clusters keep their present assignments unless ``with_endpoints``.
     """
     if not to:
-        plan = client.call("GET", group_path(group, "/undo"))
+        looked = client.fetch("GET", group_path(group, "/undo"))
+        plan = looked.json()
+        if not headers:
+            _check_undone(client, plan, query.get("author", ""), looked.headers.get("date", ""))
         to = plan["to"] or _chosen(plan)
         headers = {"If-Match": plan["etag"], **headers}  # if two undo at once, one fails
         say(_told(plan, to, with_endpoints))
@@ -126,6 +132,21 @@ def roll_back(
     if not answer["changed"] and not with_endpoints:
         say(f"at most endpoints differ from revision {to}; add --endpoints to roll them back too")
     return answer
+
+
+def _check_undone(client: Client, plan: Json, author: str, date: str) -> None:
+    """Raises ``CommandError`` where somebody else has just undone: both meant the same push. ``date`` is HTTP's."""
+    last = plan.get("last_undo")
+    if last is None:
+        return
+    now = parsedate_to_datetime(date) if date else datetime.now(UTC)
+    ago_s = (now - datetime.fromisoformat(last["time"])).total_seconds()
+    own = {"actor": client.call("GET", "/whoami")["name"], "author": author}
+    if ago_s < UNDO_TOGETHER_S and who(own) != who(last):
+        undone = f"{who(last) or 'somebody'} went back to revision {last['content_of']} {max(ago_s, 0):.0f} s ago"
+        further = f"to go further back, pass --if-match {plan['revision']}"
+        told = f"group {plan['group']}: {undone}, in revision {last['revision']}: nothing was changed; {further}"
+        raise CommandError(Exit.CONFLICT, told)
 
 
 def _told(plan: Json, to: int, with_endpoints: bool) -> str:

@@ -209,6 +209,8 @@ class Server:
         self.nacks.start()
         self.assignments.start()
         self.phase = Phase.READY
+        for told in self.settings.moved:
+            _log.warning("settings.moved", error_message=told)
         for warning in warnings_of(self.settings):
             _log.warning("auth.exposed", error_message=warning)
         groups_n = len(self.cache.groups())

@@ -222,7 +222,7 @@ class XdsServer:
     def _stream_handler(self, make: Callable[[CallContext, AdmissionSlot, Identity], StreamHandler]) -> Any:
         async def handle(_requests: Any, context: Any) -> None:
             identity = await self._auth.authenticate(context)
-            slot = await self._admission.acquire()
+            slot = await self._admission.acquire(context.peer())
             try:
                 refusal = self._auth.unavailable()
                 if refusal is not None:

@@ -42,9 +42,12 @@ def open_transport(options: ServerOptions, interceptors: Iterable[Any]) -> Trans
     if options.transport == GRPCIO:
         return GrpcioTransport(options, interceptors)
     # Twice the limit: a request that is too large must reach the stream, which counts it and says why it ends.
-    limits = Http2Limits(options.max_streams_per_connection, 2 * options.max_receive_bytes, options.flow.frames_at_once)
+    flow = options.flow
+    limits = Http2Limits(
+        options.max_streams_per_connection, 2 * options.max_receive_bytes, flow.frames_at_once, flow.streams_at_once
+    )
     keepalive = Keepalive(options.keepalive_s, options.keepalive_timeout_s)
-    return GrpcServer((options.host, options.port), limits, keepalive, interceptors, options.flow)
+    return GrpcServer((options.host, options.port), limits, keepalive, interceptors, flow)
 
 
 def loop_factory(transport: str) -> Callable[[], asyncio.AbstractEventLoop]:

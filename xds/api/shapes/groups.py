@@ -173,7 +173,10 @@ class UndoCandidateItem(RevisionItem):
 
 
 class UndoItem(TypedDict):
-    """``etag`` is that of the group. Send it as `If-Match` with the rollback, so that nothing else is undone."""
+    """``etag`` is that of the group. Send it as `If-Match` with the rollback, so that nothing else is undone.
+
+    ``last_undo`` is the rollback that the group's configuration is at now; null where it is at none.
+    """
 
     group: str
     revision: int
@@ -181,6 +184,7 @@ class UndoItem(TypedDict):
     takes_back: RevisionItem
     to: int | None
     candidates: list[UndoCandidateItem]
+    last_undo: RevisionItem | None
 
 
 class ResourceItem(TypedDict):
@@ -357,6 +361,7 @@ def undo_item(plan: UndoPlan) -> UndoItem:
         "takes_back": revision_item(plan.takes_back),
         "to": plan.to.revision if plan.to is not None else None,
         "candidates": [{**revision_item(each.line), "reason": each.reason} for each in plan.candidates],
+        "last_undo": revision_item(plan.last_undo) if plan.last_undo is not None else None,
     }
 
 

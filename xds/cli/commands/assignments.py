@@ -107,9 +107,10 @@ def set_policy(
     from xds.cli.assignments import put, read_policy
     from xds.cli.assignments import show as show_one
     from xds.cli.push_options import if_match as header
+    from xds.cli.push_options import push_query
 
     options = shared(context)
-    query = {name: "true" for name, is_set in (("dry_run", dry_run), ("strict", strict)) if is_set}
+    query = push_query(dry_run=dry_run, strict=strict)
     item = put(options.connect(), group, cluster, read_policy(file), query, header(if_match))
     show_one(item, options.style(), options.output)
 
@@ -133,12 +134,12 @@ def delete(
     """
     from xds.cli.assignments import assignment_path
     from xds.cli.output import say
-    from xds.cli.push_options import confirm
+    from xds.cli.push_options import confirm, push_query
     from xds.cli.push_options import if_match as header
 
     options = shared(context)
     if not dry_run:
         confirm(f"delete the policy of cluster {cluster} of group {group}?", yes)
-    query = {"dry_run": "true"} if dry_run else {}
+    query = push_query(dry_run=dry_run)
     options.connect().call("DELETE", assignment_path(group, cluster), query, header(if_match))
     say(f"cluster {cluster} of group {group}: its policy {'would be' if dry_run else 'is'} deleted")

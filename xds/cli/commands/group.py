@@ -94,10 +94,11 @@ def set_settings(
     """
     from xds.cli.group import Given, difference, set_group
     from xds.cli.output import Format, say, write, write_document
+    from xds.cli.push_options import push_query
 
     options = shared(context)
     given = Given(selector, priority, on_nack, removal_delay, listener_drain)
-    query = {name: "true" for name, is_set in (("dry_run", dry_run), ("allow_empty", allow_empty)) if is_set}
+    query = push_query(dry_run=dry_run, allow_empty=allow_empty)
     before, after = set_group(options.connect(), group, given, query, if_match)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(after, options.document_format())
