@@ -471,7 +471,7 @@ class EnvoyLike:
             for name in self._clusters_of(left.pop()):
                 yield name
                 cluster = self.active.get(name)
-                inner = set(cluster.parsed.inner if cluster is not None else ()) - seen
+                inner = set(cluster.inner if cluster is not None else ()) - seen
                 left += (self.listening[each] for each in inner if each in self.listening)
                 seen |= inner
 
@@ -491,7 +491,7 @@ class EnvoyLike:
         if cluster.parsed.members:
             reasons = [self._reason(member, seen | {name}) for member in members]
             return "" if "" in reasons else f"no member of {name}: {reasons}"
-        for inner in cluster.parsed.inner:  # `_reachable` follows this listener to its clusters
+        for inner in cluster.inner:  # `_reachable` follows this listener to its clusters
             if inner not in self.listening:
                 return f"no listener {inner} behind {name}"
         return f"no endpoints of {name}" if cluster.assignment and not (cluster.endpoints or cluster.spoiled) else ""
