@@ -276,7 +276,7 @@ def test_endpoints_of_an_assignment_stand_for_internal_listeners(name: str) -> N
 
 
 def test_an_assignment_with_anything_else_refers_to_nothing() -> None:
-    metadata = {"filter_metadata": {"envoy.lb": {"canary": True, "text": '\n\x1a\x05\n\x03abc'}}}
+    metadata = {"filter_metadata": {"envoy.lb": {"canary": True, "text": "\n\x1a\x05\n\x03abc"}}}
     pipe = {"pipe": {"path": "@/tmp/x"}}
     weighed = _assignment(SOCKET, pipe, metadata=metadata, load_balancing_weight=3)
     weighed["endpoints"][0].update(load_balancing_weight=100, locality={"zone": "\n\x05\x1a\x03\nz"})

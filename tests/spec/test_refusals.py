@@ -7,7 +7,7 @@ import pytest
 from tests.spec.by_hand import DRAINED_S, ORDER_TIMEOUT_S, REMOVED_S, pending, start, told, wait, with_listener
 from tests.spec.conftest import Connect
 from tests.support.envoy_like import EnvoyLike
-from tests.support.personas import live, spend
+from tests.support.personas import assert_in_step, live, spend
 from tests.support.sansio import Client, Server
 from tests.support.texts import TARGET, Site, joined, push, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -402,3 +402,25 @@ def test_a_listener_goes_back_at_once_on_a_stream_of_its_own(server: Server, dia
     client.run()  # no time passes
     assert client.serving()[LISTENER] == {TARGET: "r1"}
     assert client.serving()[ROUTE] == {"r1": "a"}
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+def test_what_a_returning_client_shows_stays_accepted_when_it_refuses_what_comes_next(
+    server: Server, variant: Variant, split: bool
+) -> None:
+    """It serves on with the endpoints that it showed, so routes to the cluster need not wait for a repair."""
+    source = "api" if split else "ads"
+    before, after = site("a", "b"), site("a", "b")
+    before[ROUTE], after[ROUTE] = {"r1": "b"}, {"r1": "b a"}
+    client = live(server, variant, before, split=split)
+    client.disconnect()
+    push(server, {**before, ENDPOINT: {"a": "bad", "b": "1"}}, source=source)
+    client.reconnect()
+    spend(3, client)
+    push(server, {**after, ENDPOINT: {"a": "bad", "b": "1"}}, source=source)
+    spend(60, client)
+    assert client.serving()[ROUTE] == {"r1": "b a"}
+    assert not client.lost
+    push(server, after, source=source)
+    spend(DRAINED_S, client)
+    assert_in_step(client, after)

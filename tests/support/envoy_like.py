@@ -49,7 +49,7 @@ class EnvoyLike:
     * ``slow``: its requests wait in the ``outbox`` of their streams;
     * ``must_listen``: listeners without which requests are lost, once it is live;
     * ``exposures``: (listener, its text, route configuration, its text) where a new connection reached an admin path
-      without authorisation.
+      without authorisation. Internal listeners are reached through another, which is looked at.
     """
 
     def __init__(
@@ -507,7 +507,7 @@ class EnvoyLike:
 
     def _exposed(self) -> Iterator[tuple[str, str, str, str]]:
         for name, chain in self.listening.items():
-            for route in chain.parsed.names if AUTHZ not in chain.parsed.flags else ():
+            for route in chain.parsed.names if not {AUTHZ, INTERNAL} & chain.parsed.flags else ():
                 text = self.there[ROUTE].get(route, "")
                 if ADMIN in parse(text).flags:
                     yield name, chain.text, route, text

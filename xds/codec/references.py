@@ -140,8 +140,8 @@ _CLUSTERS = frozenset((CLUSTER, V2_URLS[CLUSTER]))
 _REFERRING = frozenset((*_V3_REFERRING, *(V2_URLS[url] for url in _V3_REFERRING if url in V2_URLS)))
 
 
-# ``Endpoint.address`` (field 1), in it ``envoy_internal_address`` (3), in it ``server_listener_name`` (1), each with its
-# length; the rare byte comes first, so that the search is one for that byte in nearly all assignments.
+# ``Endpoint.address`` (field 1), in it ``envoy_internal_address`` (3), in it ``server_listener_name`` (1), each with
+# its length; the rare byte comes first, so that the search is one for that byte in nearly all assignments.
 _INTERNAL_ADDRESS = re.compile(
     rb"\x1a(?:(?<=\n[\x00-\x7f]\x1a)|(?<=\n[\x80-\xff][\x00-\x7f]\x1a)|(?<=\n[\x80-\xff]{2}[\x00-\x7f]\x1a)"
     rb"|(?<=\n[\x80-\xff]{3}[\x00-\x7f]\x1a))[\x80-\xff]{0,3}[\x00-\x7f]\n"

@@ -181,14 +181,14 @@ def removed_names(
             under = (name for name in each.removed if name.rpartition("/")[0] in routes)
             found[type_url] = frozenset(under) - lingering.names.get(type_url, frozenset())
         elif type.alias == "listeners":
-            internal = frozenset().union(*map(_internal_listeners, released.sets.values()))
+            internal = frozenset().union(*map(internal_listeners, released.sets.values()))
             found[type_url] = internal.intersection(each.removed) - lingering.names.get(type_url, frozenset())
         elif type.alias == "scoped_routes" and is_draining and not _has_scopes(goal, type_url):
             found[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
     return keep_of(found)
 
 
-def _internal_listeners(held: ResourceSet) -> frozenset[str]:
+def internal_listeners(held: ResourceSet) -> frozenset[str]:
     """The internal listeners that endpoints in clusters or assignments name; none for sets of other types."""
     if not (held.type.is_route_target or held.type.alias == "endpoints"):
         return frozenset()

@@ -13,7 +13,7 @@ from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
 from xds.protocol.diffs import ChangeOf
 from xds.protocol.holdings import leads_within
-from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, keep_of, removed_names
+from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, internal_listeners, keep_of, removed_names
 from xds.protocol.memo import Memo
 from xds.protocol.trees import NewlyBehind, Part, Tree, changed_trees, newly_behind, newly_named, used_by
 
@@ -51,6 +51,7 @@ class Releases:
         self._steps: Memo[tuple[Snapshot, Snapshot, Lingering], Step] = Memo(_MEMO_ENTRIES)
         self._trees: Memo[tuple[Snapshot, Snapshot], tuple[Tree, ...]] = Memo(_MEMO_ENTRIES)
         self._behind: Memo[tuple[Snapshot, Snapshot], NewlyBehind] = Memo(_MEMO_ENTRIES)
+        self._internal: Memo[int, frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._named: Memo[tuple[int, int], Names] = Memo(_MEMO_ENTRIES)
         self._used: Memo[tuple[frozenset[str], Snapshot], frozenset[Part]] = Memo(_MEMO_ENTRIES)
         self._added: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
@@ -71,6 +72,7 @@ class Releases:
             self._steps,
             self._trees,
             self._behind,
+            self._internal,
             self._named,
             self._used,
             self._added,
@@ -155,6 +157,10 @@ class Releases:
         key = (released, goal)
         return self._behind.get(key, lambda: newly_behind(released, goal, self.changes(released, goal)))
 
+    def internal_listeners(self, held: ResourceSet) -> frozenset[str]:
+        """The internal listeners that the endpoints in a set of clusters or assignments name."""
+        return self._internal.get(held.id, lambda: internal_listeners(held))
+
     def newly_named(self, before: ResourceSet, after: ResourceSet) -> Names:
         """The names in changed listeners that no listener named before."""
         if before is after:
@@ -222,9 +228,9 @@ class Releases:
         """The release with the resources of a type that a reconnected client holds (``held``).
 
         Clusters and the types of listener trees are taken from ``held``. Of other types only the names that the release
-        lacks are, and assignments that newly name an internal listener. ``is_first``: no other stream of the client showed resources of the type, so that the client holds
-        no others. The others are then left out of the release, except those of partial types that refer only to
-        ``clusters``: the client may request them next.
+        lacks are, and assignments that newly name an internal listener. ``is_first``: no other stream of the client
+        showed resources of the type, so that the client holds no others. The others are then left out of the release,
+        except those of partial types that refer only to ``clusters``: the client may request them next.
         """
         key = (released, type_url, held.id, clusters.id if clusters is not None else 0, is_first)
         return self._resumed.get(key, lambda: _resumed(self, released, type_url, held, clusters, is_first))
