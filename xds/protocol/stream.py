@@ -397,6 +397,7 @@ class DiscoveryStream:
         if shift.dropped:
             watch.shown = None
         if shift.dropped and watch.refusals is not None:
+            self._require_client().watches.note_dropped(watch, shift.dropped)
             watch.refusals.forgive(shift.dropped)
         if watch.told_missing:
             watch.told_missing -= shift.dropped
