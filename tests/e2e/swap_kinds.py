@@ -157,6 +157,32 @@ def bytes_move(scene: Scene, turn: int) -> list[r.Json]:
     return [*scene.clusters(turn), r.chained_listener("web", [r.tcp_chain("web", name(turn))], scene.port)]
 
 
+# Requests go over an internal listener, which is new in each turn
+
+
+def tunnel_is_replaced(scene: Scene, turn: int) -> list[r.Json]:
+    """The routes lead to another cluster, whose assignment names another internal listener."""
+    routes = route_config("r", to_cluster(name(turn)))
+    return [*_tunnel(scene, turn, name(turn)), scene.listener(scene.rds("r")), routes]
+
+
+def tunnel_leads_elsewhere(scene: Scene, turn: int) -> list[r.Json]:
+    """The assignment of a cluster that stays in use names another internal listener."""
+    routes = route_config("r", to_cluster("tunnel"))
+    return [*_tunnel(scene, turn, "tunnel"), scene.listener(scene.rds("r")), routes]
+
+
+def _tunnel(scene: Scene, turn: int, tunnel: str) -> list[r.Json]:
+    """A cluster, the internal listener that it leads to, and the cluster that this leads to."""
+    inner, behind = f"inner-{turn}", turn + BESIDE
+    return [
+        *scene.clusters(behind),
+        r.eds_cluster(tunnel, scene.source, **MANY_RETRIES, **scene.cluster_fields),
+        r.internal_load_assignment(tunnel, inner),
+        r.internal_listener(inner, [r.tcp_chain(inner, name(behind))]),
+    ]
+
+
 ROUTE_KINDS: tuple[Kind, ...] = (routes_move, weights_move, members_move)
 LISTENER_KINDS: tuple[Kind, ...] = (
     inline_routes_move,
@@ -166,4 +192,5 @@ LISTENER_KINDS: tuple[Kind, ...] = (
     chains_come_and_go,
     bytes_move,
 )
-KINDS: tuple[Kind, ...] = (*ROUTE_KINDS, *LISTENER_KINDS)
+TUNNEL_KINDS: tuple[Kind, ...] = (tunnel_is_replaced, tunnel_leads_elsewhere)
+KINDS: tuple[Kind, ...] = (*ROUTE_KINDS, *LISTENER_KINDS, *TUNNEL_KINDS)

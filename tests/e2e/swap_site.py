@@ -16,7 +16,7 @@ from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess, wait_body
 from tests.support.load import HttpLoad, LoadReport
 from tests.support.process import free_port, wait_until
 from tests.support.proxy import TcpProxy
-from tests.support.resources import CLUSTER_TYPE, Json
+from tests.support.resources import CLUSTER_TYPE, INTERNAL_LISTENERS, Json
 from tests.support.server import GROUP, NODE, ServerProcess
 from tests.support.upstream import PAUSED_PATH, RETRIED_PATH, Upstream
 
@@ -170,7 +170,7 @@ class SwapSites:
         started.push(GROUP, kind(scene, 0))
         proxy = TcpProxy(self.background, started.grpc_port)
         self.running.callback(proxy.close)
-        bootstrap = EnvoyBootstrap(proxy.port, variant)
+        bootstrap = EnvoyBootstrap(proxy.port, variant, changes=INTERNAL_LISTENERS)
         envoy = self.running.enter_context(EnvoyProcess(self.directory, bootstrap, drain=drain)).wait_live()
         wait_body(scene.port, scene.upstream(0).name)
         started.wait_synced(GROUP, NODE)

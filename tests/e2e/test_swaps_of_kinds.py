@@ -42,6 +42,8 @@ QUICK = {
     kinds.listener_is_replaced: Variant.ADS_DELTA,
     kinds.chains_come_and_go: Variant.ADS_SOTW,
     kinds.bytes_move: Variant.SPLIT_SOTW,
+    kinds.tunnel_is_replaced: Variant.ADS_SOTW,
+    kinds.tunnel_leads_elsewhere: Variant.ADS_DELTA,
 }
 
 

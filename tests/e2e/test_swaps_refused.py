@@ -136,6 +136,8 @@ Refused = Callable[[SwapSite], tuple[str, list[r.Json]]]
         pytest.param(Variant.ADS_SOTW, refused_routes, marks=pytest.mark.soak),
         pytest.param(Variant.ADS_DELTA, refused_extension, marks=pytest.mark.soak),
         pytest.param(Variant.SPLIT_DELTA, refused_routes, marks=pytest.mark.soak),
+        pytest.param(Variant.SPLIT_DELTA, refused_extension, marks=pytest.mark.soak),
+        pytest.param(Variant.SPLIT_SOTW, refused_extension, marks=pytest.mark.soak),
     ],
 )
 def test_listener_goes_back_when_what_it_newly_needs_is_refused(

@@ -36,6 +36,11 @@ class Warm:
     def assignment(self) -> str:
         return assignment_of(self.name, self.text)
 
+    @property
+    def inner(self) -> tuple[str, ...]:
+        """The internal listeners for which its endpoints stand, by its own text or by its assignment."""
+        return self.parsed.inner or parse(self.endpoints).inner
+
 
 class Taken(NamedTuple):
     """The part of a response that takes effect, and the error about the rest."""

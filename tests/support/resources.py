@@ -34,6 +34,14 @@ TYPED_STRUCT_TYPE = TYPE + "xds.type.v3.TypedStruct"
 TCP_PROXY_TYPE = TYPE + "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
 AGGREGATE_TYPE = TYPE + "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 RESOURCE_TYPE = TYPE + "envoy.service.discovery.v3.Resource"
+INTERNAL_LISTENERS: Json = {  # of a bootstrap
+    "bootstrap_extensions": [
+        {
+            "name": "envoy.bootstrap.internal_listener",
+            "typed_config": {"@type": TYPE + "envoy.extensions.bootstrap.internal_listener.v3.InternalListener"},
+        }
+    ]
+}
 UPSTREAM_TLS_TYPE = TYPE + "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 DOWNSTREAM_TLS_TYPE = TYPE + "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"
 
@@ -55,6 +63,12 @@ def load_assignment(name: str, *ports: int) -> Json:
     endpoints = [{"endpoint": {"address": address(port)}} for port in ports]
     localities = [{"locality": {"region": "r", "zone": "z"}, "load_balancing_weight": 1, "lb_endpoints": endpoints}]
     return {"cluster_name": name, "endpoints": localities if ports else []}
+
+
+def internal_load_assignment(name: str, listener_name: str) -> Json:
+    """An assignment by EDS whose only endpoint is an internal listener of the same Envoy."""
+    endpoint = {"address": {"envoy_internal_address": {"server_listener_name": listener_name}}}
+    return {"@type": ENDPOINT_TYPE, "cluster_name": name, "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}]}
 
 
 def cluster_load_assignment(name: str, *ports: int) -> Json:
@@ -319,6 +333,11 @@ def sources_match(prefix_len: int) -> Json:
 def chained_listener(name: str, chains: Sequence[Json], port: int = 0) -> Json:
     """A loopback listener; with port 0 the system chooses the port, which Envoy's admin interface shows."""
     return {"@type": LISTENER_TYPE, "name": name, "address": address(port), "filter_chains": list(chains)}
+
+
+def internal_listener(name: str, chains: Sequence[Json]) -> Json:
+    """A listener without a socket; Envoy needs `INTERNAL_LISTENERS` for it."""
+    return {"@type": LISTENER_TYPE, "name": name, "internal_listener": {}, "filter_chains": list(chains)}
 
 
 def listener(

@@ -13,7 +13,8 @@ clusters    ``eds:x``            its assignment is ``x``; without it, the one of
             ``hc:8``             warm only when its health checks have told: after 8 seconds
             ``sds:s``            warm only with this secret
             any other word       means nothing
-endpoints   any word             endpoints; an empty text: none
+endpoints   ``in:l``             an endpoint that stands for the internal listener ``l``
+            any other word       endpoints; an empty text: none
 listeners   ``r``                the routes are the route configuration ``r`` (RDS)
             ``to:a``             an inline route to cluster ``a``
             ``ecds:f`` ``sds:s`` a filter by ECDS, a secret: the listener warms until they are there
@@ -109,6 +110,8 @@ def _references(url: str, name: str, text: str, source: str) -> Iterator[Referen
     elif url == LISTENER:
         yield from (Reference(ROUTE, route, source) for route in parsed.names)
         yield from (Reference(EXTENSION_CONFIG, each, source) for each in parsed.ecds)
+    elif url == ENDPOINT:
+        yield from (Reference(LISTENER, listener) for listener in parsed.inner)
     elif url == ROUTE:
         yield from (Reference(CLUSTER, cluster) for cluster in parsed.names)
     if url in (CLUSTER, LISTENER):

@@ -81,5 +81,5 @@ def load_record(blob: bytes) -> Resource:
     version = content_version(body, aliases, ttl_s)
     if message is None:
         return Resource(type_url, wrapper.name, body, version, aliases, ttl_s)
-    references, first_check_s = references_of(type_url, message), first_check_of(type_url, message)
+    references, first_check_s = references_of(type_url, message, body), first_check_of(type_url, message)
     return Resource(type_url, wrapper.name, body, version, aliases, ttl_s, references, first_check_s)

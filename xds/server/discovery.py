@@ -80,7 +80,7 @@ class DiscoveryHandler(StreamHandler):
             peer=self._peer,
             type_url=service.type_url,
             limits=deps.options.limits,
-            api=service.api,
+            api_version=service.api,
             authorize=self._authorize,
             may_return=self._may_return,
         )

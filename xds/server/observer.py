@@ -80,7 +80,7 @@ class StreamObserver:
     def opened(self) -> None:
         """The stream was opened."""
         self._fleet.stream_opened(
-            self.id, self._peer, self._label, self._variant, time(), self._engine.api, self._principal
+            self.id, self._peer, self._label, self._variant, time(), self._engine.api_version, self._principal
         )
         self._metrics.streams[self._variant, self._label] += 1
 
