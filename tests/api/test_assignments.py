@@ -1,4 +1,4 @@
-"""Policies of traffic assignment over HTTP, and what is shown of the decisions."""
+"""Traffic assignment policies over HTTP, and their decisions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.support.resources import steered_cluster, zoned_load_assignment
 from xds.api.shapes.assignments import POLICY_SCHEMA
 from xds.assignment.policy import Policy, Strategy
 from xds.assignment.policy_document import policy_document
+from xds.lrs.figures import Flow
 from xds.model.node import Node
 from xds.model.resource_type import ENDPOINT
 
@@ -51,6 +52,35 @@ async def test_a_policy_decides_at_once_and_says_why(pushed: Api) -> None:
     assert item["warnings"] == []
     shown = (await pushed.client.get(PATH)).json()
     assert shown == item
+
+
+async def test_targets_say_how_full_they_are_and_sources_what_they_really_do(pushed: Api) -> None:
+    """The proxies of za were to send two thirds home, and sent a third there: both are shown."""
+    pushed.reports.flows = (Flow(A, A, 50.0, 0.0, 0), Flow(A, B, 100.0, 0.0, 0), Flow(B, B, 10.0, 0.0, 0))
+    item = (await pushed.client.put(PATH, json=POLICY)).json()
+    near, far = item["targets"]
+    assert (near["load_rps"], near["utilisation"], far["load_rps"], far["utilisation"]) == (50, 0.5, 110, 1.1)
+    assert near["real_share"] == pytest.approx(50 / 160, abs=1e-4)
+    assert near["decided_share"] == pytest.approx(near["decided_rps"] / 160, abs=1e-3)
+    source = item["sources"][0]
+    real = {one["locality"]["zone"]: (one["real_share"], one["real_rps"]) for one in source["allotments"]}
+    assert real == {"za": (pytest.approx(1 / 3, abs=1e-4), 50.0), "zb": (pytest.approx(2 / 3, abs=1e-4), 100.0)}
+
+
+async def test_the_history_is_told_page_by_page_the_latest_first(pushed: Api) -> None:
+    await pushed.client.put(PATH, json=POLICY)
+    pushed.reports.rps = {A: 20.0, B: 10.0}
+    await pushed.client.put(PATH, json={**POLICY, "spill": {"within": "zone"}, "dwell_s": 0, "interval_s": 1})
+    whole = (await pushed.client.get(f"{PATH}/history")).json()["items"]
+    assert [item["number"] for item in whole] == sorted((item["number"] for item in whole), reverse=True)
+    first = next(item for item in whole if item["number"] == 1)
+    assert (first["source"], first["before"], first["actions"]) == (NEAR, [], ["changed"])
+    assert sum(one["share"] for one in first["after"]) == pytest.approx(1.0, abs=1e-3)
+    assert first["time"].endswith("Z") and first["reasons"]
+    page = (await pushed.client.get(f"{PATH}/history", params={"limit": 1})).json()
+    query = {"page_token": page["next_page_token"]}
+    assert page["items"] + (await pushed.client.get(f"{PATH}/history", params=query)).json()["items"] == whole
+    assert (await pushed.client.get("/api/v1/groups/edge/assignments/none/history")).status_code == 404
 
 
 async def test_what_is_pushed_is_not_altered(pushed: Api) -> None:
@@ -218,7 +248,7 @@ async def test_what_a_node_gets_is_explained_by_its_overlay(pushed: Api) -> None
     assert found["overlay"] == NEAR, "a sub-zone counts to its zone"
     (answer,) = found["resources"]
     assert answer["pushed_version"] and answer["pushed_version"] != answer["version"]
-    assert "the assignment of traffic for r/za lies over the pushed one" in answer["detail"]
+    assert "the traffic assignment for r/za replaces the pushed one" in answer["detail"]
     elsewhere = {**node, "locality": {"region": "r", "zone": "zc"}}
     found = (await pushed.client.post("/api/v1/explain", json=elsewhere, params=query)).json()
     assert found["overlay"] is None
@@ -226,7 +256,7 @@ async def test_what_a_node_gets_is_explained_by_its_overlay(pushed: Api) -> None
 
 
 async def test_a_push_has_arrived_when_its_overlay_has(pushed: Api) -> None:
-    """`Prefer: wait` and the rollout count a node that holds the push as it is overlaid for it."""
+    """`Prefer: wait` and the rollout count a node that holds the push with its overlay."""
     await pushed.client.put(PATH, json=POLICY)
     node = Node("n1", "edge", A)
     client = Client(pushed.plane.fleet, node, "edge")

@@ -33,7 +33,7 @@ def endpoint(port: int, successes: int) -> wire_pb2.UpstreamEndpointStats:
 
 @pytest.fixture
 def book(api: Api) -> Books:
-    """What two nodes in zones ``a`` and ``b`` reported ten seconds after they came."""
+    """Reports of two nodes in zones ``a`` and ``b``, ten seconds after they connected."""
     made = Books()
     made.open(1, locality=HERE)
     made.open(2, locality=THERE)
@@ -71,6 +71,9 @@ async def test_clusters_that_were_reported(get: Callable[..., Any]) -> None:
     assert web["drops"] == {"lb": 3, "uncategorised": 2}
     assert (web["rps"], web["window_s"], web["nodes"], web["service_name"]) == (12, 10, 2, "")
     assert web["error_ratio"] == pytest.approx(10 / 120, abs=1e-6)
+    assert (web["attempts"], web["dropped_rps"], web["groups"]) == (125, 0.5, [])
+    assert web["drop_ratio"] == pytest.approx(5 / 125, abs=1e-6)
+    assert web["failed_ratio"] == pytest.approx(15 / 125, abs=1e-6)
     assert web["until"] == web["reported"] == "2027-01-15T08:00:10.000Z"
 
 
@@ -132,6 +135,8 @@ async def test_a_series(get: Callable[..., Any]) -> None:
     (line,) = found["items"]
     assert "source" not in line
     assert [(point["issued"], point["rps"]) for point in line["points"]] == [(60, 12), (60, 12)]
+    assert [point["dropped"] for point in line["points"]] == [2.5, 2.5]
+    assert line["points"][0]["failed_ratio"] == pytest.approx(7.5 / 62.5, abs=1e-6)
     assert found["step_s"] == 5
     lines = (await get("/load/web/series", window=10, step=10, by="locality"))["items"]
     assert {(each["source"]["zone"], each["locality"]["zone"]) for each in lines} == {
@@ -148,10 +153,10 @@ async def test_a_series(get: Callable[..., Any]) -> None:
         ("/load?window=2h", 400, "window: 1 to 3600 seconds"),
         ("/load?window=soon", 400, "not 'soon'"),
         ("/load/web?by=color", 422, ""),
-        ("/load/nobody", 404, "nobody has reported a cluster 'nobody'"),
-        ("/load/nobody/series", 404, "nobody has reported a cluster 'nobody'"),
+        ("/load/nobody", 404, "no recent load reports for cluster 'nobody'"),
+        ("/load/nobody/series", 404, "no recent load reports for cluster 'nobody'"),
         ("/load/web/series?window=5m&step=1", 400, "step: 60 to 300 seconds"),
-        ("/load/web/series?by=node", 400, "not kept"),
+        ("/load/web/series?by=node", 400, "no history of single nodes"),
         ("/load?page_token=a", 400, "page_token"),
     ],
 )

@@ -237,6 +237,26 @@ def test_a_selector_that_is_meant_to_cost(victim: ServerProcess, beside: Beside,
         bystander.served()
 
 
+def test_a_group_takes_no_nodes_of_others_without_admin(guarded: ServerProcess) -> None:
+    """A selector of a team's own group could take the nodes of production."""
+    body = b'{"selector": "node.cluster == prod", "priority": 9}'
+    for token, expected in (("edge", 403), ("reader", 403), ("root", 200)):
+        headers = (f"Authorization: Bearer {token}", "Content-Type: application/json")
+        request = line("PUT", "/api/v1/groups/edge-1?dry_run=true", *headers, body=body)
+        assert ask(guarded.http_port, request) == expected, token
+
+
+def test_a_key_of_5_kb_is_refused(victim: ServerProcess) -> None:
+    answer = victim.request(
+        "PUT",
+        "/api/v1/groups/keyed/snapshot",
+        json={"resources": []},
+        headers={"idempotency-key": "k" * 5_000},
+    )
+    assert answer.status_code == 422, answer.text[:300]
+    assert "keyed" not in [item["group"] for item in victim.get("/groups")["items"]]
+
+
 def test_event_readers_that_do_not_read(victim: ServerProcess, beside: Beside) -> None:
     before = resident(victim)
     with beside(victim) as bystander, ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Finding 3 of the security review: one proxy asks for another one's private key, by every door there is.
+"""One proxy asks for the private key of another, on every way into the server.
 
 A server with client certificates on both ports, three certificates of one authority: edge-1, edge-2, an operator's. The
 secret is in the group ``edge-1``; edge-2 tries to have it.
@@ -307,7 +307,7 @@ def test_a_refusal_is_told(site: Site) -> None:
 
 
 def test_a_proxys_certificate_is_no_administrators(site: Site) -> None:
-    """Finding 2."""
+    """A client certificate alone gives no rights at the HTTP port."""
     for method, path, body in (
         ("PUT", "/api/v1/groups/default/snapshot", {"resources": []}),
         ("GET", "/api/v1/groups/edge-1/snapshot?show_secrets=true", None),
@@ -360,6 +360,32 @@ def test_in_audit_it_is_let_in_and_counted(audited: Site, door: str) -> None:
     refused, came = DOORS[door](audited, "edge-2", "edge-1")
     assert (refused, KEY in came) == (False, True)
     assert audited.server.metrics()["xds_server_node_audits_total"] > before
+
+
+def test_in_audit_load_reports_and_moves_are_let_in_and_counted(audited: Site) -> None:
+    def counted() -> float:
+        return audited.server.metrics()["xds_server_node_audits_total"]
+
+    before = counted()
+    node = wire_pb2.Node(id="edge-1").SerializeToString()
+    with audited.channel("edge-2") as channel:
+        stream = Stream(channel, LRS).send(wire_pb2.LoadStatsRequest(node=node))
+        assert b"private" in stream.read()
+        assert stream.end() is OK
+    assert counted() > before
+    before = counted()
+    selector = {"selector": 'node.cluster == "fleet" and node.id == "edge-2"', "priority": 9}
+    with audited.channel("edge-2") as channel:
+        stream = Stream(channel, f"{V3}StreamAggregatedResources")
+        stream.send(sotw("edge-2", ("common", "key"), cluster="fleet"))
+        assert b"common" in stream.read()
+        assert counted() == before
+        assert audited.server.request("PUT", "/api/v1/groups/edge-1", json=selector).is_success
+        try:
+            assert KEY in stream.read()
+        finally:
+            assert audited.server.request("PUT", "/api/v1/groups/edge-1", json={"selector": ""}).is_success
+    assert counted() > before
 
 
 def test_in_audit_it_is_logged_and_an_event(audited: Site) -> None:

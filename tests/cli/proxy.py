@@ -1,4 +1,4 @@
-"""A proxy for tests of commands: one SotW stream for clusters that answers as it is told."""
+"""A proxy for tests of commands: one SotW stream for clusters, answered as the test says."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ STREAM_DEADLINE_S = 60.0
 class Proxy:
     """Subscribes to all clusters of the group named like its node cluster; ``refusal`` answers with NACKs.
 
-    ``api`` is the transport that it speaks, ``v3`` or ``v2``.
+    ``api`` is the transport that it speaks, ``v3`` or ``v2``; ``zone`` is one of region ``r``.
     """
 
-    def __init__(self, port: int, node_id: str, cluster: str, api: str = "v3") -> None:
+    def __init__(self, port: int, node_id: str, cluster: str, api: str = "v3", zone: str = "") -> None:
         self.refusal = ""
         self._method = METHOD.format(api)
         self._type_url = V2_URLS[CLUSTER] if api == "v2" else CLUSTER
-        self._node = wire_pb2.Node(id=node_id, cluster=cluster).SerializeToString()
+        locality = wire_pb2.Locality(region="r", zone=zone) if zone else None
+        self._node = wire_pb2.Node(id=node_id, cluster=cluster, locality=locality).SerializeToString()
         self._channel = grpc.insecure_channel(f"{LOOPBACK}:{port}")
         self._requests: SimpleQueue[Any] = SimpleQueue()
 
@@ -47,7 +48,7 @@ class Proxy:
         self._channel.close()
 
     def answer(self) -> str:
-        """Take the next response, or refuse it with ``refusal``; its version."""
+        """Read the next response and ACK it, or NACK it with ``refusal``; its version."""
         response = next(self._responses)
         request = wire_pb2.DiscoveryRequest(type_url=self._type_url, response_nonce=response.nonce)
         if self.refusal:
@@ -58,7 +59,7 @@ class Proxy:
         return str(response.version_info)
 
     def answer_until(self, version: str) -> None:
-        """Answer responses up to the one with this version, whatever the hash behind it."""
+        """ACK responses up to the one with this version, whatever the hash after it."""
         label = self.answer()
         while stem_of(label) != version:
             label = self.answer()

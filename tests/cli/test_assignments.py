@@ -1,8 +1,10 @@
-"""Policies of traffic assignment on the command line, and what ``validate`` says of them."""
+"""Traffic assignment policies on the command line, and findings of ``validate`` about them."""
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,11 @@ import yaml
 
 from tests.cli.conftest import Remote
 from tests.support.resources import steered_cluster, zoned_load_assignment
+from xds.cli.output import Color
+from xds.cli.table import Style
+from xds.cli.targets import BAR_ELSEWHERE, BAR_MOST, bar, targets_text
 
+NEVER = Color.NEVER
 POLICY = {"cluster": "web", "capacity": {"rates": [{"per_endpoint_rps": 50}]}}
 CLUSTER = steered_cluster("web")
 ENDPOINTS = zoned_load_assignment("web", {"za": [1, 2], "zb": [3]})
@@ -47,10 +53,63 @@ def test_a_policy_is_set_shown_and_deleted(remote: Remote, group: str, policy: P
     assert remote.xds("assignment", "show", "web", "-g", group).code == 4
 
 
+def test_a_second_table_has_the_targets(remote: Remote, group: str, policy: Path) -> None:
+    remote.xds("assignment", "set", "-g", group, "-f", policy)
+    sources, targets = remote.xds("assignment", "show", "web", "-g", group).out.split("\n\n")
+    assert sources.split()[0] == "CLUSTER"
+    header, near, far = targets.splitlines()
+    assert header.split() == ["CLUSTER", "TARGET", "HEALTHY", "LOAD", "CAPACITY", "FULL", "DECIDED", "REAL"]
+    assert near.split() == ["web", "r/za", "2/2", "0.0", "100", "0%", "░" * BAR_ELSEWHERE, "-", "-"]
+    assert far.split()[:5] == ["web", "r/zb", "1/1", "0.0", "50"]
+    assert remote.xds("assignment", "show", "-g", group).out.split("\n\n")[1] == targets
+    assert "DECIDED-RPS" in remote.xds("assignment", "show", "-g", group, "-o", "wide").out
+    columns = remote.xds("assignment", "show", "-g", group, "--columns", "cluster,source").out
+    assert columns.splitlines()[0].split() == ["CLUSTER", "SOURCE"] and "TARGET" not in columns
+
+
+def test_the_history_of_a_cluster_that_nobody_reports_is_empty(remote: Remote, group: str, policy: Path) -> None:
+    remote.xds("assignment", "set", "-g", group, "-f", policy)
+    done = remote.xds("assignment", "history", "web", "-g", group)
+    assert done.out.split() == ["NUMBER", "AGE", "SOURCE", "WHAT", "RPS", "BEFORE", "AFTER", "WHY"]
+    assert remote.xds("assignment", "history", "none", "-g", group).code == 4
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [(None, "░" * 8), (0.0, "░" * 8), (0.5, "████░░░░"), (0.53, "████▏░░░"), (1.0, "█" * 8), (7.0, "█" * 8)],
+)
+def test_a_bar_fills_with_the_part(part: float | None, shown: str) -> None:
+    assert bar(part, 8) == shown
+
+
+def test_a_bar_without_block_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert bar(0.5, 8) == "[####----]"
+
+
+class _Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("columns", "bar_width"), [(80, 10), (300, BAR_MOST), (70, 0)])
+def test_the_bar_takes_what_the_terminal_has_left(
+    columns: int, bar_width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", _Terminal(io.BytesIO(), "utf-8"))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shares = {"decided_share": 0.5, "real_share": 0.25, "utilisation": 0.5, "decided_rps": 5.0}
+    place = {"region": "europe-west", "zone": "a", "sub_zone": ""}
+    load = {"load_rps": 5.0, "capacity_rps": 10.0, "endpoints": 3, "healthy": 3, "pushed_priority": 0, "metrics": {}}
+    text = targets_text([{"cluster": "web", "targets": [{"locality": place, **load, **shares}]}], Style(color=NEVER))
+    assert max(map(len, text.splitlines())) <= max(columns, 70)
+    assert sum(text.count(each) for each in "█▌░") == bar_width
+
+
 def test_a_dry_run_changes_nothing(remote: Remote, group: str, policy: Path) -> None:
     done = remote.xds("assignment", "set", "-g", group, "-f", policy, "--dry-run")
     assert done.code == 0
-    assert "dry run: nothing is changed" in done.err
+    assert "dry run: nothing was changed" in done.err
     assert remote.xds("assignment", "show", "web", "-g", group).code == 4
 
 

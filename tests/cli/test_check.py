@@ -7,17 +7,23 @@ import json
 import re
 import threading
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from queue import SimpleQueue
 
+import grpc
 import pytest
 
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
+from tests.server.load_client import V3, report, reporter, told
 from tests.support.commands import xds
 from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
+from xds.cli.client import Client
+from xds.cli.failing import _failing_steps, _push_before
 from xds.cli.health import _CHECKS, GUIDE
 
 
@@ -42,7 +48,7 @@ def test_open_nacks_are_a_warning(remote: Remote) -> None:
 
 
 def test_a_watched_directory_that_cannot_be_applied_is_seen(tmp_path: Path, running: ExitStack) -> None:
-    """``xds check``, ``describe group``, events and the metric say it; a log line alone is overlooked."""
+    """``xds check``, ``describe group``, events and the metric report it, because a log line alone is overlooked."""
     watched = tmp_path / "watched"
     watched.mkdir()
     (watched / "hello.json").write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
@@ -65,8 +71,65 @@ def test_a_watched_directory_that_cannot_be_applied_is_seen(tmp_path: Path, runn
     assert states(remote)["watch"] == "ok"
 
 
+def reported(server: ServerProcess, running: ExitStack, *stats: object) -> None:
+    """A node of group ``default`` reports once; its stream stays open until the test ends."""
+    messages: SimpleQueue[object] = SimpleQueue()
+    messages.put(report(*stats, node=reporter("edge-1")))
+    channel = running.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{server.grpc_port}"))
+    answers = channel.stream_stream(V3)(iter(messages.get, None), timeout=100.0)
+    running.callback(answers.cancel)
+    running.callback(messages.put, None)
+    next(answers)
+    wait_until(lambda: len(server.get("/load")["items"]) == len(stats), "the report is counted")
+
+
+def test_a_cluster_that_fails_most_requests_is_told_with_the_push_before_it(tmp_path: Path, running: ExitStack) -> None:
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory", "--lrs-interval", "10m"]))
+    remote = Remote(server)
+    server.push("default", [static_cluster("web", 80)], author="ann", message="first")
+    assert states(remote)["load"] == "ok"
+    down = told("web", 2.0, total_successful_requests=10, total_error_requests=40, total_issued_requests=50)
+    dropping = told("breaker", 2.0, total_successful_requests=10, total_issued_requests=10)
+    dropping.total_dropped_requests = 40
+    fine = told("fine", 2.0, total_successful_requests=60, total_error_requests=40, total_issued_requests=100)
+    few = told("few", 2.0, total_error_requests=15, total_issued_requests=15)
+    reported(server, running, down, dropping, fine, few)
+    checked = remote.xds("check")
+    assert checked.code == 0, "a warning"
+    (line,) = (line for line in checked.out.splitlines() if line.startswith("load"))
+    assert re.search(r"80% of 50 requests to breaker fail, 80% are dropped by the proxies, for \d+s", line)
+    assert re.search(r"80% of 50 requests to web fail, for \d+s, the push before it: revision 1 of default", line)
+    assert "(ann), " in line and "fine" not in line and "few" not in line
+
+
+def test_a_push_after_a_failure_began_is_not_blamed(tmp_path: Path, running: ExitStack) -> None:
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory", "--lrs-interval", "10m"]))
+    server.push("default", [static_cluster("web", 80)])
+    client = Client(f"http://{LOOPBACK}:{server.http_port}")
+    began = client.call("GET", "/groups/default/revisions")["items"][0]["time"]
+    server.push("default", [static_cluster("web", 81)])
+    at = datetime.fromisoformat(began) - timedelta(seconds=60)
+    assert [push["revision"] for _, push in _push_before(client, "default", (began, 1.0))] == [2], "within a report"
+    assert list(_push_before(client, "default", (at.isoformat(), 5.0))) == []
+    assert [push["revision"] for _, push in _push_before(client, "default", None)] == [2]
+    assert list(_push_before(client, "nobody", None)) == []
+
+
+@pytest.mark.parametrize(
+    ("ratios", "failing"),
+    [("....", 0), ("..xx", 2), ("x.xx", 2), ("xxxx", 4), (".x x ", 2), ("x.", 0), ("", 0)],
+)
+def test_the_failure_that_lasts_is_the_one_that_is_told(ratios: str, failing: int) -> None:
+    """``x``: a step in which most requests fail; a blank one has none."""
+    points = [
+        {"failed_ratio": float(step == "x"), "issued": float(step != " "), "dropped": 0.0, "errors": 0.0}
+        for step in ratios
+    ]
+    assert len(_failing_steps(points)) == failing
+
+
 def test_readiness_needs_no_token(tmp_path: Path, running: ExitStack) -> None:
-    """The image's health check (A12): with tokens set up, ``/readyz`` is what everybody may ask."""
+    """The image's health check: with tokens configured, ``/readyz`` still needs no credential."""
     digest = hashlib.sha256(b"secret").hexdigest()
     tokens = json.dumps([{"name": "ci", "sha256": digest, "scopes": ["read"]}])
     server = running.enter_context(
@@ -81,7 +144,7 @@ def test_readiness_needs_no_token(tmp_path: Path, running: ExitStack) -> None:
 
 
 def test_who_is_not_ready_fails_the_check() -> None:
-    """Starting or draining: exit 1, for the sake of who routes traffic by it."""
+    """Exit 1 while starting or draining, for whoever routes traffic by it."""
     with HTTPServer((LOOPBACK, 0), Draining) as draining:
         thread = threading.Thread(target=draining.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -92,7 +155,7 @@ def test_who_is_not_ready_fails_the_check() -> None:
 
 
 class Draining(BaseHTTPRequestHandler):
-    """Answers as a server that was told to end."""
+    """Answers like a server that is draining."""
 
     def do_GET(self) -> None:
         body = b'{"status": "draining"}'

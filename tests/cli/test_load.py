@@ -51,21 +51,31 @@ class TestLoad:
     def test_all_clusters(self, remote: Remote) -> None:
         shown = remote.xds("load")
         header, idle, web = shown.out.splitlines()
-        assert header.split() == ["CLUSTER", "RPS", "ERRORS", "IN-PROGRESS", "DROPPED", "NODES", "REPORTED"]
+        columns = ["CLUSTER", "RPS", "ERRORS", "IN-PROGRESS", "DROPS/S", "DROP%", "NODES", "REPORTED"]
+        assert header.split() == columns
         assert idle.split()[:2] == ["idle", "0.0"]
-        assert web.split()[:6] == ["web", "50.0", "10.0%", "4", "3", "1"]
+        assert web.split()[:7] == ["web", "50.0", "10.0%", "4", "1.5", "2.9%", "1"], "3 of 103 tries in 2 s"
+        (wide,) = remote.xds("load", "--columns", "dropped,drops,cluster", "-o", "wide").out.splitlines()[2:]
+        assert wide.split() == ["3", "lb=3", "web"]
         assert remote.xds("load", "-o", "name").out.split() == ["idle", "web"]
 
     def test_one_cluster_by_locality_with_a_summary(self, remote: Remote) -> None:
         shown = remote.xds("load", "web")
         header, row = shown.out.splitlines()
-        assert header.split() == ["FROM", "TO", "RPS", "ERRORS", "IN-PROGRESS", "SHARE"]
-        assert row.split() == ["r/z1", "r/z1", "50.0", "10.0%", "4", "100.0%"]
-        assert shown.err == "web: 50.0 rps over 2 s · 10.0% errors · 4 in progress · 3 dropped (lb 3) · 1 node\n"
+        assert header.split() == ["FROM", "TO", "PRIORITY", "RPS", "ERRORS", "IN-PROGRESS", "SHARE"]
+        assert row.split() == ["r/z1", "r/z1", "0", "50.0", "10.0%", "4", "100.0%"]
+        dropped = "1.5/s dropped (2.9% of all requests): lb 3"
+        assert shown.err == f"web: 50.0 rps over 2 s · 10.0% errors · 4 in progress · {dropped} · 1 node\n"
 
     def test_one_cluster_by_node(self, remote: Remote) -> None:
         (row,) = remote.xds("load", "web", "--by", "node", "--window", "5m", "--no-headers").out.splitlines()
         assert row.split()[:3] == ["edge-1", "r/z1", "50.0"]
+
+    def test_the_summary_has_the_window_of_the_rows(self, remote: Remote) -> None:
+        """Of a node the latest report is kept, whatever the window; rows and summary are both of it."""
+        told = remote.xds("load", "web", "--by", "node", "--window", "5m").err
+        over = "50.0 rps over the latest report of each node (2 s)"
+        assert told == f"web: {over} · 10.0% errors · 4 in progress · 1 node\n"
 
     def test_documents(self, remote: Remote) -> None:
         found = json.loads(remote.xds("load", "web", "-o", "json").out)
@@ -78,7 +88,7 @@ class TestLoad:
 
     def test_what_there_is_not(self, remote: Remote) -> None:
         nobody = remote.xds("load", "nobody")
-        assert (nobody.code, "nobody has reported" in nobody.err) == (4, True)
+        assert (nobody.code, "no recent load reports" in nobody.err) == (4, True)
         assert remote.xds("load", "web", "--by", "color").code == 2
         assert remote.xds("load", "--window", "soon").code == 2
         far = remote.xds("load", "--window", "2h")

@@ -1,4 +1,4 @@
-"""``rollout undo``, ``rollout history`` and ``audit`` against a server with tokens: two people, twice, refused."""
+"""``rollout undo``, ``rollout history`` and ``audit`` with tokens: by two people, twice, and refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from tests.cli.proxy import Proxy
 from tests.cli.test_terminal import terminal
 from tests.support.commands import Ran, xds
 from tests.support.process import LOOPBACK
-from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from tests.support.resources import (
+    cluster_load_assignment,
+    eds_cluster,
+    static_cluster,
+    steered_cluster,
+    zoned_load_assignment,
+)
 from tests.support.server import ServerProcess
 
 TOKENS = {"ops": ["admin"], "team-edge": ["read", "write:group/edge*"]}
@@ -26,7 +32,7 @@ TOKENS = {"ops": ["admin"], "team-edge": ["read", "write:group/edge*"]}
 
 @dataclass(frozen=True)
 class Team:
-    """The server, and who asks it."""
+    """The server and its users."""
 
     server: ServerProcess
     directory: Path
@@ -94,17 +100,30 @@ def test_two_people_undo_at_once(team: Team) -> None:
         team.push("edge-3", static_cluster(name, 80))
     with ThreadPoolExecutor(4) as people:
         done = list(people.map(lambda user: team.xds("rollout", "undo", "edge-3", user=user), ("ann", "bob")))
-    # Both looked at once and one was first, or one looked when the other was done and knows what it takes back.
-    codes = sorted(each.code for each in done)
-    assert codes in ([0, 0], [0, 5])
-    if codes == [0, 5]:
-        assert team.names("edge-3") == ["second"]
-        (late,) = [each for each in done if each.code == 5]
-        assert "somebody else changed it meanwhile" in late.err
-    else:
-        assert team.names("edge-3") == ["first"]
+    assert sorted(each.code for each in done) == [0, 5]
+    assert team.names("edge-3") == ["second"]
+    (late,) = [each for each in done if each.code == 5]
+    # Both planned at once and one was first, or one planned after the other was done.
+    assert "somebody else changed the group in the meantime" in late.err or "nothing was changed" in late.err
     kinds = [item["kind"] for item in team.server.get("/groups/edge-3/revisions")["items"]]
-    assert kinds == ["rollback"] * codes.count(0) + ["push"] * 3
+    assert kinds == ["rollback", "push", "push", "push"]
+
+
+def test_an_undo_behind_that_of_somebody_else_is_asked_about(team: Team) -> None:
+    """A second person undoes some seconds later, and means the same push."""
+    group = "edge-11"
+    for name in ("first", "second", "bad"):
+        team.push(group, static_cluster(name, 80))
+    assert team.xds("rollout", "undo", group, user="ann").code == 0
+    late = team.xds("rollout", "undo", group, user="bob")
+    assert late.code == 5
+    assert f"group {group}: team-edge (ann) went back to revision 2 " in late.err
+    assert "in revision 4: nothing was changed; to go further back, pass --if-match 4" in late.err
+    assert team.names(group) == ["second"]
+    assert team.xds("rollout", "undo", group, "--if-match", "4", user="bob").code == 0
+    assert team.names(group) == ["first"]
+    what = team.xds("rollout", "history", group, "--columns", "author,what", "--no-headers").out.splitlines()
+    assert what[:2] == ["team-edge (bob)   rollback to 1", "team-edge (ann)   rollback to 2 (undone by 5)"]
 
 
 def test_an_undo_of_what_was_looked_at_before_somebody_else(team: Team) -> None:
@@ -112,7 +131,7 @@ def test_an_undo_of_what_was_looked_at_before_somebody_else(team: Team) -> None:
         team.push("edge-4", static_cluster(name, 80))
     assert team.xds("rollout", "undo", "edge-4", "--if-match", "3", user="ann").code == 0
     late = team.xds("rollout", "undo", "edge-4", "--if-match", "3", user="bob")
-    assert (late.code, "somebody else changed it meanwhile" in late.err) == (5, True)
+    assert (late.code, "somebody else changed the group in the meantime" in late.err) == (5, True)
     assert team.names("edge-4") == ["second"]
 
 
@@ -122,7 +141,7 @@ def test_undo_keeps_the_endpoints_of_now(team: Team) -> None:
     team.push(group, eds_cluster("a"), cluster_load_assignment("a", 81), static_cluster("bad", 80))
     team.push(group, eds_cluster("a"), cluster_load_assignment("a", 82), static_cluster("bad", 80))
     undone = team.xds("rollout", "undo", group)
-    assert (undone.out, "with the endpoints of now" in undone.err) == (
+    assert (undone.out, "with the present endpoints" in undone.err) == (
         f"group {group}: revision 4: -1 clusters\n",
         True,
     )
@@ -157,7 +176,7 @@ def test_where_all_before_was_refused_a_person_is_asked(remote: Remote) -> None:
         remote.server.push(group, [static_cluster("second", 80)])
         undone = remote.xds("rollout", "undo", group)
     assert undone.code == 5
-    assert "every revision before was undone or refused:\n  1  " in undone.err
+    assert "every earlier revision was undone or rejected:\n  1  " in undone.err
     assert "one  (refused by 1 of 1 nodes)\nchoose one with --to" in undone.err
     what = remote.xds("rollout", "history", group, "--columns", "what", "--no-headers").out.splitlines()
     assert what == ["push", "push (refused by 1 of 1)"]
@@ -213,6 +232,22 @@ def test_audit_survives_kill_9_and_what_was_refused_with_it(team: Team) -> None:
     assert [(item["action"], item["revision"]) for item in later] == [("push", 2)]
     lines = team.server.get(f"/groups/{group}/revisions")["items"]
     assert {(line["actor"], line["author"]) for line in lines} == {("team-edge", "root")}
+
+
+def test_settings_and_policies_say_who_as_well(team: Team, tmp_path: Path) -> None:
+    group = "edge-10"
+    team.push(group, steered_cluster("web"), zoned_load_assignment("web", {"za": [1], "zb": [2]}))
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"capacity": {"rates": [{"per_locality_rps": 100}]}}))
+    for command in (
+        ("group", "set", group, "--priority", "3"),
+        ("assignment", "set", "web", "-g", group, "-f", str(policy)),
+        ("assignment", "delete", "web", "-g", group, "-y"),
+    ):
+        ran = team.xds(*command, user="ceo", token="ops")
+        assert ran.code == 0, ran.err
+    written = [(item["action"], item["actor"], item["author"]) for item in team.entries("-g", group)]
+    assert written[1:] == [(action, "ops", "ceo") for action in ("group.configured", "policy.put", "policy.deleted")]
 
 
 def test_events_say_who_in_one_piece(team: Team) -> None:

@@ -14,7 +14,7 @@ from xds.codec.finders import finder_of
 from xds.codec.record import dump_record, load_record
 from xds.codec.references import references_of
 from xds.codec.resources import decode_resource
-from xds.model.resource import Reference
+from xds.model.resource import Reference, content_version
 from xds.model.resource_type import (
     CLUSTER,
     ENDPOINT,
@@ -26,7 +26,6 @@ from xds.model.resource_type import (
     V2_URLS,
     VIRTUAL_HOST,
 )
-from xds.model.versions import content_version
 
 
 def _api(kind: str) -> dict[str, Any]:
@@ -255,7 +254,33 @@ def test_endpoints_of_a_static_cluster_stand_for_internal_listeners() -> None:
     members = [{"endpoint": {"address": address}} for address in addresses]
     inline = {"load_assignment": {"cluster_name": "c1", "endpoints": [{"lb_endpoints": members}]}}
     assert _references({"@type": CLUSTER, "name": "c1", "type": "STATIC", **inline}) == [Reference(LISTENER, "inner")]
-    assert _references({"@type": ENDPOINT, **inline["load_assignment"]}) == []
+
+
+def _assignment(*addresses: dict[str, Any], **member: object) -> dict[str, Any]:
+    members = [{"endpoint": {"address": address}, **member} for address in addresses]
+    return {"@type": ENDPOINT, "cluster_name": "c1", "endpoints": [{"lb_endpoints": members}]}
+
+
+def _inner(name: str, **fields: object) -> dict[str, Any]:
+    return {"envoy_internal_address": {"server_listener_name": name, **fields}}
+
+
+SOCKET = {"socket_address": {"address": "10.0.0.1", "port_value": 80}}
+
+
+@pytest.mark.parametrize("name", ["i", "inner", "n" * 130, "xdstp://a/envoy.config.listener.v3.Listener/" + "n" * 3000])
+def test_endpoints_of_an_assignment_stand_for_internal_listeners(name: str) -> None:
+    value = _assignment(SOCKET, _inner(name), _inner("other", endpoint_id="e" * 200), _inner(name))
+    assert _references(value) == [Reference(LISTENER, name), Reference(LISTENER, "other")]
+
+
+def test_an_assignment_with_anything_else_refers_to_nothing() -> None:
+    metadata = {"filter_metadata": {"envoy.lb": {"canary": True, "text": "\n\x1a\x05\n\x03abc"}}}
+    pipe = {"pipe": {"path": "@/tmp/x"}}
+    weighed = _assignment(SOCKET, pipe, metadata=metadata, load_balancing_weight=3)
+    weighed["endpoints"][0].update(load_balancing_weight=100, locality={"zone": "\n\x05\x1a\x03\nz"})
+    assert _references(weighed) == []
+    assert _references(_assignment()) == []
 
 
 def test_prefetched_secrets() -> None:
@@ -409,7 +434,7 @@ def test_what_the_users_own_types_mean_is_not_known(monkeypatch: pytest.MonkeyPa
     assert _references(value) == []
     monkeypatch.setattr(schema, "_USER_NAMES", [f"{FILTERS}.http.cors.v3.Cors"])
     finder_of.cache_clear()
-    assert list(references_of(LISTENER, _message(value))) == [ANY_CLUSTER]
+    assert list(references_of(LISTENER, _message(value), b"")) == [ANY_CLUSTER]
     finder_of.cache_clear()
 
 

@@ -110,3 +110,14 @@ def test_what_is_no_record_is_refused(blob: bytes) -> None:
 def test_references_are_found_when_loaded() -> None:
     resource = ALL["cluster with tls and http2"]
     assert ENDPOINT in {one.type_url for one in load_record(dump_record(resource)).references}
+
+
+def test_structs_are_rendered_in_one_order() -> None:
+    """In memory their order differs from process to process: an export would differ without a change."""
+    names = [f"{number * 7 % 50:02}" for number in range(50)]
+    inner = {name: [dict.fromkeys(names, True)] for name in names}
+    cluster = {"@type": CLUSTER, "name": "c", "type": "STATIC", "metadata": {"filter_metadata": {"f": inner}}}
+    rendered: Any = render_resource(decode_resource(cluster))
+    members = rendered["metadata"]["filter_metadata"]["f"]
+    assert list(members) == sorted(names)
+    assert list(members["00"][0]) == sorted(names)

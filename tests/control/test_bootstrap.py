@@ -23,9 +23,17 @@ def test_envoy_accepts_every_mode(mode: BootstrapMode, tmp_path: Path) -> None:
 
 
 def test_envoy_accepts_names_and_load_reports(tmp_path: Path) -> None:
-    document = bootstrap(BootstrapOptions("a", "b", "localhost", 1, load_reports=True, token="t", metadata={"k": [1]}))
+    document = bootstrap(BootstrapOptions("a", "b", "localhost", 1, token="t", metadata={"k": [1]}))
     assert validate(document, tmp_path) == ""
     assert document["cluster_manager"]["load_stats_config"]["api_type"] == "GRPC"
+
+
+@pytest.mark.parametrize("mode", ENVOY_MODES)
+def test_load_is_reported_unless_it_is_switched_off(mode: BootstrapMode) -> None:
+    """Load reports go over gRPC: a bootstrap for REST has none."""
+    reporting = bootstrap(BootstrapOptions("a", "b", "localhost", 1, mode))
+    assert ("cluster_manager" in reporting) is (mode is not BootstrapMode.REST)
+    assert "cluster_manager" not in bootstrap(BootstrapOptions("a", "b", "localhost", 1, mode, load_reports=False))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -81,14 +81,6 @@ def test_times_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, o
         load_settings(config(tmp_path, f"order: {{{name}: {value}}}"))
 
 
-def test_the_old_place_of_the_order_names_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match=r"^server\.order: .*'order\.enabled'"):
-        load_settings(config(tmp_path, "server: {order: off}"))
-    monkeypatch.setenv("XDS_SERVER__ORDER", "off")
-    with pytest.raises(SettingsError, match=r"order\.enabled"):
-        load_settings()
-
-
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
@@ -241,7 +233,7 @@ CA = {"certificate": "s.pem", "private_key": "s.key", "client_ca": "ca.pem"}
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 @pytest.mark.parametrize("insecure", [False, True])
 def test_somebody_must_be_an_administrator(host: str, insecure: bool) -> None:
-    """Finding 2: a certificate alone gives no rights, so that nobody could push; the message has what to add."""
+    """A certificate alone gives no rights, so nobody could push. The message shows what to add."""
     server = {"http": {"host": host, "tls": CA}, "insecure": insecure}
     for auth in ({}, {"certificates": [{"uri": "spiffe://a/*", "name": "x", "scopes": ["read"]}]}):
         with pytest.raises(SettingsError, match="none of them has the scope admin") as told:
@@ -310,3 +302,20 @@ def test_files_that_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDS_TOKEN_FILE", "/run/mine")
     assert auth_files(tmp_path) == (tmp_path, Path("/run/tokens"))
     assert auth_files(None) == (Path("/run/tokens"),)
+
+
+def test_a_setting_that_has_moved_is_accepted_in_its_old_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = ("server.order: this setting is now 'order.enabled'; the old name still works",)
+    settings = load_settings(config(tmp_path, "server: {order: off, drain_s: 1}"))
+    assert (settings.order.enabled, settings.server.drain_s, settings.moved) == (False, 1, told)
+    both = load_settings(config(tmp_path, "server: {order: off}\norder: {enabled: on, linger_max: 3}"))
+    assert (both.order.enabled, both.order.linger_max, both.moved) == (True, 3, told)
+    with pytest.raises(SettingsError, match=r"order\.enabled: Input should be"):
+        load_settings(config(tmp_path, "server: {order: 7}"))
+    with pytest.raises(SettingsError, match="order: Input should be"):
+        load_settings(config(tmp_path, "server: {order: off}\norder: 7"))
+    monkeypatch.setenv("XDS_SERVER__ORDER", "off")
+    assert load_settings().moved == told
+    assert not load_settings().order.enabled
+    monkeypatch.delenv("XDS_SERVER__ORDER")
+    assert load_settings().moved == ()

@@ -99,6 +99,8 @@ def test_the_path_works_as_a_whole(tmp_path: Path, running: ExitStack) -> None:
     listener = native.port("envoy-east", "10000")
     wait_until(lambda: all(_nodes_state(admin).get(envoy) == "synced" for envoy in ENVOYS), "both Envoys have it")
 
+    wait_until(lambda: _reporting(admin) >= set(ENVOYS), "both Envoys report their load")
+
     load = native.start("load")
     load.wait_until(lambda: {"v1", "v2"} <= set(re.findall(r"Hello from (\w+)!", load.log())), "both versions answer")
     assert "failed" not in load.log()
@@ -131,6 +133,12 @@ def _answers(url: str) -> bool:
 def _nodes_state(admin: str) -> dict[str, str]:
     items = httpx.get(f"{admin}/api/v1/nodes", trust_env=False).json()["items"]
     return {item["id"]: item["types"].get("routes", {}).get("state", "") for item in items}
+
+
+def _reporting(admin: str) -> set[str]:
+    """The nodes with an open load stream."""
+    items = httpx.get(f"{admin}/api/v1/nodes", trust_env=False).json()["items"]
+    return {item["id"] for item in items if any(stream["service"] == "LRS" for stream in item["streams"])}
 
 
 def _served(native: NativeCompose) -> Iterator[int]:

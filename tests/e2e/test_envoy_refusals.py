@@ -1,4 +1,4 @@
-"""What is called an error between resources is what a real Envoy refuses, and nothing else is."""
+"""The errors that the server reports between resources are exactly those that a real Envoy reports."""
 
 from __future__ import annotations
 
@@ -20,10 +20,6 @@ from xds.model.errors import ValidationError
 
 Json = dict[str, Any]
 
-INTERNAL: Json = {
-    "name": "envoy.bootstrap.internal_listener",
-    "typed_config": {"@type": f"{r.TYPE}envoy.extensions.bootstrap.internal_listener.v3.InternalListener"},
-}
 DNS: Json = {
     "name": "envoy.filters.udp.dns",
     "typed_config": {
@@ -97,7 +93,7 @@ def errors(documents: Sequence[Json]) -> list[str]:
 
 
 def refused(listeners: Sequence[Json], directory: Path) -> str:
-    return validate(static_bootstrap((), listeners, bootstrap_extensions=[INTERNAL]), directory)
+    return validate(static_bootstrap((), listeners, **r.INTERNAL_LISTENERS), directory)
 
 
 @pytest.mark.parametrize("case", ADDRESSES)

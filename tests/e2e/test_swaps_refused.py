@@ -1,4 +1,4 @@
-"""What is refused stops nothing else, and what is new and refused does not make Envoy go live empty."""
+"""A rejected resource stops no others, and a new rejected resource does not make Envoy go live empty."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def many(variant: Variant, port: int, guilty: int | None = None) -> list[r.Json]
 
 
 def wait_moved(envoy: EnvoyProcess, port: int, guilty: int | None = None) -> None:
-    """Wait until all but the guilty one are at a port."""
+    """Wait until all clusters but the rejected one have a port."""
 
     def moved() -> bool:
         found = {name: ports(item) for name, item in envoy.clusters().items() if name.startswith("e")}
@@ -94,7 +94,7 @@ def test_one_refused_assignment_among_many(
 
 @pytest.mark.parametrize("variant", [Variant.ADS_SOTW, pytest.param(Variant.ADS_DELTA, marks=pytest.mark.soak)])
 def test_new_assignment_is_refused(sites: SwapSites, variant: Variant) -> None:
-    """Envoy takes the cluster for warm, without endpoints, and ACKs it: no route may lead to it."""
+    """Envoy takes the cluster for warm, without endpoints, and ACKs it: no route may refer to it."""
     site = sites.open(kinds.routes_move, variant)
     refused = r.refused_load_assignment(kinds.name(1), site.scene.upstream(1).port)
     site.server.push(GROUP, [refused if is_assignment(one) else one for one in site.kind(site.scene, 1)])
@@ -136,6 +136,8 @@ Refused = Callable[[SwapSite], tuple[str, list[r.Json]]]
         pytest.param(Variant.ADS_SOTW, refused_routes, marks=pytest.mark.soak),
         pytest.param(Variant.ADS_DELTA, refused_extension, marks=pytest.mark.soak),
         pytest.param(Variant.SPLIT_DELTA, refused_routes, marks=pytest.mark.soak),
+        pytest.param(Variant.SPLIT_DELTA, refused_extension, marks=pytest.mark.soak),
+        pytest.param(Variant.SPLIT_SOTW, refused_extension, marks=pytest.mark.soak),
     ],
 )
 def test_listener_goes_back_when_what_it_newly_needs_is_refused(

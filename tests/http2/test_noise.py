@@ -10,10 +10,11 @@ from tests.http2.talk import HEAD, data, greeted, message, number, opened, openi
 from xds.http2 import frames as f
 from xds.http2.connection import ServerConnection
 from xds.http2.frames import ErrorCode, Http2Error
-from xds.http2.stream import DEFAULT_LIMITS
+from xds.http2.stream import DEFAULT_LIMITS, RequestReceived
 
 FRAMES = 1_000
 AT_ONCE = DEFAULT_LIMITS.frames_at_once
+STREAMS_AT_ONCE = DEFAULT_LIMITS.streams_at_once
 PADDING = bytes((8,)) + bytes(8)
 
 
@@ -157,6 +158,19 @@ def test_many_frames_are_read_some_at_a_time() -> None:
     assert server.outgoing() == []
     server.receive(bytes((len(pings) & 0xFF,)))
     assert server.outgoing() == answers[-1:]
+
+
+def test_many_streams_are_opened_some_at_a_time() -> None:
+    server = greeted()
+    ids = range(1, 2 * (2 * STREAMS_AT_ONCE + 1), 2)
+    first = server.receive(b"".join(map(opening, ids)))
+    assert [event.stream.id for event in first if isinstance(event, RequestReceived)] == [*ids[:STREAMS_AT_ONCE]]
+    assert server.is_behind
+    assert len(server.receive(b"")) == STREAMS_AT_ONCE
+    assert server.is_behind
+    assert len(server.receive(b"")) == 1
+    assert not server.is_behind
+    assert [*server.streams] == [*ids]
 
 
 def test_what_is_wrong_behind_many_frames_is_found_in_its_turn() -> None:

@@ -22,9 +22,8 @@ from xds.lower.load_assignment import (
     pushed_localities,
 )
 from xds.model.node import Locality
-from xds.model.resource import Resource
+from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
-from xds.model.versions import content_version
 
 A, B, C = (Locality("eu", zone) for zone in "abc")
 
@@ -71,6 +70,21 @@ def test_endpoints_and_the_rest_are_untouched() -> None:
             each.ClearField("priority")
             each.ClearField("load_balancing_weight")
     assert old == new
+
+
+def test_another_fraction_to_drop_changes_the_weights_and_no_share() -> None:
+    """Envoy ignores a changed ``drop_overload`` unless endpoints or locality weights change with it."""
+    seen = set()
+    for percent in range(100):
+        allotments = [Allotment(A, 0, 7_000), Allotment(B, 0, 3_000), Allotment(C, 1, 1)]
+        after = overlay_assignment(pushed(entry(A), entry(B), entry(C)), allotments, percent / 100)
+        (_, _, first), (_, _, second), last = laid(after)
+        assert (first * 3, last) == (second * 7, (C, 1, 1))
+        seen.add(first)
+        drops = decode_assignment(after).policy.drop_overloads
+        dropped = sum(one.drop_percentage.numerator for one in drops)
+        assert dropped == pytest.approx(percent * 10_000, abs=1)
+    assert len(seen) == 100
 
 
 def test_the_bytes_are_canonical() -> None:
@@ -143,7 +157,7 @@ def test_what_a_push_says_of_its_localities() -> None:
 
 
 def test_endpoints_count_by_their_weights() -> None:
-    """Of two endpoints of the weights 8 and 1, the first is full when both serve 9/8 of its rate (A12)."""
+    """Of two endpoints of the weights 8 and 1, the first is full when both serve 9/8 of its rate."""
     weighed = entry(A, (80, 81))
     weighed["lb_endpoints"][0]["load_balancing_weight"] = 8
     assert pushed_localities(pushed(weighed))[A].weighed == 1.125
@@ -151,7 +165,7 @@ def test_endpoints_count_by_their_weights() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [((), 250_000), ((20,), 400_000)])
 def test_the_surplus_is_dropped_in_one_category(before: tuple[int, ...], after: int) -> None:
-    """Envoy refuses two (A13): what was pushed drops more instead."""
+    """Envoy rejects two drop categories, so the pushed one drops more instead."""
     drops = [{"category": "lb", "drop_percentage": {"numerator": share}} for share in before]
     document = {**zoned_load_assignment("web", {"a": (80,)}), "policy": {"drop_overloads": drops}}
     here = Locality("r", "a")

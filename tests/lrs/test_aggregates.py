@@ -464,45 +464,15 @@ def test_localities_may_be_written_in_several_ways(book: Books) -> None:
     assert told.figures.issued == 3
 
 
-# Who reports: `LoadAggregates.reporting`
+# Silence
 
 
-def test_a_node_with_an_open_stream_reports_and_says_zero_by_saying_nothing(book: Books) -> None:
+def test_an_open_stream_that_says_nothing_means_zero(book: Books) -> None:
     """As an idle gRPC client: it names a cluster no longer, then sends nothing at all."""
     book.tell(1, 10, stats("web", row(issued=1)))
     for at in (20, 30):
         book.tell(1, at)
-    (source,) = book.reporting("", "web", T0 + 700)
-    assert (source.source, source.nodes, source.heard) == (HERE, frozenset({"node-1"}), T0 + 700)
-    assert (source.reported, source.named) == (T0 + 30, T0 + 10)
     (own,) = book.demand("", "web", T0 + 700, 10).sources
     assert own.rps == 0
-
-
-def test_a_source_whose_nodes_left_was_heard_when_the_last_did(book: Books) -> None:
-    book.open(2)
-    book.tell(1, 10, stats("web", row(issued=1)))
-    book.tell(2, 10, stats("web", row(issued=1)))
-    book.close(1, 15)
-    assert [source.nodes for source in book.reporting("", "web", T0 + 16)] == [{"node-2"}]
-    book.close(2, 20)
-    (source,) = book.reporting("", "web", T0 + 60)
-    assert (source.nodes, source.heard, source.reported, source.named) == (frozenset(), T0 + 20, 0.0, T0 + 10)
-
-
-def test_who_reports_is_told_by_group_and_source(book: Books) -> None:
-    book.open(2, locality=THERE)
-    book.open(3, node="node-1")
-    book.open_stream(4, Node("edge-1", locality=HERE), T0, "edge")
-    found = {source.source: source.nodes for source in book.reporting("", "web", T0 + 10)}
-    assert found == {HERE: {"node-1"}, THERE: {"node-2"}}
-    assert [source.nodes for source in book.reporting("edge", "web", T0 + 10)] == [{"edge-1"}]
-    book.move_stream(4, "", T0 + 11)
-    assert book.reporting("edge", "web", T0 + 12) == []
-    assert book.reporting("", "web", T0 + 12)[0].nodes == {"node-1", "edge-1"}
-
-
-def test_a_cluster_that_was_never_named_is_not_invented(book: Books) -> None:
-    book.tell(1, 10, stats("web", row(issued=1)))
-    (source,) = book.reporting("", "other", T0 + 10)
-    assert (source.nodes, source.reported, source.named) == (frozenset({"node-1"}), T0 + 10, 0.0)
+    (stream,) = book.streams()
+    assert (stream.node, stream.reported) == ("node-1", T0 + 30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lrs.reports import HERE, T0, THERE, Books, row, stats
-from xds.lrs.attempts import attempted, repeats_at_most
+from xds.lrs.attempts import attempted, failed, repeats_at_most
 
 # What Envoy 1.40 reports of 100 requests (tests/e2e/test_demand.py): issued, successes, errors, dropped; then tries.
 MEASURED = {
@@ -47,3 +47,20 @@ def test_the_demand_of_a_source_has_what_its_clients_dropped() -> None:
     here, there = book.demand("", "web", T0 + 10, 10).sources
     assert (here.attempted_ps, here.rps) == (14.0, 5.0)
     assert (there.attempted_ps, there.repeats_ps) == (2.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("issued", "successes", "errors", "dropped", "lost"),
+    [
+        (100, 100, 0, 0, 0),
+        (3, 3, 0, 97, 97),
+        (3, 3, 97, 97, 97),  # max_requests: the errors are the drops once more
+        (0, 0, 100, 0, 100),  # no connection
+        (300, 0, 300, 0, 300),
+        (50, 40, 10, 50, 60),
+    ],
+)
+def test_failed_and_dropped_tries_count_once(
+    issued: float, successes: float, errors: float, dropped: float, lost: float
+) -> None:
+    assert failed(issued, successes, errors, dropped) == lost <= attempted(issued, successes, errors, dropped)

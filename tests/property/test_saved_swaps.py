@@ -10,6 +10,22 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "an internal listener stays for a client that comes back, whichever of its streams comes first": (
+        DELTA,
+        True,
+        "cuts",
+        Plan(r2="t", web="r2", behind="assignment"),
+        [Cut(missed=(PLAIN,))],
+        PLAIN,
+    ),
+    "the same, where the cluster itself leads to the listener": (
+        SOTW,
+        True,
+        "cuts",
+        Plan(r2="t", web="r2", behind="cluster"),
+        [Cut(missed=(PLAIN,), backwards=True)],
+        PLAIN,
+    ),
     "a route waits for its listener while another listener is held": (
         DELTA,
         True,

@@ -23,12 +23,17 @@ from xds.protocol.dialect import Variant
 NAMES = "abc"
 MODES = ("inline", "r1", "r2")
 # What a push may have that a client refuses.
-TROUBLES = ("", "", "", "", "cluster", "leading", "assignment", "malformed", "listener", "route", "filter")
+TROUBLES = ("", "", "", "", "cluster", "leading", "assignment", "malformed", "listener", "route", "filter", "inner")
+TUNNEL, INNER = "t", "inner"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A site, in few words that shrink well."""
+    """A site, in few words that shrink well.
+
+    Cluster ``t`` leads over an internal listener where ``behind`` says so: by its own endpoints, or its assignment's.
+    ``within`` is the text of that listener.
+    """
 
     r1: str = "a"
     r2: str = "a"
@@ -40,6 +45,8 @@ class Plan:
     load: str = "1"
     extra: str = ""
     trouble: str = ""
+    behind: str = ""
+    within: str = "to:a"
 
     def site(self, guarded: bool, troubled: bool) -> Site:
         """The texts.
@@ -50,10 +57,16 @@ class Plan:
         routes = {"r1": " ".join(self.r1), "r2": " ".join(self.r2)}
         modes = {TARGET: self.svc, "web": self.web}
         listeners = {name: self._listener(mode, guarded) for name, mode in modes.items() if mode}
+        if self._has_inner():
+            modes[INNER] = self._inner()
+            listeners[INNER] = f"{modes[INNER]} internal{' authz' if guarded else ''}"
         clusters = {name: self._cluster(name) for name in self._used()}
+        loads = dict.fromkeys(("a", "b", "c", "d", "x", "y"), self.load)
+        if TUNNEL in clusters and self.behind != "cluster":
+            loads[TUNNEL] = f"in:{INNER}" if self.behind else self.load
         content: Site = {
             CLUSTER: clusters,
-            ENDPOINT: dict.fromkeys(("a", "b", "c", "d", "x", "y"), self.load),
+            ENDPOINT: loads,
             LISTENER: listeners,
             ROUTE: {
                 name: f"{text} {ADMIN}" if guarded else text for name, text in routes.items() if name in modes.values()
@@ -73,9 +86,20 @@ class Plan:
         used = set().union(
             *({"inline": self.inline, "r1": self.r1, "r2": self.r2}.get(m, "") for m in (self.svc, self.web))
         )
+        if TUNNEL in used and self.behind:
+            used |= set(self.r2 if self._inner() == "r2" else self._inner().removeprefix("to:"))
         return sorted(used | set(self.whole) if "d" in used else used)
 
+    def _inner(self) -> str:
+        """``within``, but no way back to where it is used."""
+        return "to:a" if self.within == "r2" and TUNNEL in self.r2 else self.within
+
+    def _has_inner(self) -> bool:
+        return TUNNEL in self._used() and bool(self.behind)
+
     def _cluster(self, name: str) -> str:
+        if name == TUNNEL:
+            return f"in:{INNER}" if self.behind == "cluster" else "@1"
         if name != "d":
             return self.texts[NAMES.index(name)]
         return f"of:{','.join(self.whole)}" if self.whole else "@1"
@@ -90,6 +114,8 @@ class Plan:
                 content[ROUTE][name] += " z"
         elif self.trouble == "assignment":
             content[ENDPOINT][min(self._used())] = "bad"
+        elif self.trouble == "inner" and INNER in content[LISTENER]:
+            content[LISTENER][INNER] += " bad"
         elif self.trouble == "listener":
             content[LISTENER]["z"] = "to:a bad"
         elif self.trouble == "route":
@@ -99,7 +125,7 @@ class Plan:
             content[EXTENSION_CONFIG]["f"] = "bad"
 
 
-_led_to = st.sampled_from(("a", "b", "c", "ab", "bc", "ac", "d", "ad"))
+_led_to = st.sampled_from(("a", "b", "c", "ab", "bc", "ac", "d", "ad", "t", "bt"))
 _text = st.sampled_from(("@1", "@2", "eds:x", "eds:y", "static", "hc:2", "hc:8", "sds:s"))
 # Sites of few names, so that the same ones come and go.
 plans = st.builds(
@@ -114,6 +140,8 @@ plans = st.builds(
     load=st.sampled_from("12"),
     extra=st.sampled_from(("", "", "ecds:f", "sds:s", "lua")),
     trouble=st.sampled_from(TROUBLES),
+    behind=st.sampled_from(("", "cluster", "assignment")),
+    within=st.sampled_from(("to:a", "to:c", "r2")),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.server.conftest import Harness, Start
 from xds.control.tokens import Grant, Tokens
+from xds.server.auth import _delay_s
 from xds.server.options import ServerOptions
 from xds.server.tls import pem_files
 
@@ -31,6 +33,16 @@ def test_tls_settings_that_contradict_each_other(tmp_path: Path) -> None:
         pem_files(ServerOptions(tls_certificate=tmp_path))
     with pytest.raises(ValueError, match="need TLS"):
         pem_files(ServerOptions(client_ca=tmp_path))
+
+
+def test_the_ends_of_streams_whose_certificates_expire_at_once_are_spread_over_the_minute() -> None:
+    peers = [f"ipv4:10.0.{number >> 8}.{number & 255}:4711" for number in range(3_000)]
+    delays_s = [_delay_s(peer, 60.0) for peer in peers]
+    assert delays_s == [_delay_s(peer, 60.0) for peer in peers], "the same for all streams of a connection"
+    assert all(0 <= delay_s < 60 for delay_s in delays_s)
+    in_each = Counter(int(delay_s // 6) for delay_s in delays_s)
+    assert all(200 < in_each[number] < 400 for number in range(10))
+    assert ServerOptions().expiry_spread_s == 60.0
 
 
 async def test_a_node_can_be_disconnected(server: Harness) -> None:

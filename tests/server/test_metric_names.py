@@ -1,4 +1,4 @@
-"""The metrics by name, type and labels, and the alerts that use them."""
+"""All metrics by name, type and labels, and the alerts that use them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol.cache import SnapshotCache
+from xds.server.metrics.assignment_metrics import AssignmentMetrics
 from xds.server.metrics.collectors import (
-    AssignmentMetrics,
     AuditMetrics,
     BackupMetrics,
     StoreMetrics,
@@ -182,7 +182,7 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
     assert {"XdsConfigurationRefused", "XdsNodesStale", "XdsNoNodes"} <= {rule["alert"] for rule in rules}
     for rule in rules:
-        used = re.findall(rf"(?:{PREFIX}|process_)\w+", rule["expr"])
+        used = re.findall(r"\b(?:xds_|process_)\w+", rule["expr"])
         assert used, rule["alert"]
         assert set(used) <= set(served), rule["alert"]
         assert {"severity"} <= set(rule["labels"])

@@ -1,4 +1,4 @@
-"""The life of a stream, whatever it carries: how it ends, what it leaves, and what its client is told."""
+"""The life of a stream of any service: how it ends, what it frees, and the status that its client receives."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Line:
 
     async def begin(self, kind: type[Silent], caller: Caller) -> tuple[Silent, asyncio.Task[None]]:
         """A stream that has begun."""
-        stream = kind(self.deps, caller, await within(self.admission.acquire()))
+        stream = kind(self.deps, caller, await within(self.admission.acquire("peer")))
         running = asyncio.create_task(stream.run())
         await until(lambda: stream.life)
         return stream, running
@@ -155,7 +155,7 @@ class Line:
     async def left(self, running: asyncio.Task[None]) -> None:
         """Wait until the stream has ended and its place is free."""
         await within(asyncio.wait((running,)))
-        (await within(self.admission.acquire())).release()
+        (await within(self.admission.acquire("peer"))).release()
         await within(self.work_queue.barrier())
 
 

@@ -1,4 +1,4 @@
-"""DESIGN 3.2, for clusters whose endpoints stand for internal listeners of the same Envoy: those belong to the tree."""
+"""Internal listeners that a cluster's own endpoints name belong to the cluster's tree (docs/design.md#additions)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ INNER = "inner"
 SPLIT = pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
 
 
-def tunnelled(cluster: str = "b", *, text: str = "@1", route: str = "r1", inner: str = "") -> Site:
-    """The target leads to ``tunnel``, whose endpoint is the internal listener, which leads to a cluster."""
+BY_EDS = pytest.mark.parametrize("by_eds", [False, True], ids=["in-cluster", "in-assignment"])
+
+
+def tunnelled(
+    cluster: str = "b", *, text: str = "@1", route: str = "r1", inner: str = "", by_eds: bool = False
+) -> Site:
+    """The target leads to ``tunnel``, whose endpoint is the internal listener, which leads to a cluster.
+
+    ``by_eds``: the assignment of ``tunnel`` says so, else the cluster itself.
+    """
+    behind = f"in:{INNER}"
     return {
-        CLUSTER: {"tunnel": f"in:{INNER}", cluster: text},
-        ENDPOINT: {cluster: "1"},
+        CLUSTER: {"tunnel": "@1" if by_eds else behind, cluster: text},
+        ENDPOINT: {cluster: "1", **({"tunnel": behind} if by_eds else {})},
         LISTENER: {TARGET: route, INNER: f"{inner or f'to:{cluster}'} internal"},
         ROUTE: {route: "tunnel"} if not route.startswith("to:") else {},
     }
@@ -31,11 +40,12 @@ def _source(split: bool) -> str:
 @SPLIT
 @pytest.mark.parametrize("route", ["r1", "to:tunnel"], ids=["rds", "inline"])
 @pytest.mark.parametrize("inner", ["to:b", "r2"], ids=["inner-inline", "inner-rds"])
+@BY_EDS
 def test_what_leads_to_an_internal_listener_waits_until_that_is_ready(
-    server: Server, variant: Variant, split: bool, route: str, inner: str
+    server: Server, variant: Variant, split: bool, route: str, inner: str, by_eds: bool
 ) -> None:
     client = live(server, variant, site("a"), split=split)
-    after = tunnelled(text="hc:3", route=route, inner=inner)
+    after = tunnelled(text="hc:3", route=route, inner=inner, by_eds=by_eds)
     after[ROUTE] = {**after[ROUTE], **({"r2": "b"} if inner == "r2" else {})}
     push(server, after, source=_source(split))
     spend(2, client)
@@ -46,10 +56,11 @@ def test_what_leads_to_an_internal_listener_waits_until_that_is_ready(
 
 
 @SPLIT
+@BY_EDS
 def test_an_internal_listener_stays_as_long_as_the_cluster_that_leads_to_it(
-    server: Server, variant: Variant, split: bool
+    server: Server, variant: Variant, split: bool, by_eds: bool
 ) -> None:
-    client = live(server, variant, tunnelled(route="to:tunnel"), split=split)
+    client = live(server, variant, tunnelled(route="to:tunnel", by_eds=by_eds), split=split)
     after = site("a", listener="to:a")
     push(server, after, source=_source(split))
     spend(DRAIN_S / 2, client)
@@ -61,16 +72,17 @@ def test_an_internal_listener_stays_as_long_as_the_cluster_that_leads_to_it(
 
 
 @SPLIT
+@BY_EDS
 def test_an_internal_listener_that_is_refused_holds_what_leads_to_it(
-    server: Server, variant: Variant, split: bool
+    server: Server, variant: Variant, split: bool, by_eds: bool
 ) -> None:
     client = live(server, variant, site("a"), split=split)
-    push(server, tunnelled(inner="to:b bad"), source=_source(split))
+    push(server, tunnelled(inner="to:b bad", by_eds=by_eds), source=_source(split))
     spend(60, client)
     assert client.serving()[ROUTE] == {"r1": "a"}
-    push(server, tunnelled(), source=_source(split))
+    push(server, tunnelled(by_eds=by_eds), source=_source(split))
     spend(DRAINED_S, client)
-    assert_in_step(client, tunnelled())
+    assert_in_step(client, tunnelled(by_eds=by_eds))
 
 
 @SPLIT
@@ -100,5 +112,100 @@ def test_a_changed_internal_listener_serves_as_it_was(server: Server, variant: V
     spend(8, client)
     assert client.serving()[ROUTE] == {"r1": "tunnel d"}
     assert client.serving()[LISTENER][INNER] == "to:b internal"
+    spend(DRAINED_S, client)
+    assert_in_step(client, after)
+
+
+# A cluster that is in use begins to lead over an internal listener, or ceases to
+
+PLAIN = {CLUSTER: "@1", ENDPOINT: "1"}
+IN_ASSIGNMENT = {CLUSTER: "@1", ENDPOINT: f"in:{INNER}"}
+IN_CLUSTER = {CLUSTER: f"in:{INNER}"}
+RENAMED = {CLUSTER: "eds:inside", ENDPOINT: f"in:{INNER}"}
+BEGINS = pytest.mark.parametrize(
+    "over", [IN_ASSIGNMENT, IN_CLUSTER, RENAMED], ids=["assignment", "cluster", "other-assignment"]
+)
+
+
+def used(tunnel: dict[str, str], *, inner: str = "", text: str = "@1") -> Site:
+    """The target leads to ``tunnel``, which is of these texts; ``inner`` is the internal listener, if there is one."""
+    assignment = "inside" if "eds:" in tunnel[CLUSTER] else "tunnel"
+    return {
+        CLUSTER: {"tunnel": tunnel[CLUSTER], **({"b": text} if inner else {})},
+        ENDPOINT: {
+            **({assignment: tunnel[ENDPOINT]} if ENDPOINT in tunnel else {}),
+            **({"b": "1"} if inner else {}),
+        },
+        LISTENER: {TARGET: "r1", **({INNER: f"{inner} internal"} if inner else {})},
+        ROUTE: {"r1": "tunnel"},
+    }
+
+
+@SPLIT
+@BEGINS
+@pytest.mark.parametrize("check", ["@1", "hc:3"])
+def test_what_begins_to_name_an_internal_listener_waits_until_that_is_ready(
+    server: Server, variant: Variant, split: bool, over: dict[str, str], check: str
+) -> None:
+    client = live(server, variant, used(PLAIN), split=split)
+    after = used(over, inner="to:b", text=check)
+    push(server, after, source=_source(split))
+    spend(DRAINED_S, client)
+    assert_in_step(client, after)
+
+
+@SPLIT
+@BEGINS
+def test_it_goes_on_as_it_was_while_the_internal_listener_is_refused(
+    server: Server, variant: Variant, split: bool, over: dict[str, str]
+) -> None:
+    client = live(server, variant, used(PLAIN), split=split)
+    push(server, used(over, inner="to:b bad"), source=_source(split))
+    spend(60, client)
+    assert client.serving()[ENDPOINT]["tunnel"] == "1"
+    after = used(over, inner="to:b")
+    push(server, after, source=_source(split))
+    spend(DRAINED_S, client)
+    assert_in_step(client, after)
+
+
+@SPLIT
+@BEGINS
+def test_it_waits_though_the_client_was_away(
+    server: Server, variant: Variant, split: bool, over: dict[str, str]
+) -> None:
+    client = live(server, variant, used(PLAIN), split=split)
+    client.disconnect()
+    after = used(over, inner="to:b", text="hc:3")
+    push(server, after, source=_source(split))
+    client.reconnect()
+    spend(DRAINED_S, client)
+    assert_in_step(client, after)
+
+
+@SPLIT
+@BEGINS
+def test_the_internal_listener_stays_until_nothing_uses_it(
+    server: Server, variant: Variant, split: bool, over: dict[str, str]
+) -> None:
+    client = live(server, variant, used(over, inner="to:b"), split=split)
+    after = used(PLAIN)
+    push(server, after, source=_source(split))
+    spend(10, client)
+    assert client.serving()[LISTENER] == {TARGET: "r1", INNER: "to:b internal"}
+    spend(DRAINED_S + DRAIN_S, client)  # Envoy drains it once it is gone
+    assert_in_step(client, after)
+
+
+@SPLIT
+def test_other_assignments_do_not_wait_with_it(server: Server, variant: Variant, split: bool) -> None:
+    before, after = used(PLAIN), used(IN_ASSIGNMENT, inner="to:b", text="hc:3")
+    for each, load in ((before, "1"), (after, "2")):
+        each[CLUSTER]["other"], each[ENDPOINT]["other"], each[ROUTE]["r1"] = "@1", load, "tunnel other"
+    client = live(server, variant, before, split=split)
+    push(server, after, source=_source(split))
+    spend(1, client)
+    assert client.serving()[ENDPOINT]["other"] == "2"
+    assert client.serving()[ENDPOINT]["tunnel"] == "1"
     spend(DRAINED_S, client)
     assert_in_step(client, after)

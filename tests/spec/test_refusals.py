@@ -1,4 +1,4 @@
-"""DESIGN 3.2, Refused: what leads to a refused resource is held; the rest goes on without it."""
+"""Resources that refer to a rejected one are held; all others are sent without it (docs/design.md#refusals)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from tests.spec.by_hand import DRAINED_S, ORDER_TIMEOUT_S, REMOVED_S, pending, start, told, wait, with_listener
 from tests.spec.conftest import Connect
 from tests.support.envoy_like import EnvoyLike
-from tests.support.personas import live, spend
+from tests.support.personas import assert_in_step, live, spend
 from tests.support.sansio import Client, Server
 from tests.support.texts import TARGET, Site, joined, push, site
-from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Nacked, Send
 
@@ -402,3 +402,49 @@ def test_a_listener_goes_back_at_once_on_a_stream_of_its_own(server: Server, dia
     client.run()  # no time passes
     assert client.serving()[LISTENER] == {TARGET: "r1"}
     assert client.serving()[ROUTE] == {"r1": "a"}
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+def test_what_a_returning_client_shows_stays_accepted_when_it_refuses_what_comes_next(
+    server: Server, variant: Variant, split: bool
+) -> None:
+    """It serves on with the endpoints that it showed, so routes to the cluster need not wait for a repair."""
+    source = "api" if split else "ads"
+    before, after = site("a", "b"), site("a", "b")
+    before[ROUTE], after[ROUTE] = {"r1": "b"}, {"r1": "b a"}
+    client = live(server, variant, before, split=split)
+    client.disconnect()
+    push(server, {**before, ENDPOINT: {"a": "bad", "b": "1"}}, source=source)
+    client.reconnect()
+    spend(3, client)
+    push(server, {**after, ENDPOINT: {"a": "bad", "b": "1"}}, source=source)
+    spend(60, client)
+    assert client.serving()[ROUTE] == {"r1": "b a"}
+    assert not client.lost
+    push(server, after, source=source)
+    spend(DRAINED_S, client)
+    assert_in_step(client, after)
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+@pytest.mark.parametrize("url", [ROUTE, EXTENSION_CONFIG])
+def test_a_listener_that_went_back_stays_there_when_the_refused_name_is_dropped(
+    server: Server, variant: Variant, split: bool, url: str
+) -> None:
+    """Envoy ends the subscription with the listener; the refusal is not forgotten with it."""
+    source = "api" if split else "ads"
+    client = live(server, variant, site("a"), split=split)
+    bad = joined(site("a"), {LISTENER: {TARGET: "r2"}, ROUTE: {"r2": "a bad"}})
+    if url == EXTENSION_CONFIG:
+        bad = joined(site("a"), {LISTENER: {TARGET: "r1 ecds:f"}, EXTENSION_CONFIG: {"f": "bad"}})
+    good = {**bad, url: {"r2": "a"} if url == ROUTE else {"f": "@1"}}
+    server.history = []
+    push(server, bad, source=source)
+    spend(3 * DRAINED_S, client)
+    sent = [event for _, event in server.history if isinstance(event, Send) and event.type_url == LISTENER]
+    assert len(sent) == 2, "the new listener, and the one before again"
+    assert client.serving()[LISTENER] == {TARGET: "r1"}
+    push(server, good, source=source)
+    spend(2 * DRAINED_S, client)
+    assert client.serving()[LISTENER] == good[LISTENER]
+    assert_in_step(client, good)

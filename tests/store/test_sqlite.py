@@ -35,7 +35,7 @@ from tests.store.contract import (
 )
 from tests.store.process import GROUP, content_at
 from xds.store import base
-from xds.store.audit import AuditNote
+from xds.store.audit_entries import AuditNote
 from xds.store.base import (
     Commit,
     CorruptError,
@@ -60,9 +60,8 @@ from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 from xds.store.sqlite import schema
 from xds.store.sqlite.database import CHECKPOINT_ROWS
-from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.engine import PENDING_LIMIT, SqliteStore, Worker
 from xds.store.sqlite.files import file_system
-from xds.store.sqlite.writer_thread import PENDING_LIMIT, Worker
 
 ROOT = Path(__file__).parents[2]
 KILLS, SOAK_KILLS = 3, 40
@@ -168,6 +167,17 @@ async def test_a_cursor_older_than_the_events_kept_is_reset(opened: Open, monkey
         GroupCommitted(Head("g", n), cursor) for n, cursor in zip((3, 4, 5), cursors[2:], strict=True)
     ]
     assert await take(store.watch(cursors[0]), 1) == [Reset((Head("g", 5),), cursors[-1])]
+
+
+async def test_a_clock_that_is_set_between_restarts_stops_no_push(opened: Open) -> None:
+    """Revisions grow whatever the clock says; only their times may then be in another order."""
+    for number, shift_days in enumerate((0, 400, -400, 0), start=1):
+        store = await opened(clock=lambda days=shift_days: time.time() + days * 86_400)
+        commit = await push(store, full(cluster("a", bytes((number,)))))
+        assert (commit.revision, commit.replayed) == (number, False)
+        assert await contents(store, await store.manifest("g", number)) == [cluster("a", bytes((number,)))]
+        assert [line.revision for line in await store.history("g")] == list(range(number, 0, -1))
+        await store.close()
 
 
 async def test_push_ids_are_kept_for_a_day(opened: Open) -> None:

@@ -49,7 +49,7 @@ class EnvoyLike:
     * ``slow``: its requests wait in the ``outbox`` of their streams;
     * ``must_listen``: listeners without which requests are lost, once it is live;
     * ``exposures``: (listener, its text, route configuration, its text) where a new connection reached an admin path
-      without authorisation.
+      without authorisation. Internal listeners are reached through another, which is looked at.
     """
 
     def __init__(
@@ -471,7 +471,7 @@ class EnvoyLike:
             for name in self._clusters_of(left.pop()):
                 yield name
                 cluster = self.active.get(name)
-                inner = set(cluster.parsed.inner if cluster is not None else ()) - seen
+                inner = set(cluster.inner if cluster is not None else ()) - seen
                 left += (self.listening[each] for each in inner if each in self.listening)
                 seen |= inner
 
@@ -491,7 +491,7 @@ class EnvoyLike:
         if cluster.parsed.members:
             reasons = [self._reason(member, seen | {name}) for member in members]
             return "" if "" in reasons else f"no member of {name}: {reasons}"
-        for inner in cluster.parsed.inner:  # `_reachable` follows this listener to its clusters
+        for inner in cluster.inner:  # `_reachable` follows this listener to its clusters
             if inner not in self.listening:
                 return f"no listener {inner} behind {name}"
         return f"no endpoints of {name}" if cluster.assignment and not (cluster.endpoints or cluster.spoiled) else ""
@@ -507,7 +507,7 @@ class EnvoyLike:
 
     def _exposed(self) -> Iterator[tuple[str, str, str, str]]:
         for name, chain in self.listening.items():
-            for route in chain.parsed.names if AUTHZ not in chain.parsed.flags else ():
+            for route in chain.parsed.names if not {AUTHZ, INTERNAL} & chain.parsed.flags else ():
                 text = self.there[ROUTE].get(route, "")
                 if ADMIN in parse(text).flags:
                     yield name, chain.text, route, text

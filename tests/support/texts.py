@@ -13,7 +13,8 @@ clusters    ``eds:x``            its assignment is ``x``; without it, the one of
             ``hc:8``             warm only when its health checks have told: after 8 seconds
             ``sds:s``            warm only with this secret
             any other word       means nothing
-endpoints   any word             endpoints; an empty text: none
+endpoints   ``in:l``             an endpoint that stands for the internal listener ``l``
+            any other word       endpoints; an empty text: none
 listeners   ``r``                the routes are the route configuration ``r`` (RDS)
             ``to:a``             an inline route to cluster ``a``
             ``ecds:f`` ``sds:s`` a filter by ECDS, a secret: the listener warms until they are there
@@ -37,10 +38,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tests.support.sansio import Content, Server, make_resource
-from xds.model.resource import Reference, Resource
+from xds.model.resource import Reference, Resource, default_version_info
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
 from xds.model.snapshot import Snapshot
-from xds.model.versions import default_version_info
 
 TARGET = "svc"  # the listener of the sites below
 BAD, MALFORMED = "bad", "malformed"
@@ -66,7 +66,7 @@ class Text(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Text:
-    """What a text says."""
+    """The parsed text."""
     words = text.split()
     named: dict[str, list[str]] = {"to": [], "sds": [], "ecds": [], "eds": [], "hc": [], "of": [], "in": []}
     names = []
@@ -110,6 +110,8 @@ def _references(url: str, name: str, text: str, source: str) -> Iterator[Referen
     elif url == LISTENER:
         yield from (Reference(ROUTE, route, source) for route in parsed.names)
         yield from (Reference(EXTENSION_CONFIG, each, source) for each in parsed.ecds)
+    elif url == ENDPOINT:
+        yield from (Reference(LISTENER, listener) for listener in parsed.inner)
     elif url == ROUTE:
         yield from (Reference(CLUSTER, cluster) for cluster in parsed.names)
     if url in (CLUSTER, LISTENER):
@@ -151,7 +153,7 @@ def push(
 def site(
     *clusters: str, name: str = TARGET, route: str = "r1", listener: str = "", text: str = "@1", load: str = "1"
 ) -> Site:
-    """A listener with a route configuration that leads to these clusters; or with another text, and no routes."""
+    """A listener with a route configuration for these clusters; or with another text, and no routes."""
     return {
         CLUSTER: dict.fromkeys(clusters, text),
         ENDPOINT: dict.fromkeys(clusters, load),
@@ -161,7 +163,7 @@ def site(
 
 
 def joined(*sites: Site) -> Site:
-    """What several sites have together; of a name that several have, the last counts."""
+    """Several sites in one; if they share a name, the last one counts."""
     whole: Site = {}
     for each in sites:
         for url, texts in each.items():

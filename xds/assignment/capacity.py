@@ -20,7 +20,7 @@ from xds.model.node import Locality
 LESS_WEIGHT, MORE_WEIGHT = 0.7, 0.2
 # A metric below this part of its target is ignored: of a nearly idle backend it does not predict the metric under load.
 _LEAST_OF_TARGET = 0.01
-_UNLIMITED_RPS = 1e9  # more than any endpoint can serve
+UNLIMITED_RPS = 1e9  # more than any endpoint can serve
 # The longest wait of a locality that relapses again and again, in times of the policy's dwell.
 LONGEST_WAIT = 16
 # Relapses are forgotten after this many times the locality's wait, or the policy's dwell where that is longer.
@@ -152,14 +152,14 @@ def _measure(metric: MetricTarget, name: Locality, target: Target, reasons: list
     healthy = healthy_fraction(target) * target.endpoints
     if load == 0 or healthy == 0 or average < metric.target * _LEAST_OF_TARGET:
         return None
-    return min(max(load * metric.target / average / healthy, 1 / _UNLIMITED_RPS), _UNLIMITED_RPS)
+    return min(max(load * metric.target / average / healthy, 1 / UNLIMITED_RPS), UNLIMITED_RPS)
 
 
 def _unlimited(targets: Mapping[Locality, Target], reasons: list[Reason]) -> dict[Locality, float]:
     """Before the first measurement no target is full: traffic stays near, shares follow healthy endpoints."""
     detail = "the metric has not been measured yet: no locality counts as full"
     reasons.append(Reason(ReasonCode.CAPACITY_UNKNOWN, detail))
-    return {name: healthy_fraction(target) * target.endpoints * _UNLIMITED_RPS for name, target in targets.items()}
+    return {name: healthy_fraction(target) * target.endpoints * UNLIMITED_RPS for name, target in targets.items()}
 
 
 # Draining

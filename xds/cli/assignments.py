@@ -1,8 +1,8 @@
-"""``xds assignment``: policies of traffic assignment, and what they decide."""
+"""``xds assignment``: traffic assignment policies, and their decisions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,14 +11,15 @@ from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import read_object
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
+from xds.cli.targets import targets_text
 
 Json = dict[str, Any]
 
 POLICY_LIMIT_BYTES = 256 * 1024
 _STYLES = {"settled": "good", "moving": "warn", "held": "bad", "pushed": "dim"}
 
-SOURCES = View(
+SOURCES = TableLayout(
     name=lambda row: f"{row['cluster']} {row['source']}".strip(),
     columns=(
         Column("CLUSTER", lambda row: row["cluster"]),
@@ -34,47 +35,79 @@ SOURCES = View(
 )
 
 
+HISTORY = TableLayout(
+    name=lambda item: str(item["number"]),
+    columns=(
+        Column("NUMBER", lambda item: str(item["number"])),
+        Column("AGE", lambda item: item["time"], is_time=True),
+        Column("SOURCE", lambda item: place(item["source"])),
+        Column("WHAT", lambda item: ",".join(item["actions"])),
+        Column("RPS", lambda item: f"{item['demand_rps']:.1f}"),
+        Column("BEFORE", lambda item: _split(item["before"])),
+        Column("AFTER", lambda item: _split(item["after"])),
+        Column("WHY", lambda item: ",".join(dict.fromkeys(reason["code"] for reason in item["reasons"]))),
+        Column("STANDING", lambda item: item["standing"], is_wide=True),
+        Column("DETAIL", lambda item: "; ".join(reason["detail"] for reason in item["reasons"]), is_wide=True),
+    ),
+)
+
+
 def assignment_path(group: str, cluster: str = "") -> str:
     """The path of a policy, or of all policies of a group."""
     return group_path(group, f"/assignments/{quote(cluster, safe='')}" if cluster else "/assignments")
 
 
 def list_text(client: Client, group: str, style: Style) -> str:
-    """All policies of a group: a row for each source, or the whole items. Raises ``CommandError``."""
+    """All policies of a group: a row for each source and one for each target, or the whole items.
+
+    Raises ``CommandError``.
+    """
     items = client.items(assignment_path(group))
     if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
         return rendered(items, SOURCES, style)
-    return rendered((row for item in items for row in _rows(item)), SOURCES, style)
+    return _tables(list(items), style)
 
 
 def show(item: Json, style: Style, format: Format | None) -> None:
-    """One policy: a row for each source, the reasons and warnings as messages; or the whole item."""
+    """One policy: rows for sources and for targets, the reasons and warnings as messages; or the whole item."""
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
         return
-    write(rendered(_rows(item), SOURCES, style))
+    write(_tables([item], style))
     for line in _told(item):
         say(line)
+
+
+def _tables(items: Sequence[Json], style: Style) -> str:
+    """The sources and, below them, the targets."""
+    targets = targets_text(items, style)
+    sources = rendered((row for item in items for row in _rows(item)), SOURCES, style)
+    return "\n".join(filter(None, (sources, targets)))
+
+
+def history_text(client: Client, group: str, cluster: str, style: Style) -> str:
+    """What was decided for a cluster, the latest first. Raises ``CommandError``."""
+    return rendered(client.items(f"{assignment_path(group, cluster)}/history"), HISTORY, style)
 
 
 def put(
     client: Client, group: str, cluster: str, policy: Json, query: Mapping[str, str], headers: Mapping[str, str]
 ) -> Json:
-    """Put a policy in force, or see what it would do. Raises ``CommandError``."""
+    """Set a policy, or try it with a dry run. Raises ``CommandError``."""
     named = cluster or policy.get("cluster", "")
     if not isinstance(named, str) or not named:
-        raise CommandError(Exit.USAGE, "name the cluster, as an argument or in the policy")
+        raise CommandError(Exit.USAGE, "no cluster given: name it as an argument or in the policy")
     return client.call("PUT", assignment_path(group, named), query, headers, policy)
 
 
 def read_policy(file: Path) -> Json:
-    """A policy from a file, not checked yet. Raises ``CommandError``."""
+    """Read a policy from a file, without checking it. Raises ``CommandError``."""
     return read_object(file, "one policy", POLICY_LIMIT_BYTES)
 
 
 def _rows(item: Json) -> Iterator[Json]:
     if not item["sources"]:
-        # Nobody reports and nobody is connected, or there is nothing to decide about.
+        # There is no row if no node reports or is connected, or if nothing is to be decided.
         empty = dict.fromkeys(("source", "standing", "rps", "shares", "changed_at", "wanted", "nodes"), "")
         yield {"cluster": item["cluster"], **empty, "why": item["waits_for"]}
     for source in item["sources"]:
@@ -93,9 +126,9 @@ def _rows(item: Json) -> Iterator[Json]:
 
 def _told(item: Json) -> Iterator[str]:
     if item.get("dry_run"):
-        yield "dry run: nothing is changed"
+        yield "dry run: nothing was changed"
     if item["waits_for"]:
-        yield f"nothing is decided: {item['waits_for']}"
+        yield f"no decision yet: {item['waits_for']}"
     for source in item["sources"]:
         for reason in source["reasons"]:
             yield f"{place(source['source']) or 'the unnamed locality'}: {reason['detail']}"
@@ -107,7 +140,7 @@ def _told(item: Json) -> Iterator[str]:
 
 
 def place(locality: Mapping[str, str]) -> str:
-    """``region/zone/sub_zone``, as far as there is."""
+    """``region/zone/sub_zone``, without the parts that are empty."""
     return "/".join(filter(None, locality.values()))
 
 

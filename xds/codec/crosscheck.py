@@ -60,7 +60,7 @@ _WORDS = {
     VIRTUAL_HOST: ("virtual host", "requests get 404"),
 }
 _BY_NAME_ALONE = "a name without sds_config means a static secret of the bootstrap"
-_REFER_TO_NOTHING = (ENDPOINT, SECRET)
+_REFER_TO_NOTHING = (SECRET,)
 # Types that are of no use without a reference, and the types that can refer to them.
 _REFERRERS: Mapping[str, tuple[str, ...]] = {
     ENDPOINT: (CLUSTER,),

@@ -94,7 +94,7 @@ def _mention(type_url: str, name: str) -> Reference:
 
 def _cluster(cluster: Any) -> References:
     if cluster.type != _EDS:  # which is not the default, and so is none of the other discovery types
-        return _internal_listeners(cluster.load_assignment) if cluster.HasField("load_assignment") else ()
+        return internal_listeners(cluster.load_assignment) if cluster.HasField("load_assignment") else ()
     config = cluster.eds_cluster_config
     return _from_source(ENDPOINT, config.service_name or cluster.name, config.eds_config)
 
@@ -104,13 +104,14 @@ def _old_cluster(cluster: Any) -> References:
     return _cluster(cluster) if cluster.type == _EDS else ()
 
 
-def _internal_listeners(assignment: Any) -> Iterator[Reference]:
-    """The internal listeners of the same proxy to which endpoints of the cluster connect."""
+def internal_listeners(assignment: Any) -> Iterator[Reference]:
+    """The internal listeners of the same proxy to which endpoints of an assignment connect."""
     for locality in assignment.endpoints:
         for member in locality.lb_endpoints:
             address = member.endpoint.address
-            if address.HasField("envoy_internal_address"):
-                yield _mention(LISTENER, address.envoy_internal_address.server_listener_name)
+            name = address.envoy_internal_address.server_listener_name
+            if name:
+                yield _mention(LISTENER, name)
 
 
 def _aggregate(config: Any) -> References:

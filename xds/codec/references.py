@@ -4,6 +4,9 @@ References: the resource is walked with every message packed in it; `finders` sa
 to. A message that may lead to clusters which its content does not name refers to the cluster ``*``. v2 resources refer
 to v2 types.
 
+Assignments are long, and few of them refer to anything: only those whose bytes may hold the address of an internal
+listener are walked.
+
 First health check: Envoy checks a new endpoint within ``initial_jitter`` and decides by that one check, whatever the
 thresholds ("during startup, only a single successful health check is required to mark a host healthy",
 HealthCheck.healthy_threshold). A check without an answer fails after ``timeout``. A new cluster warms until each of its
@@ -12,10 +15,11 @@ endpoints was checked once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from xds.codec.finders import ANY_CLUSTER, FINDERS, finder_of, is_untyped
+from xds.codec.finders import ANY_CLUSTER, FINDERS, finder_of, internal_listeners, is_untyped
 from xds.codec.findings import FieldPath
 from xds.codec.naming import to_seconds
 from xds.codec.walk import ANY, placed_submessages, submessages, unpack
@@ -23,6 +27,7 @@ from xds.model.names import canonical_name
 from xds.model.resource import Reference
 from xds.model.resource_type import (
     CLUSTER,
+    ENDPOINT,
     EXTENSION_CONFIG,
     LISTENER,
     ROUTE,
@@ -32,8 +37,10 @@ from xds.model.resource_type import (
 )
 
 
-def references_of(type_url: str, message: Any) -> tuple[Reference, ...]:
-    """All references of a resource, each once, in their order in the message."""
+def references_of(type_url: str, message: Any, body: bytes) -> tuple[Reference, ...]:
+    """All references of a resource, each once, in their order in the message; ``body`` is the message serialized."""
+    if type_url == ENDPOINT:
+        return tuple(dict.fromkeys(internal_listeners(message))) if _INTERNAL_ADDRESS.search(body) else ()
     if type_url not in _REFERRING:
         return ()
     found: list[Reference] = []
@@ -53,6 +60,8 @@ def references_of(type_url: str, message: Any) -> tuple[Reference, ...]:
 def reference_paths(type_url: str, message: Any) -> dict[tuple[str, str], FieldPath]:
     """The path of the first occurrence of each reference, by type URL and name, within the rendered resource."""
     found: dict[tuple[str, str], FieldPath] = {}
+    if type_url == ENDPOINT:
+        return dict.fromkeys(((one.type_url, one.name) for one in internal_listeners(message)), ("endpoints",))
     for path, one in _placed(message, ()):
         meant = V2_URLS.get(one.type_url, one.type_url) if type_url in _V2_TYPES else one.type_url
         found.setdefault((meant, one.name), path)
@@ -127,8 +136,16 @@ _PASSED_BY = frozenset(
 _V3_REFERRING = (CLUSTER, LISTENER, ROUTE, SCOPED_ROUTE, VIRTUAL_HOST, EXTENSION_CONFIG)
 _V2_TYPES = frozenset(V2_URLS.values())
 _CLUSTERS = frozenset((CLUSTER, V2_URLS[CLUSTER]))
-# Endpoints, secrets and runtime layers refer to nothing, and endpoints are long.
+# Secrets and runtime layers refer to nothing.
 _REFERRING = frozenset((*_V3_REFERRING, *(V2_URLS[url] for url in _V3_REFERRING if url in V2_URLS)))
+
+
+# ``Endpoint.address`` (field 1), in it ``envoy_internal_address`` (3), in it ``server_listener_name`` (1), each with
+# its length; the rare byte comes first, so that the search is one for that byte in nearly all assignments.
+_INTERNAL_ADDRESS = re.compile(
+    rb"\x1a(?:(?<=\n[\x00-\x7f]\x1a)|(?<=\n[\x80-\xff][\x00-\x7f]\x1a)|(?<=\n[\x80-\xff]{2}[\x00-\x7f]\x1a)"
+    rb"|(?<=\n[\x80-\xff]{3}[\x00-\x7f]\x1a))[\x80-\xff]{0,3}[\x00-\x7f]\n"
+)
 
 
 _CLUSTER_URLS = frozenset((CLUSTER, V2_URLS[CLUSTER]))

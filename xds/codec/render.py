@@ -118,6 +118,15 @@ def _special(message: Any) -> object:
     again = json_format.ParseDict(value, type(message)())
     if again.SerializeToString(deterministic=True) != message.SerializeToString(deterministic=True):
         raise _UnrenderableError("not in its JSON form")
+    return _ordered(value)
+
+
+def _ordered(value: object) -> object:
+    """The members of a ``Struct`` by name: their order in memory differs from process to process."""
+    if isinstance(value, dict):
+        return {name: _ordered(value[name]) for name in sorted(value)}
+    if isinstance(value, list):
+        return [_ordered(each) for each in value]
     return value
 
 

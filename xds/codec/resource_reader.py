@@ -37,9 +37,8 @@ from xds.codec.validate import check_constraints
 from xds.codec.validate_fast import FastValidator
 from xds.codec.walk import make_canonical
 from xds.model.names import canonical_name
-from xds.model.resource import Resource
+from xds.model.resource import Resource, content_version
 from xds.model.resource_type import TYPE_PREFIX
-from xds.model.versions import content_version
 
 NAME_LIMIT = 4096
 # Every type URL has a slash: a message without one in its bytes holds no ``Any`` and need not be searched for them.
@@ -303,7 +302,7 @@ class ResourceReader:
         derived = aliases_of(type_url, name, message) if info.is_named_by_wrapper else ()
         aliases = tuple(dict.fromkeys((*derived, *wrapper_fields.aliases))) if derived or wrapper_fields.aliases else ()
         version = content_version(body, aliases, wrapper_fields.ttl_s)
-        references = () if message is None else references_of(type_url, message)
+        references = () if message is None else references_of(type_url, message, body)
         first_check_s = 0.0 if message is None else first_check_of(type_url, message)
         resource = Resource(type_url, name, body, version, aliases, wrapper_fields.ttl_s, references, first_check_s)
         is_determined = wrapper_fields is _NO_WRAPPER and message is not None and len(findings.warnings) == warned

@@ -1,4 +1,4 @@
-"""One traffic assignment policy at work: its last observation and decision, and the overlays made from it."""
+"""One traffic assignment policy in force: its last observation and decision, and the overlays made from it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from xds.assignment.assignment import (
     Decision,
     Observation,
 )
+from xds.assignment.decision_history import DecisionHistory
 from xds.assignment.policy import Policy
 from xds.control.policies import Key
 from xds.lower.load_assignment import PushedLocality, overlay_assignment, pushed_localities
@@ -37,12 +38,16 @@ class ActivePolicy:
 
     ``assignment`` is served; ``outcome`` is the latest decision, None before the first. ``waits_for`` says what is
     missing for a decision, empty when nothing is. ``endpoints`` names the ClusterLoadAssignment of the cluster.
+    ``history`` has the changes of before.
     """
 
-    def __init__(self, key: Key, policy: Policy, assignment: Assignment | None = None) -> None:
+    def __init__(
+        self, key: Key, policy: Policy, assignment: Assignment | None = None, history: DecisionHistory | None = None
+    ) -> None:
         self.key = key
         self.policy = policy
         self.assignment = assignment
+        self.history = history if history is not None else DecisionHistory()
         self.outcome: PolicyDecision | None = None
         self.waits_for = ""
         self.due_at = 0.0

@@ -7,7 +7,7 @@ source whose assignment or state changes, with the reasons.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from xds.assignment.assignment import (
@@ -16,15 +16,12 @@ from xds.assignment.assignment import (
     FlowRate,
     Observation,
     ObservedFlows,
-    SourceAssignment,
-    SourceDecision,
-    Standing,
     Target,
     scale_of_silence,
 )
+from xds.assignment.decision_history import DecisionChange
 from xds.assignment.reasons import describe_shares, locality_label
-from xds.control.active_policy import PolicyDecision
-from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.policies import Key
 from xds.fleet.event_log import EventKind, EventLog
 from xds.fleet.senders import Reporting
@@ -136,47 +133,27 @@ def _averages(flows: Iterable[figures.Flow]) -> dict[str, float]:
     return {name: metric.average for name, metric in summed.items() if metric.requests}
 
 
-ACTIONS = CHANGED, HELD, FALLBACK = "changed", "held", "fallback"
-
-
 def record_policy_event(log: EventLog, key: Key, action: str, now: float, by: Caller = UNKNOWN_CALLER) -> None:
     """Record that a policy was put or deleted."""
     log.record(EventKind.ASSIGNMENT, action, now, group=key[0], details={**by.names(), "cluster": key[1]})
 
 
-def record_decision_events(log: EventLog, key: Key, before: Assignment | None, outcome: PolicyDecision) -> list[str]:
+def record_decision_events(log: EventLog, key: Key, changes: Iterable[DecisionChange]) -> list[str]:
     """Record an event for each source whose assignment or state has changed. Returns the actions of the events."""
-    decision, recorded = outcome.decision, []
-    earlier = before.sources if before is not None else {}
-    for one in decision.sources:
-        own = decision.assignment.sources[one.source]
-        for action in _actions(one, earlier.get(one.source)):
+    recorded = []
+    for change in changes:
+        shares = describe_shares(change.after)
+        details = {
+            "cluster": key[1],
+            "source": str(change.source),
+            "standing": str(change.standing),
+            "reasons": ",".join(dict.fromkeys(str(reason.code) for reason in change.reasons)),
+            "shares": shares,
+        }
+        told = (f"{locality_label(change.source)}: {shares}", *(reason.detail for reason in change.reasons))
+        for action in change.actions:
             recorded.append(action)
-            reasons = (*one.reasons, *decision.reasons)
-            details = {
-                "cluster": key[1],
-                "source": str(one.source),
-                "standing": str(one.standing),
-                "reasons": ",".join(dict.fromkeys(str(reason.code) for reason in reasons)),
-                "shares": describe_shares(own.shares()),
-            }
-            message = "; ".join(
-                (
-                    f"{locality_label(one.source)}: {describe_shares(own.shares())}",
-                    *(reason.detail for reason in reasons),
-                )
+            log.record(
+                EventKind.ASSIGNMENT, action, change.decided_at, group=key[0], message="; ".join(told), details=details
             )
-            log.record(EventKind.ASSIGNMENT, action, outcome.decided_at, group=key[0], message=message, details=details)
     return recorded
-
-
-def _actions(decided: SourceDecision, before: SourceAssignment | None) -> Iterator[str]:
-    stood = before.standing if before is not None else Standing.PUSHED
-    if decided.standing is Standing.PUSHED:
-        if stood is not Standing.PUSHED:
-            yield FALLBACK
-        return
-    if decided.is_changed:
-        yield CHANGED
-    if decided.standing is Standing.HELD and stood is not Standing.HELD:
-        yield HELD

@@ -22,10 +22,11 @@ import structlog
 
 from xds.assignment.assignment import Assignment, Standing
 from xds.assignment.decide import decide
+from xds.assignment.decision_history import DecisionHistory, decision_changes, read_history
 from xds.assignment.policy import Policy
 from xds.control.active_policy import ActivePolicy, PolicyDecision, resumed
 from xds.control.assignment_inputs import observe, record_decision_events, record_policy_event
-from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.lifecycle import BackgroundTask
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
 from xds.control.policy_review import assignment_name, finder, review_policy, review_reports, review_times
@@ -99,9 +100,9 @@ class Assignments:
         now = self._clock()
         decided = {key_of(doc.id): doc.body for doc in await self._store.docs(DECIDED_KIND)}
         for key in self._policies:
-            assignment = _read(key, decided[key]) if key in decided else None
+            assignment, history = _read(key, decided[key]) if key in decided else (None, DecisionHistory())
             held = resumed(assignment, now) if assignment is not None else None
-            self._at_work[key] = ActivePolicy(key, self._policies.get(key), held)
+            self._at_work[key] = ActivePolicy(key, self._policies.get(key), held, history)
         for group in {key[0] for key in self._at_work}:
             for active in self._of(group):
                 pushed = self._pushed(active)
@@ -110,7 +111,7 @@ class Assignments:
             self._apply_overlays(group)
 
     async def reload(self) -> None:
-        """Replace all policies at work by the stored ones, as ``load``. Raises ``StoreError``."""
+        """Replace all policies in force by the stored ones, as ``load``. Raises ``StoreError``."""
         async with self._lock:
             before = {key[0] for key in self._at_work}
             self._at_work.clear()
@@ -196,9 +197,13 @@ class Assignments:
         outcome = active.outcome if active is not None else None
         return [*found, *(review_reports(policy, outcome.observed) if outcome is not None else ())]
 
+    def active(self) -> list[ActivePolicy]:
+        """The policies at work, by group and cluster. May be called in another thread."""
+        return sorted(self._at_work.values(), key=lambda one: one.key)
+
     @property
     def policies_n(self) -> int:
-        """The number of policies at work."""
+        """The number of policies in force."""
         return len(self._at_work)
 
     def census(self) -> tuple[int, Counter[Standing]]:
@@ -238,7 +243,9 @@ class Assignments:
             return
         active.follow(outcome)
         await self._prepare(active)
-        actions = record_decision_events(self._fleet.events, active.key, before, outcome)
+        changes = decision_changes(before, outcome.observed, outcome.decision, outcome.decided_at)
+        active.history.record(changes)
+        actions = record_decision_events(self._fleet.events, active.key, changes)
         self.counts.update(actions)
         active.is_unsaved = active.is_unsaved or bool(actions)
 
@@ -321,17 +328,23 @@ class Assignments:
 
     async def _store_decided(self, active: ActivePolicy) -> None:
         if active.assignment is not None and self._policies.find(active.key) is not None:
-            body = json.dumps(active.assignment.document()).encode()
+            body = json.dumps({**active.assignment.document(), "history": active.history.document()}).encode()
             await self._store.put_doc(DECIDED_KIND, document_id(active.key), body)
 
 
-def _read(key: Key, body: bytes) -> Assignment | None:
-    """A stored assignment; None for one that this release cannot read. It is then decided anew."""
+def _read(key: Key, body: bytes) -> tuple[Assignment | None, DecisionHistory]:
+    """A stored assignment with its history; None for one that this release cannot read. It is then decided anew."""
     try:
-        return Assignment.from_document(json.loads(body))
+        document = json.loads(body)
+        assignment = Assignment.from_document(document)
     except (ValueError, ValidationError) as error:
         _log.error("assignment.unreadable", **_named(key), error_message=str(error))
-        return None
+        return None, DecisionHistory()
+    try:
+        return assignment, read_history(document.get("history", ()))  # earlier releases wrote none
+    except ValidationError as error:
+        _log.error("assignment.history_unreadable", **_named(key), error_message=str(error))
+        return assignment, DecisionHistory()
 
 
 def _named(key: Key) -> dict[str, str]:

@@ -72,7 +72,8 @@ class ClientTls:
 class BootstrapOptions:
     """The parameters of a bootstrap. ``host`` and ``port`` are the gRPC address of the server; for REST, the HTTP one.
 
-    With ``admin_port`` 0 Envoy chooses a free port. ``load_reports`` configures an LRS stream.
+    With ``admin_port`` 0 Envoy chooses a free port. ``load_reports`` has Envoy open a load report stream; it goes over
+    gRPC, so there is none with REST. gRPC libraries report the clusters with ``lrs_server``, whatever the bootstrap.
     """
 
     node_id: str
@@ -84,7 +85,7 @@ class BootstrapOptions:
     locality: Locality = NO_LOCALITY
     tls: ClientTls | None = None
     token: str = ""
-    load_reports: bool = False
+    load_reports: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -100,7 +101,7 @@ def _envoy(options: BootstrapOptions) -> Json:
         "static_resources": {"clusters": [_xds_cluster(options)]},
         "dynamic_resources": _dynamic_resources(options),
     }
-    if options.load_reports:
+    if options.load_reports and options.mode is not BootstrapMode.REST:
         document["cluster_manager"] = {"load_stats_config": _grpc_source(options, "GRPC")}
     return document
 

@@ -20,10 +20,11 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pydantic_settings
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from xds.control.auth_settings import AuthSettings, Section
+from xds.control.moved_settings import move_settings, moved_names
 from xds.model.errors import XdsError
 from xds.model.node import NODE_BYTES
 from xds.protocol.order import OrderRules
@@ -41,7 +42,6 @@ _HOST_NAME = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 HIDDEN = "[redacted]"
 KIB, MIB = 1 << 10, 1 << 20
 _FILE_LIMIT_BYTES = MIB
-_MOVED = {"server.order": "order.enabled"}  # settings that earlier releases had elsewhere
 
 
 class SettingsError(XdsError):
@@ -267,6 +267,12 @@ class Settings(BaseSettings):
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     watch: WatchSettings = WatchSettings()
+    _moved: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """A sentence for each setting that was given by a name of an earlier release."""
+        return self._moved
 
     @classmethod
     def settings_customise_sources(
@@ -287,9 +293,11 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
     document = _read_document(file) if file is not None else {}
     try:
         environment = merge(_from_variables(), _from_files(os.environ))
-        settings = Settings(**merge(merge(document, environment), dict(flags or {})))
+        given = merge(merge(document, environment), dict(flags or {}))
+        settings = Settings(**move_settings(given))
     except pydantic.ValidationError as error:
         raise SettingsError("\n".join(_explain(detail) for detail in error.errors())) from None
+    settings._moved = tuple(moved_names(given))
     _check_exposure(settings)
     return settings
 
@@ -409,8 +417,6 @@ def _explain(detail: Mapping[str, Any]) -> str:
         # A wrong value in place of a hash may be the token itself, so it is not shown.
         shown = "" if path[0] == "auth" else f" (got {detail['input']!r})"
         return f"{where}: {detail['msg']}{shown}"
-    if where in _MOVED:
-        return f"{where}: this setting is now {_MOVED[where]!r}"
     return f"{where}: unknown setting{_hint(path[-1], _fields_at(path[:-1]))}"
 
 

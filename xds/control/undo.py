@@ -46,7 +46,7 @@ class UndoPlan:
 
     ``takes_back`` is the last change of configuration, ``to`` the revision to go back to. ``to`` is None where every
     earlier revision was undone, rejected or collected, so that a person has to choose among ``candidates``, the newest
-    earlier revisions.
+    earlier revisions. ``last_undo`` is the rollback that the group's configuration is at now, if it is at one.
     """
 
     group: str
@@ -55,6 +55,7 @@ class UndoPlan:
     takes_back: RevisionInfo
     to: RevisionInfo | None
     candidates: tuple[UndoCandidate, ...]
+    last_undo: RevisionInfo | None = None
 
 
 class UndoPlanner:
@@ -85,7 +86,7 @@ class UndoPlanner:
         """
         group = held.group
         await self.note_refusals([group])
-        takes_back, chosen = None, None
+        takes_back, chosen, last_undo = None, None, None
         candidates: list[UndoCandidate] = []
         follows = held.revision + 1
         async for line in self._configured(group, follows):
@@ -98,13 +99,15 @@ class UndoPlanner:
                     chosen = chosen or candidates[-1].line
             elif not line.undone_by and not line.content_of:
                 takes_back = line
+            elif not line.undone_by and last_undo is None:
+                last_undo = line
             follows = line.revision
             if chosen is not None and len(candidates) >= CANDIDATES_LIMIT:
                 break
         if takes_back is None or not candidates:
             raise NotFoundError(await self._nothing(held, takes_back))
         shown = tuple(candidates[:CANDIDATES_LIMIT])
-        return UndoPlan(group, held.revision, held.etag, takes_back, chosen, shown)
+        return UndoPlan(group, held.revision, held.etag, takes_back, chosen, shown, last_undo)
 
     async def note_refusals(self, groups: Iterable[str]) -> None:
         """Store how many nodes reject the content of these groups, if any do. Raises ``StoreError``."""

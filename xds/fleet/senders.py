@@ -1,4 +1,8 @@
-"""Which nodes of a group could send to a cluster, and which of them report their load."""
+"""Which nodes of a group could send to a cluster, and which of them report their load.
+
+This is the one definition of reporting: a node with an open load stream reports, and says zero by saying nothing. gRPC
+sends nothing at all while all of its clusters are idle, and keepalive ends the streams of nodes that are gone.
+"""
 
 from __future__ import annotations
 

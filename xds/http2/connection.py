@@ -63,8 +63,9 @@ class ServerConnection:
     """
 
     __slots__ = (
-        "_block", "_decoder", "_highest_id", "_last_id", "_limits", "_partial", "_precredited", "_sender", "_settled",
-        "_skipped", "_uncredited", "_window", "abuse_score", "is_behind", "is_going_away", "streams",
+        "_block", "_decoder", "_highest_id", "_last_id", "_limits", "_openings_left", "_partial", "_precredited",
+        "_sender", "_settled", "_skipped", "_uncredited", "_window", "abuse_score", "is_behind", "is_going_away",
+        "streams",
     )  # fmt: skip
 
     def __init__(self, limits: Http2Limits = DEFAULT_LIMITS) -> None:
@@ -81,6 +82,7 @@ class ServerConnection:
         self._precredited = 0  # over all streams
         self._last_id = 0  # the last stream that was accepted
         self._highest_id = 0  # the last stream that the client opened
+        self._openings_left = 0  # streams that may still be opened in this call of `receive`
         self._skipped = SkippedStreamIds()
         self._settled: bool | None = None  # None: before the preface; True: the peer's SETTINGS have arrived
         self._block: HeaderBlock | None = None  # one that is incomplete
@@ -190,8 +192,9 @@ class ServerConnection:
                 return []
         events: list[Http2Event] = []
         left = self._limits.frames_at_once
+        self._openings_left = self._limits.streams_at_once
         try:
-            while end - at >= FRAME_HEADER_BYTES and left:
+            while end - at >= FRAME_HEADER_BYTES and left and self._openings_left:
                 length_and_kind, flags, stream_id = HEADER.unpack_from(data, at)
                 start = at + FRAME_HEADER_BYTES
                 after = start + (length_and_kind >> 8)
@@ -214,7 +217,7 @@ class ServerConnection:
             raise
         if at < end:
             self._partial = data[at:]
-            self.is_behind = not left
+            self.is_behind = not left or not self._openings_left
         return events
 
     def _read_preface(self, data: bytes) -> int:
@@ -372,6 +375,7 @@ class ServerConnection:
             return
         stream = Stream(stream_id, self._sender.initial_window, self._limits.message_bytes, head.content_length)
         self.streams[stream_id] = stream
+        self._openings_left -= 1
         self._sender.expected_updates += UPDATES
         events.append(RequestReceived(stream, head))
         if ends:

@@ -112,11 +112,12 @@ class SkippedStreamIds:
 
 
 class Http2Limits(NamedTuple):
-    """Limits of a connection: open streams, bytes of one message, frames handled in one call of ``receive``."""
+    """Limits of a connection: open streams, bytes of one message, frames and new streams in one call of ``receive``."""
 
     streams: int = 100_000
     message_bytes: int = 4 << 20
     frames_at_once: int = 500
+    streams_at_once: int = 8
 
 
 DEFAULT_LIMITS = Http2Limits()

@@ -17,9 +17,8 @@ from google.protobuf.message import DecodeError
 from xds.assignment.assignment import Allotment
 from xds.codec import schema
 from xds.model.node import Locality
-from xds.model.resource import Resource
+from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
-from xds.model.versions import content_version
 
 # envoy.config.core.v3.HealthStatus UNKNOWN and HEALTHY: an endpoint that nobody checks gets requests, too.
 _HEALTHY = frozenset({0, 1})
@@ -123,12 +122,14 @@ def overlay_assignment(pushed: Resource, allotments: Iterable[Allotment], shed: 
         _bound_weights([entry for entry in entries if entry.priority == priority])
     if shed > 0:
         _add_drop(message.policy, shed)
+        _scale_weights([entry for entry in entries if entry.priority == 0], 1 + round(shed * _SHED_STEPS))
     body = message.SerializeToString(deterministic=True)
     version = content_version(body, pushed.aliases, pushed.ttl_s)
     return replace(pushed, body=body, version=version)
 
 
 SHED_CATEGORY = "xds_assignment_surplus"
+_SHED_STEPS = 100  # fractions are whole percents (`xds.assignment.shedding`)
 _MILLION = 1_000_000
 _DENOMINATORS = {0: 100, 1: 10_000, 2: _MILLION}  # envoy.type.v3.FractionalPercent
 
@@ -144,6 +145,17 @@ def _add_drop(policy: Any, shed: float) -> None:
     added = policy.drop_overloads.add(category=category)
     added.drop_percentage.numerator = min(ceil((1.0 - passed) * _MILLION), _MILLION)
     added.drop_percentage.denominator = 2
+
+
+def _scale_weights(entries: Sequence[Any], factor: int) -> None:
+    """Make the weights of a priority greater by a factor that stands for the fraction that is dropped.
+
+    Envoy applies a changed ``drop_overload`` only with a change of endpoints or of locality weights
+    (docs/clients.md#envoy). The factor changes no share.
+    """
+    for entry in entries:
+        entry.load_balancing_weight.value = min(entry.load_balancing_weight.value * factor, WEIGHT_SUM_LIMIT)
+    _bound_weights(entries)
 
 
 def _best_priorities(entries: Sequence[Any]) -> dict[Locality, int]:

@@ -20,7 +20,6 @@ from xds.lrs.figures import (
     DropTotals,
     IngestResult,
     LoadStreamStatus,
-    SourceReporting,
     TargetTotals,
 )
 from xds.lrs.ingest import ReportIngestion
@@ -91,8 +90,6 @@ class LoadAggregates:
         reporting.forget(inf)
         self._latest_bytes -= reporting.data_bytes
         del reporting.source_series.streams[stream]
-        if reporting.reported:
-            reporting.source_series.left = self._clock(now)
         totals = reporting.totals
         del totals.streams[stream]
         if not totals.streams:
@@ -192,10 +189,6 @@ class LoadAggregates:
     def demand(self, group: str, cluster: str, now: float, window_s: float) -> ClusterDemand:
         """The demand of a group's nodes, for traffic assignment. Without sources where none of them reported."""
         return self._queries.demand(group, cluster, self._span(now, window_s))
-
-    def reporting(self, group: str, cluster: str, now: float) -> list[SourceReporting]:
-        """Which nodes of a group report, by source locality. For how fresh the demand of a cluster is."""
-        return self._queries.reporting(group, cluster, max(now, self._latest))
 
     def streams(self) -> Iterator[LoadStreamStatus]:
         """The state of all open streams."""

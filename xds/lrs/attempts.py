@@ -32,6 +32,12 @@ def attempted(issued: float, successes: float, errors: float, dropped: float) ->
     return (issued or successes) + max(dropped, unissued)
 
 
+def failed(issued: float, successes: float, errors: float, dropped: float) -> float:
+    """The tries that ended in an error or were dropped by the client. Nothing is counted twice, as in `attempted`."""
+    unissued = min(max(successes + errors - issued, 0.0), errors)
+    return errors - unissued + max(dropped, unissued)
+
+
 def repeats_at_most(issued: float, successes: float, errors: float, in_progress: float = 0.0) -> float:
     """How many of the issued tries may be retries or hedges. Reports do not tell them from first tries.
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from xds.lrs.attempts import attempted, failed
 from xds.model.load_report import NO_METRICS, Metric
 from xds.model.node import Locality
 
@@ -34,6 +35,7 @@ class Figures:
 
     @property
     def finished(self) -> float:
+        """Requests that ended, with success or error."""
         return self.successes + self.errors
 
     @property
@@ -43,10 +45,12 @@ class Figures:
 
     @property
     def rps(self) -> float:
+        """Requests per second."""
         return self.requests / self.window_s if self.window_s else 0.0
 
     @property
     def error_ratio(self) -> float:
+        """The fraction of finished requests that ended in an error; 0 without any."""
         return self.errors / self.finished if self.finished else 0.0
 
 
@@ -87,6 +91,7 @@ class ClusterFigures:
     ``until``: the end of the window, up to which all nodes have reported that are not overdue; so a rate does not sink
     between two reports. ``drops``: by category, those without one under ``UNCATEGORISED``; ``dropped``: their sum.
     ``nodes``: how many named the cluster in their latest report; ``reported``: when the latest of them did.
+    ``groups``: those of the nodes that report it, by name.
     """
 
     cluster: str
@@ -98,20 +103,62 @@ class ClusterFigures:
     nodes: int = 0
     reported: float = 0.0
     rows: tuple[LoadRow, ...] = ()
+    groups: tuple[str, ...] = ()
 
     @property
     def window_s(self) -> float:
+        """The length of the window in seconds."""
         return self.figures.window_s
+
+    @property
+    def attempts(self) -> float:
+        """All tries in the window, those included that clients dropped (`xds.lrs.attempts`)."""
+        return attempted(*self._counts)
+
+    @property
+    def dropped_rps(self) -> float:
+        """Dropped requests a second."""
+        return self.dropped / self.window_s if self.window_s else 0.0
+
+    @property
+    def drop_ratio(self) -> float:
+        """The part of all tries that clients dropped, 0 to 1."""
+        return self.dropped / self.attempts if self.attempts else 0.0
+
+    @property
+    def failed_ratio(self) -> float:
+        """The part of all tries that failed or were dropped, 0 to 1."""
+        return min(failed(*self._counts) / self.attempts, 1.0) if self.attempts else 0.0
+
+    @property
+    def _counts(self) -> tuple[float, float, float, float]:
+        own = self.figures
+        return own.issued, own.successes, own.errors, self.dropped
 
 
 @dataclass(frozen=True, slots=True)
 class ChartPoint:
-    """Counts in ``[at, at + step_s)``. Requests in progress are not kept over time."""
+    """Counts in ``[at, at + step_s)``. Requests in progress are not kept over time.
+
+    ``dropped`` is of the line of a whole cluster: clients report drops by cluster.
+    """
 
     at: float
     successes: float
     errors: float
     issued: float
+    dropped: float = 0.0
+
+    @property
+    def attempts(self) -> float:
+        """All tries in the step, those included that clients dropped (`xds.lrs.attempts`)."""
+        return attempted(self.issued, self.successes, self.errors, self.dropped)
+
+    @property
+    def failed_ratio(self) -> float:
+        """The part of all tries that failed or were dropped, 0 to 1."""
+        lost = failed(self.issued, self.successes, self.errors, self.dropped)
+        return min(lost / self.attempts, 1.0) if self.attempts else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,24 +203,6 @@ class SourceDemand:
     reported: float
     attempted_ps: float = 0.0
     repeats_ps: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class SourceReporting:
-    """Who reports from a source locality, and since when nothing was heard.
-
-    A node with an open load report stream reports, and says by silence that it has no requests: gRPC sends nothing at
-    all about idle clusters, and nothing at all when all are idle, and the server's keepalive ends the streams of nodes
-    that are gone. ``nodes``: the ids of these nodes. ``heard``: ``now`` where there is one, else when the last of them
-    reported or left. ``reported``: when one of the open streams last sent a report. ``named``: when any report last
-    named the cluster. Times are 0 for never.
-    """
-
-    source: Locality
-    nodes: frozenset[str]
-    heard: float
-    reported: float
-    named: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,13 @@ from xds.lrs.figures import (
     Flow,
     LoadRow,
     SourceDemand,
-    SourceReporting,
     TargetTotals,
     Totals,
 )
 from xds.lrs.reporting import NodeTotals
-from xds.lrs.series import LoadSeries, SourceSeries
+from xds.lrs.series import LoadSeries
 from xds.lrs.series_index import SeriesIndex
-from xds.lrs.windows import SECONDS, TrafficWindow
+from xds.lrs.windows import SECONDS, TrafficWindow, ValueWindow
 from xds.model.load_report import ClusterLoad, Metric
 from xds.model.node import Locality
 
@@ -49,6 +48,7 @@ class TimeSpan(NamedTuple):
 
     @property
     def seconds(self) -> int:
+        """The length of the span."""
         return self.end - self.begin
 
 
@@ -60,6 +60,7 @@ class LoadQueries:
         self._nodes = nodes
 
     def clusters(self, span: TimeSpan) -> list[ClusterFigures]:
+        """All clusters by name and service name, without rows."""
         named = attrgetter("cluster", "service_name")
         return [
             _figures_of(list(all_series), span, service_name)
@@ -67,6 +68,7 @@ class LoadQueries:
         ]
 
     def cluster(self, cluster: str, span: TimeSpan, by: Breakdown, service_name: str | None) -> ClusterFigures | None:
+        """One cluster with its rows; None if no client reported it."""
         all_series = [
             series
             for series in self._index.of_cluster(cluster)
@@ -78,22 +80,28 @@ class LoadQueries:
         return _figures_of(all_series, span, _name_of(all_series), tuple(rows))
 
     def series(self, cluster: str, span: TimeSpan, step_s: float, by: Breakdown | None) -> list[ChartLine]:
+        """The load of a cluster in steps; empty by node, because the counts of nodes over time are not kept."""
         if by == "node":
             return []
         step = _step(span, step_s)
         begins = range(span.begin, span.end, step)
         lines: dict[tuple[Locality | None, Locality | None, str], list[TrafficWindow]] = defaultdict(list)
+        drops: list[ValueWindow] = []
         for series in self._index.of_cluster(cluster):
+            if by is None:
+                drops += list(series.drops.values())
+                lines[None, None, ""] += []
             for target, _, address, window in series.traffic():
                 if bool(address) == (by == "endpoint"):
                     key = (series.source, target, address) if by else (None, None, "")
                     lines[key].append(window)
         return [
-            ChartLine(*key, float(step), tuple(_point(windows, begin, min(begin + step, span.end)) for begin in begins))
+            ChartLine(*key, float(step), tuple(_point(windows, drops, at, min(at + step, span.end)) for at in begins))
             for key, windows in sorted(lines.items(), key=lambda line: str(line[0]))
         ]
 
     def demand(self, group: str, cluster: str, span: TimeSpan) -> ClusterDemand:
+        """The demand of a group's nodes for a cluster, and the flows to its targets."""
         all_series = [series for series in self._index.of_cluster(cluster) if series.group == group]
         sums, metrics = _sums(all_series, span, "locality"), _metrics(all_series, span)
         flows = _flows(sums, metrics, span.seconds)
@@ -106,12 +114,8 @@ class LoadQueries:
         )
         return ClusterDemand(cluster, float(span.seconds), float(span.end), sources, flows)
 
-    def reporting(self, group: str, cluster: str, now: float) -> list[SourceReporting]:
-        """Sources without a stream are listed where one reported before."""
-        found = [_reporting(source, cluster, now) for source in self._index.sources(group)]
-        return sorted((one for one in found if one.nodes or one.heard), key=lambda one: str(one.source))
-
     def target_totals(self) -> Iterator[TargetTotals]:
+        """Totals by cluster and target locality."""
         sums: dict[tuple[str, Locality], list[int]] = {}
         for series in self._index:
             for target, _, address, window in series.traffic():
@@ -123,6 +127,7 @@ class LoadQueries:
             yield TargetTotals(cluster, target, *counts)
 
     def drop_totals(self) -> Iterator[DropTotals]:
+        """Totals by cluster and drop category."""
         sums: Counter[tuple[str, str]] = Counter()
         for series in self._index:
             for category, counter in list(series.drops.items()):
@@ -147,17 +152,6 @@ class LoadQueries:
         reported = max((stream.reported for stream, load in found if load is not None), default=0.0)
         figures, total = _latest(loads), Totals(*map(sum, zip(*totals, strict=True)))
         return LoadRow(figures, 0.0, node.node.locality, node=node.node.id, totals=total, reported=reported)
-
-
-def _reporting(source: SourceSeries, cluster: str, now: float) -> SourceReporting:
-    streams = list(source.streams.values())
-    return SourceReporting(
-        source=source.locality,
-        nodes=frozenset(stream.node.id for stream in streams),
-        heard=now if streams else source.left,
-        reported=max((stream.reported for stream in streams), default=0.0),
-        named=source.named(cluster),
-    )
 
 
 def _sorted(sums: _Sums) -> list[tuple[_Key, list[float]]]:
@@ -186,6 +180,7 @@ def _figures_of(
         nodes=sum(series.nodes for series in all_series),
         reported=max(series.reported for series in all_series),
         rows=rows,
+        groups=tuple(sorted({series.group for series in all_series if series.group})),
     )
 
 
@@ -328,11 +323,12 @@ def _step(span: TimeSpan, step_s: float) -> int:
     return step if span.seconds <= SECONDS else -(-step // _MINUTE_S) * _MINUTE_S
 
 
-def _point(windows: list[TrafficWindow], begin: int, end: int) -> ChartPoint:
+def _point(windows: list[TrafficWindow], drops: list[ValueWindow], begin: int, end: int) -> ChartPoint:
     counts = [0.0] * 3
     for window in windows:
         counts = list(map(add, counts, window.sum(begin, end)))
-    return ChartPoint(float(begin), *(round(count, _DIGITS) for count in counts))
+    dropped = sum(window.sum(begin, end)[0] for window in drops)
+    return ChartPoint(float(begin), *(round(count, _DIGITS) for count in (*counts, dropped)))
 
 
 def _name_of(all_series: list[LoadSeries]) -> str:

@@ -18,7 +18,7 @@ class LoadSeries:
 
     Targets are localities at a priority, as bytes (`xds.lrs.cluster_counters.target_bytes`). ``targets``: windows by
     target; ``endpoints``: by target and address; ``metrics``: by target, address (or empty) and name; ``drops``: by
-    category. ``nodes``: how many nodes have an open stream that named the series of late; ``reported``: when a stream
+    category. ``nodes``: how many nodes have an open stream that named the series recently; ``reported``: when a stream
     last did.
     """
 
@@ -74,22 +74,17 @@ class SourceSeries:
     """The series of one source: the nodes of a ``group`` in a ``locality``.
 
     ``by_key``: by cluster and service name; ``by_names``: by both as they are serialized in reports. ``streams``: the
-    open streams of its nodes, by id. ``left``: when a stream last ended that had reported.
+    open streams of its nodes, by id.
     """
 
-    __slots__ = ("by_key", "by_names", "group", "left", "locality", "streams")
+    __slots__ = ("by_key", "by_names", "group", "locality", "streams")
 
     def __init__(self, group: str, locality: Locality) -> None:
         self.group = group
         self.locality = locality
-        self.left = 0.0
         self.by_key: dict[tuple[str, str], LoadSeries] = {}
         self.by_names: dict[bytes, LoadSeries] = {}
         self.streams: dict[int, ReportingStream] = {}
-
-    def named(self, cluster: str) -> float:
-        """When a report last named a cluster, over all service names; 0 for never."""
-        return max((series.reported for (name, _), series in list(self.by_key.items()) if name == cluster), default=0.0)
 
     def forget(self, is_idle: Callable[[LoadSeries], bool]) -> None:
         """Drop idle series, and their windows: the totals of nodes still refer to them."""

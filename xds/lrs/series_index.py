@@ -75,10 +75,6 @@ class SeriesIndex:
             source = self._sources[group, locality] = SourceSeries(group, locality)
         return source
 
-    def sources(self, group: str) -> list[SourceSeries]:
-        """The sources of a group."""
-        return [source for source in list(self._sources.values()) if source.group == group]
-
     def of_cluster(self, cluster: str) -> list[LoadSeries]:
         """The series of a cluster, over all sources and service names."""
         return [series for series in self if series.cluster == cluster]
@@ -91,6 +87,7 @@ class SeriesIndex:
     # Find or create. ``stream`` is the one that reports; the result is None where a bound allows no further one.
 
     def series(self, stream: ReportingStream, cluster: str, service_name: str, now: float) -> LoadSeries | None:
+        """The series of a cluster in the stream's source."""
         series = stream.source_series.by_key.get((cluster, service_name))
         if series is None and self._has_room("services", self.services, stream, now):
             source = stream.source_series
@@ -100,6 +97,7 @@ class SeriesIndex:
         return series
 
     def target(self, stream: ReportingStream, series: LoadSeries, target: bytes, now: float) -> TrafficWindow | None:
+        """The window of the traffic to ``target``, a key of `target_bytes`."""
         window = series.targets.get(target)
         if window is None and self._allows(stream, "targets", series.targets, now):
             window = series.targets[target] = TrafficWindow()

@@ -165,7 +165,7 @@ def removed_names(
     docs/protocol.md#removals: "virtual hosts and scoped routes are removed at once, except those of a lingering route
     configuration", because Envoy looks them up for each request. Scoped routes also linger when the push removes all
     of them while a listener drains. Of listeners only internal ones linger: "an internal listener stays as long as a
-    cluster whose own endpoints name it".
+    cluster whose endpoints name it".
     """
     found: dict[str, frozenset[str]] = {}
     for type_url, each in change.items():
@@ -181,22 +181,19 @@ def removed_names(
             under = (name for name in each.removed if name.rpartition("/")[0] in routes)
             found[type_url] = frozenset(under) - lingering.names.get(type_url, frozenset())
         elif type.alias == "listeners":
-            internal = frozenset().union(*(internal_listeners(released.get(url)) for url in released.sets))
+            internal = frozenset().union(*map(internal_listeners, released.sets.values()))
             found[type_url] = internal.intersection(each.removed) - lingering.names.get(type_url, frozenset())
         elif type.alias == "scoped_routes" and is_draining and not _has_scopes(goal, type_url):
             found[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
     return keep_of(found)
 
 
-def internal_listeners(clusters: ResourceSet, names: Iterable[str] | None = None) -> frozenset[str]:
-    """The internal listeners that endpoints in clusters name; ``names``: only of these clusters."""
-    if not clusters.type.is_route_target:
+def internal_listeners(held: ResourceSet) -> frozenset[str]:
+    """The internal listeners that endpoints in clusters or assignments name; none for sets of other types."""
+    if not (held.type.is_route_target or held.type.alias == "endpoints"):
         return frozenset()
-    resources = clusters.resources
-    some = resources.values() if names is None else [resources[name] for name in names if name in resources]
-    return frozenset(
-        each.name for cluster in some for each in cluster.references if alias_of(each.type_url) == "listeners"
-    )
+    references = (each for resource in held.resources.values() for each in resource.references)
+    return frozenset(each.name for each in references if alias_of(each.type_url) == "listeners")
 
 
 def _has_scopes(goal: Snapshot, type_url: str) -> bool:

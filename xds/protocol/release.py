@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
-from xds.protocol.diffs import ChangeOf
-from xds.protocol.holdings import leads_within
-from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, keep_of, removed_names
+from xds.protocol.diffs import ChangeOf, leads_within
+from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, internal_listeners, keep_of, removed_names
 from xds.protocol.memo import Memo
-from xds.protocol.trees import Part, Tree, changed_trees, newly_named, used_by
+from xds.protocol.trees import NewlyBehind, Part, Tree, changed_trees, newly_behind, newly_named, used_by
 
 _MEMO_ENTRIES = 1024
 _NOTHING: frozenset[str] = frozenset()
@@ -50,6 +49,8 @@ class Releases:
         self._changes: Memo[tuple[Snapshot, Snapshot], TypeChanges] = Memo(_MEMO_ENTRIES)
         self._steps: Memo[tuple[Snapshot, Snapshot, Lingering], Step] = Memo(_MEMO_ENTRIES)
         self._trees: Memo[tuple[Snapshot, Snapshot], tuple[Tree, ...]] = Memo(_MEMO_ENTRIES)
+        self._behind: Memo[tuple[Snapshot, Snapshot], NewlyBehind] = Memo(_MEMO_ENTRIES)
+        self._internal: Memo[int, frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._named: Memo[tuple[int, int], Names] = Memo(_MEMO_ENTRIES)
         self._used: Memo[tuple[frozenset[str], Snapshot], frozenset[Part]] = Memo(_MEMO_ENTRIES)
         self._added: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
@@ -69,6 +70,8 @@ class Releases:
             self._changes,
             self._steps,
             self._trees,
+            self._behind,
+            self._internal,
             self._named,
             self._used,
             self._added,
@@ -141,11 +144,21 @@ class Releases:
         removed = removed_names(released, goal, changes, lingering, is_draining=drains)
         has_listeners = any(alias_of(url) == "listeners" for url in changes)
         is_simple = is_simple and not removed and not has_listeners and not (has_first and has_then)
+        is_simple = is_simple and not newly_behind(released, goal, changes)
         return Step(removed, is_simple, drains, has_first or has_then)
 
     def trees(self, released: Snapshot, goal: Snapshot) -> tuple[Tree, ...]:
         """The listener trees in which two snapshots differ."""
         return self._trees.get((released, goal), lambda: changed_trees(released, goal, self.changes(released, goal)))
+
+    def newly_behind(self, released: Snapshot, goal: Snapshot) -> NewlyBehind:
+        """The changed clusters and assignments that newly name internal listeners, with these listeners."""
+        key = (released, goal)
+        return self._behind.get(key, lambda: newly_behind(released, goal, self.changes(released, goal)))
+
+    def internal_listeners(self, held: ResourceSet) -> frozenset[str]:
+        """The internal listeners that the endpoints in a set of clusters or assignments name."""
+        return self._internal.get(held.id, lambda: internal_listeners(held))
 
     def newly_named(self, before: ResourceSet, after: ResourceSet) -> Names:
         """The names in changed listeners that no listener named before."""
@@ -213,10 +226,10 @@ class Releases:
     ) -> Snapshot:
         """The release with the resources of a type that a reconnected client holds (``held``).
 
-        Clusters and the types of listener trees are taken from ``held``; of other types only the names that the release
-        lacks are. ``is_first``: no other stream of the client showed resources of the type, so that the client holds
-        no others. The others are then left out of the release, except those of partial types that refer only to
-        ``clusters``: the client may request them next.
+        Clusters and the types of listener trees are taken from ``held``. Of other types only the names that the release
+        lacks are, and assignments that newly name an internal listener. ``is_first``: no other stream of the client
+        showed resources of the type, so that the client holds no others. The others are then left out of the release,
+        except those of partial types that refer only to ``clusters``: the client may request them next.
         """
         key = (released, type_url, held.id, clusters.id if clusters is not None else 0, is_first)
         return self._resumed.get(key, lambda: _resumed(self, released, type_url, held, clusters, is_first))
@@ -261,7 +274,9 @@ def _resumed(
 ) -> Snapshot:
     type, present = resource_type(type_url), released.get(type_url)
     keep = held.resources.keys() - present.resources.keys()
-    if type.is_route_target or type.in_tree:
+    if type.alias == "endpoints":
+        keep |= _newly_over_listeners(held, present)
+    elif type.is_route_target or type.in_tree:
         keep = {*held.resources}
         if is_first:
             others = [(n, each) for n, each in present.resources.items() if n not in held.resources]
@@ -270,6 +285,15 @@ def _resumed(
     if made is present:
         return released
     return Snapshot(released.group, released.revision, {**released.sets, type_url: made})
+
+
+def _newly_over_listeners(held: ResourceSet, present: ResourceSet) -> set[str]:
+    """The assignments that name internal listeners in ``present``, and others or none in ``held``."""
+    return {
+        name
+        for name, before in held.resources.items()
+        if (after := present.resources.get(name)) is not None and not set(after.references) <= set(before.references)
+    }
 
 
 def joined(*parts: Names) -> Names:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from xds.model.resource_type import ResourceType, resource_type
+from xds.model.resource_type import ResourceType, alias_of, resource_type
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.content import NOTHING
-from xds.protocol.holdings import leads_within
+from xds.protocol.diffs import leads_within
+from xds.protocol.linger import NO_NAMES, Names, keep_of
 from xds.protocol.memory import ClientMemory
 from xds.protocol.refusals import Refusals
+from xds.protocol.release import joined
 from xds.protocol.requests import DeltaRequest, SotwRequest
 from xds.protocol.watch import Watch
 
@@ -129,6 +131,7 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
             # A label and names do not prove that the client was sent these secrets or endpoints: "other names are not
             # sent to it, and what it has is not updated" (docs/protocol.md#removals).
             held, groups = empty_set(type.type_url), (origin.group,)
+        watch.shown = held
         held = cache.history.part(held, request.names, origin.clusters, groups, origin.api, origin.fed)
     return Shown(held)
 
@@ -173,7 +176,7 @@ def shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache,
     held = cache.history.recall_versions(
         origin.group, type.type_url, versions, origin.api, origin.former, origin.sets(type.type_url)
     )
-    watch.known.base = held
+    watch.known.base = watch.shown = held
     if held is not None and len(held) == len(versions):
         if type.in_tree and not request.subscribe <= held.resources.keys():
             names = request.subscribe.union(held.resources)
@@ -304,7 +307,20 @@ def _hold(client: ClientState, watch: Watch, held: ResourceSet, now_s: float, *,
     transition.origin = client.releases.resumed(transition.origin, url, held, clusters, is_first=is_first)
     # Without memories of the client, its listeners may have begun to drain just now.
     transition.drains = transition.drains or step.drains or not client.past.memories
-    client.lingering = with_removed(client, step.removed, client.goal.revision)
+    removed = joined(step.removed, _removed_internal(client, url, change.removed))
+    client.lingering = with_removed(client, removed, client.goal.revision)
+
+
+def _removed_internal(client: ClientState, url: str, removed: Sequence[str]) -> Names:
+    """The removed listeners that clusters or assignments of a retained revision name.
+
+    They linger, even if the client did not show these clusters and assignments yet: its streams come in any order.
+    """
+    if not removed or alias_of(url) != "listeners":
+        return NO_NAMES
+    urls, releases = map(client.url_of, ("clusters", "endpoints")), client.releases
+    sets = (each for kind in urls for each in client.cache.retained_sets((client.goal.group,), kind, ""))
+    return keep_of({url: frozenset().union(*map(releases.internal_listeners, sets)).intersection(removed)})
 
 
 def _trust(client: ClientState, held: ResourceSet) -> None:

@@ -22,15 +22,14 @@ from copy import copy
 from xds.model.errors import LimitError
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import empty_set
 from xds.protocol.ack import RequestKind, ResponseState
+from xds.protocol.answers import note_answer
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
 from xds.protocol.decode import node_prefix
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import (
-    Acked,
     AckRepeated,
     AckWaitTimedOut,
     Event,
@@ -38,9 +37,7 @@ from xds.protocol.events import (
     Identified,
     LingerChanged,
     LingerCut,
-    Nacked,
     NodeMismatch,
-    Stale,
     Subscribed,
     TransitionAdvanced,
     ViewChanged,
@@ -69,7 +66,7 @@ class DiscoveryStream:
 
     * ``type_url``: the type of a per-type service; empty on ADS;
     * ``dialect``: `SOTW` or `DELTA`;
-    * ``api``: the version of the resource API: ``v2`` on the v2 transport, else empty;
+    * ``api_version``: the version of the resource API: ``v2`` on the v2 transport, else empty;
     * ``authorize``: called when the node is known and before it follows another group; the group is empty while none
       matches;
     * ``may_return``: whether the node may still use content of a group that it followed before.
@@ -93,7 +90,7 @@ class DiscoveryStream:
         "_type_url",
         "_waiting",
         "_watches",
-        "api",
+        "api_version",
         "client_key",
         "node",
         "view",
@@ -108,11 +105,11 @@ class DiscoveryStream:
         peer: str,
         type_url: str = "",
         limits: StreamLimits = StreamLimits(),
-        api: str = "",
+        api_version: str = "",
         authorize: Authorize | None = None,
         may_return: Callable[[Node, str], bool] | None = None,
     ) -> None:
-        self.api = api
+        self.api_version = api_version
         self.node: Node | None = None
         self.view: View | None = None
         # The client, once its node is known: (peer address and node fingerprint, node id). Its streams share a
@@ -251,7 +248,7 @@ class DiscoveryStream:
 
     def resolve(self) -> View | None:
         """What the stream is to follow now; None while no group matches."""
-        return self._cache.view(self.home, self.api, self.node.locality if self.node is not None else None)
+        return self._cache.view(self.home, self.api_version, self.node.locality if self.node is not None else None)
 
     # -- outputs for people -----------------------------------------------------------------------------------------
 
@@ -298,7 +295,7 @@ class DiscoveryStream:
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
         # Nodes with one id that differ otherwise may have two views; in one client these would alternate for ever.
-        self.client_key = (f"{self._peer}{self.api}{node.fingerprint}", node.id)
+        self.client_key = (f"{self._peer}{self.api_version}{node.fingerprint}", node.id)
         self._client = self._clients.enter(self.client_key, view, now)
         if not self._type_url:
             self._client.is_aggregated = True
@@ -342,7 +339,9 @@ class DiscoveryStream:
         if watch is None:
             watch = self._add_watch(type_url, request, now)
         answer = watch.ack.classify(request.nonce, request.error is not None)
-        self._answer(watch, answer, request, events)
+        said = note_answer(watch, answer, request, self._dialect, self._offers, self._cache.releases)
+        if said is not None:
+            events.append(said)
         before = watch.subscription.interest
         shift = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
         if shift:
@@ -390,47 +389,17 @@ class DiscoveryStream:
         return watch
 
     def _origin(self, type_url: str) -> Origin:
-        groups = self._former, self.group, self.api
+        groups = self._former, self.group, self.api_version
         return origin_of(self._require_client(), self._cache, type_url, *groups)
-
-    def _answer(self, watch: Watch, answer: RequestKind, request: Request, events: list[Event]) -> None:
-        type_url = watch.type.type_url
-        if answer is RequestKind.ACK or (answer is RequestKind.NACK and self._is_of_earlier(watch, request)):
-            self._note_read(watch)
-            events.append(Acked(type_url, request.nonce, watch.accept()))
-        elif answer is RequestKind.NACK and request.error is not None:
-            self._note_read(watch)
-            asked = watch.asked
-            is_whole = self._dialect.sends_whole_set(watch.type)
-            response, guilty = watch.refuse(request.error.message, is_whole=is_whole)
-            self._offers.lose_removed(watch, response)
-            if asked and watch.acked_set is not None:
-                # It does not hold the resources that it asked for, even if it had ACKed the rest of the set.
-                held = self._cache.releases.mixed(watch.acked_set, empty_set(type_url), asked)
-                watch.acked_set = watch.known.base = held
-            if watch.type.full_state and guilty and not (watch.refusals and watch.refusals.suspects):
-                # Rule 18: "clients apply the valid resources of CDS and LDS".
-                held = watch.acked_set or empty_set(type_url)
-                watch.acked_set = self._cache.releases.mixed(response.resource_set, held, frozenset(guilty))
-            events.append(Nacked(type_url, request.nonce, response, request.error, guilty))
-        elif answer is RequestKind.STALE:
-            events.append(Stale(type_url, request.nonce))
-
-    def _is_of_earlier(self, watch: Watch, request: Request) -> bool:
-        version_info = self._dialect.accepted_version(request)
-        return request.error is not None and watch.is_of_earlier(request.error.message, version_info)
-
-    def _note_read(self, answered: Watch) -> None:
-        """Note that a client that answers a response has read all earlier ones, even if it withholds their answers."""
-        for watch in self._in_rank_order:
-            if watch.ack.offered is not None and watch.sent < answered.sent:
-                watch.is_read = True
 
     def _shifted(self, watch: Watch, shift: InterestChange, answer: RequestKind) -> None:
         """Rules 25 and 53: requested names need an answer, even if the client holds them."""
         known = watch.known
         known.forget(shift.dropped)
+        if shift.dropped:
+            watch.shown = None
         if shift.dropped and watch.refusals is not None:
+            self._require_client().watches.note_dropped(watch, shift.dropped)
             watch.refusals.forgive(shift.dropped)
         if watch.told_missing:
             watch.told_missing -= shift.dropped

@@ -114,15 +114,17 @@ class Transition:
         unready = self._unready_listeners(client, now_s, is_awaited=awaited)
         self.held, kept = (), []
         if cold or back or unready is None or unready:
-            kept = self._held_parts(client, unready, back)
+            absent = self._absent_listeners(client, unready, is_awaited=awaited)
+            kept = [*self._held_parts(client, unready, back, absent), self._over(client, absent)]
         if cold:
             kept.append(self._aggregates(client, cold))
         self.kept = joined(*kept)
         return self.kept
 
-    def _held_parts(self, client: ClientState, unready: frozenset[str] | None, back: frozenset[str]) -> list[Names]:
+    def _held_parts(
+        self, client: ClientState, unready: frozenset[str] | None, back: frozenset[str], absent: frozenset[str]
+    ) -> list[Names]:
         trees = client.releases.trees(client.released, client.goal)
-        absent = self._absent_listeners(client, unready) if any(tree.needs for tree in trees) else _NOTHING
         held = [
             tree
             for tree in trees
@@ -146,16 +148,35 @@ class Transition:
             waiting = self._without_needed(client, waiting, used)
         return [*kept, waiting]
 
-    def _absent_listeners(self, client: ClientState, unready: frozenset[str] | None) -> frozenset[str]:
+    def _absent_listeners(
+        self, client: ClientState, unready: frozenset[str] | None, *, is_awaited: bool
+    ) -> frozenset[str]:
         """New listeners that are not ready: nothing may refer to an internal one of them yet.
 
         A changed listener is not among them: it "serves its previous content meanwhile" (docs/protocol.md#additions).
+        All of them are while a client that has returned is still to show its listeners.
         """
-        url = client.url_of("listeners")
-        if not client.watches.of(url):
+        if unready is not None and not unready:
             return _NOTHING
-        new = frozenset(client.goal.get(url).resources).difference(self.origin.get(url).resources)
+        url = client.url_of("listeners")
+        listeners = client.goal.get(url).resources
+        if not client.watches.of(url):
+            return frozenset(listeners) if is_awaited else _NOTHING
+        new = frozenset(listeners.keys() - self.origin.get(url).resources.keys())
         return new if unready is None else new & unready
+
+    def _over(self, client: ClientState, absent: frozenset[str]) -> Names:
+        """The clusters and assignments that stay as they were released: new ones name listeners that are not ready.
+
+        docs/protocol.md#additions: "a cluster or an assignment that is in use and newly names an internal listener
+        stays as it was until that listener is ready".
+        """
+        found: dict[str, set[str]] = {}
+        if absent:
+            for (url, name), listeners in client.releases.newly_behind(client.released, client.goal).items():
+                if not listeners.isdisjoint(absent):
+                    found.setdefault(url, set()).add(name)
+        return keep_of(found)
 
     def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
         """``waiting`` without the names that listeners newly name, and without the names that the client rejects.

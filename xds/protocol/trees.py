@@ -17,9 +17,10 @@ from xds.model.names import WILDCARD
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot
-from xds.protocol.linger import Names, internal_listeners, keep_of
+from xds.protocol.linger import Names, keep_of
 
 Part = tuple[str, str]  # type URL and name
+NewlyBehind = Mapping[Part, frozenset[str]]  # the internal listeners that clusters and assignments newly name
 
 
 class Tree(NamedTuple):
@@ -172,9 +173,48 @@ def _needs(clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot) -
     return frozenset(name for name in needed if listeners.isdisjoint(_all_behind(name, goal)))
 
 
-def _behind(clusters: Iterable[str], goal: Snapshot) -> frozenset[str]:
-    found = (internal_listeners(goal.get(url), clusters) for url in goal.sets)
-    return frozenset().union(*found)
+def _behind(clusters: Iterable[str], snapshot: Snapshot) -> set[str]:
+    """The internal listeners that the endpoints of clusters name, in the clusters or in their assignments."""
+    found = set[str]()
+    for held in snapshot.sets.values():
+        if held.type.is_route_target:
+            for name in clusters:
+                if name in held.resources:
+                    found |= _behind_one(held.resources[name], snapshot)
+    return found
+
+
+def _behind_one(resource: Resource, snapshot: Snapshot) -> set[str]:
+    """The same of one cluster or assignment."""
+    found = set[str]()
+    for each in resource.references:
+        alias = alias_of(each.type_url)
+        if alias == "listeners":
+            found.add(each.name)
+        elif alias == "endpoints":
+            assignment = snapshot.get(each.type_url).resources.get(each.name)
+            if assignment is not None and assignment.references:
+                found.update(listener.name for listener in assignment.references)
+    return found
+
+
+def newly_behind(released: Snapshot, goal: Snapshot, change: Mapping[str, Change]) -> NewlyBehind:
+    """The changed clusters and assignments that newly name internal listeners, with these listeners.
+
+    A cluster also names those that its assignment names: a push may give it another assignment.
+    """
+    found = dict[Part, frozenset[str]]()
+    for url, each in change.items():
+        type = resource_type(url)
+        if type.is_route_target or type.alias == "endpoints":
+            before, after = released.get(url).resources, goal.get(url).resources
+            for name in each.changed:
+                old, new = before[name], after[name]
+                if new.references != old.references:
+                    listeners = _behind_one(new, goal) - _behind_one(old, released)
+                    if listeners:
+                        found[url, name] = frozenset(listeners)
+    return found
 
 
 def _all_behind(listener: str, goal: Snapshot) -> set[str]:

@@ -124,7 +124,8 @@ class Watch:
     The response in flight (``ack.offered``):
 
     * ``goal``: the set that was released when it was made, whatever the client rejects of that;
-    * ``asked``: the names that it answers because they were asked for, whatever ``acked_set`` has;
+    * ``asked``: the names that it answers because they were asked for, whatever ``acked_set`` has; not those that
+      the client showed when it reconnected (``shown``, until it ACKs a response);
     * ``resent``: the names that it contains because they were ``resend``;
     * ``is_read``: the client answered something that was sent later, so it has read this response;
     * ``interest_replaced``: the interest changed so much since that its ACK will prove nothing;
@@ -155,6 +156,7 @@ class Watch:
         "resent",
         "sent",
         "sent_set",
+        "shown",
         "subscription",
         "superseded",
         "told_missing",
@@ -176,6 +178,7 @@ class Watch:
         self.told_missing: frozenset[str] = NOTHING
         self.interest_replaced = False
         self.asked: frozenset[str] = NOTHING
+        self.shown: ResourceSet | None = None
         self.goal: ResourceSet | None = None
         self.is_read = False
         self.lags = False
@@ -249,6 +252,8 @@ class Watch:
         """
         self.goal = goal
         self.asked, self.resent = self.known.unanswered, self.resend
+        if self.shown is not None and self.asked:
+            self.asked = self.asked.difference(self.shown.resources)
         if draft.errors or self.told_missing:
             self.told_missing = self.told_missing.union(draft.errors).difference(response.resource_set.resources)
         self._answered(draft.pending_release, goal)
@@ -262,6 +267,7 @@ class Watch:
         response = self.ack.become_accepted()
         self.superseded = ()
         self.asked = self.resent = NOTHING  # large sets are not kept for nothing
+        self.shown = None
         if self.refusals is not None:
             self.refusals.note_ack(response.versions())
             if not self.refusals:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
 from xds.protocol.linger import NO_NAMES, Names
 from xds.protocol.refusals import Refusals
@@ -14,14 +15,17 @@ from xds.protocol.watch import Watch
 class Watches:
     """The watches of all streams of a client.
 
-    Most clients have one stream, so one watch of each type: a tuple takes the least memory.
+    Most clients have one stream, so one watch of each type: a tuple takes the least memory. ``_dropped`` has the
+    resources that were rejected under names to which the client does not subscribe any more, by type, None for none:
+    name to version.
     """
 
-    __slots__ = ("_lagging_since_s", "_watches")
+    __slots__ = ("_dropped", "_lagging_since_s", "_watches")
 
     def __init__(self) -> None:
         self._watches: dict[str, tuple[Watch, ...]] = {}
         self._lagging_since_s: dict[str, float] = {}  # types of which some watch lags, with the time
+        self._dropped: dict[str, Mapping[str, str]] | None = None
 
     def copy(self) -> tuple[Watches, dict[Watch, Watch]]:
         """Independent watches in the same state, and each watch's copy."""
@@ -29,6 +33,7 @@ class Watches:
         copies = {watch: watch.copy() for watches in self._watches.values() for watch in watches}
         made._watches = {url: tuple(map(copies.__getitem__, watches)) for url, watches in self._watches.items()}
         made._lagging_since_s = dict(self._lagging_since_s)
+        made._dropped = dict(self._dropped) if self._dropped is not None else None
         return made, copies
 
     def __iter__(self) -> Iterator[str]:
@@ -47,12 +52,27 @@ class Watches:
     def remove(self, watch: Watch) -> None:
         """The stream of this watch ended."""
         type_url = watch.type.type_url
+        if watch.refusals:
+            self.note_dropped(watch, watch.refusals.refused)
         left = tuple(other for other in self._watches.get(type_url, ()) if other is not watch)
         if left:
             self._watches[type_url] = left
         else:
             self._watches.pop(type_url, None)
         self.mark_synced(watch)
+
+    def note_dropped(self, watch: Watch, names: Collection[str]) -> None:
+        """The client no longer subscribes to these names: what it rejected under them stays rejected.
+
+        docs/protocol.md#refusals: "a rejected route or extension configuration that a listener newly names takes the
+        listener back". The client drops the name then. Without its refusal the listener would be sent again at once.
+        """
+        held = watch.acked_set.resources if watch.acked_set is not None else {}
+        refused = watch.refusals.refused if watch.refusals is not None else {}
+        found = {name: refused[name] for name in names if name in refused and name not in held}
+        if found and watch.type.in_tree and not watch.type.full_state:
+            url, dropped = watch.type.type_url, self._dropped or {}
+            self._dropped = {**dropped, url: {**dropped.get(url, {}), **found}}
 
     def of(self, type_url: str) -> Collection[Watch]:
         """The watches of a type."""
@@ -108,6 +128,8 @@ class Watches:
     @property
     def refuses_anything(self) -> bool:
         """Whether the client rejects some resource."""
+        if self._dropped is not None:
+            return True
         return any(watch.refusals for url in self.lagging_types for watch in self.lagging(url))
 
     def refusals_of(self, type_url: str) -> Refusals | None:
@@ -131,8 +153,8 @@ class Watches:
 
     def refused(self, type_url: str, goal_set: ResourceSet) -> Mapping[str, str]:
         """The resources of a set that the client rejects and never accepted in another version: name to version."""
-        found: dict[str, str] = {}
         goal = goal_set.resources
+        found = self._still_dropped(type_url, goal) if self._dropped is not None else {}
         for watch in self.lagging(type_url):
             if watch.refusals:
                 held = watch.acked_set.resources if watch.acked_set is not None else {}
@@ -143,6 +165,19 @@ class Watches:
                     if name not in held and name in goal and goal[name].version == version
                 }
         return found
+
+    def _still_dropped(self, type_url: str, goal: Mapping[str, Resource]) -> dict[str, str]:
+        """The dropped names of a type whose content is still the rejected one, and was accepted on no stream since."""
+        dropped = dict(self._dropped or {})
+        found = {
+            name: version
+            for name, version in dropped.pop(type_url, {}).items()
+            if name in goal and goal[name].version == version and not any(w.has(name) for w in self.of(type_url))
+        }
+        if found:
+            dropped[type_url] = found
+        self._dropped = dropped or None
+        return dict(found)
 
     def all_refused(self) -> Names:
         """All names that the client rejects, in whatever version."""

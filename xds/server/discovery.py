@@ -80,7 +80,7 @@ class DiscoveryHandler(StreamHandler):
             peer=self._peer,
             type_url=service.type_url,
             limits=deps.options.limits,
-            api=service.api,
+            api_version=service.api,
             authorize=self._authorize,
             may_return=self._may_return,
         )
@@ -117,10 +117,12 @@ class DiscoveryHandler(StreamHandler):
 
     @property
     def home(self) -> str:
+        """The group that the node belongs to by the selectors of now; empty for none."""
         return self._engine.home
 
     @property
     def client_key(self) -> ClientKey | None:
+        """The client, which all its streams share; None before the node is known."""
         return self._engine.client_key
 
     def notify(self) -> None:

@@ -1,8 +1,9 @@
-"""New connections and streams are served in order, some at a time; who says nothing holds up nobody."""
+"""New connections and streams are served in order, some at a time; silent ones delay nobody."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import grpc
 import pytest
@@ -17,13 +18,13 @@ ON_ONE_CONNECTION = 50
 
 
 async def entered(admission: Admission, order: list[int], number: int) -> AdmissionSlot:
-    slot = await admission.acquire()
+    slot = await admission.acquire("peer")
     order.append(number)
     return slot
 
 
 class Line:
-    """An admission with few slots, and who came in."""
+    """An admission with few slots, and the order of admission."""
 
     def __init__(self, slots: int, newcomers: int) -> None:
         self.metrics = Metrics()
@@ -75,6 +76,61 @@ async def test_a_place_is_lost_in_the_end_by_who_was_heard_too() -> None:
     line = Line(1, 2)
     await line.slot(0)
     await until(lambda: line.order == [0, 1])
+
+
+class Crowd:
+    """Streams of several connections, and the order in which they got their slots. Each keeps its slot."""
+
+    def __init__(self, slots: int, share: int, peers: Sequence[str]) -> None:
+        limits = FlowLimits(admission_slots=slots, slots_per_connection=share, first_message_s=60.0)
+        self.admission = Admission(Metrics(), limits)
+        self.order: list[str] = []
+        self.slots: list[AdmissionSlot] = []
+        self.tasks = [asyncio.create_task(self._enter(peer)) for peer in peers]
+
+    async def _enter(self, peer: str) -> None:
+        self.slots.append(await self.admission.acquire(peer))
+        self.order.append(peer)
+
+    async def entered(self, *peers: str) -> None:
+        """Wait until these got slots, in this order, and nobody else."""
+        await until(lambda: len(self.order) >= len(peers))
+        await asyncio.sleep(0)
+        assert self.order == [*peers]
+
+
+async def test_connections_take_turns() -> None:
+    crowd = Crowd(1, 1, ["a", "a", "a", "a", "b", "c", "c"])
+    for turn in range(7):
+        await until(lambda due=turn + 1: len(crowd.slots) == due)  # type: ignore[misc]
+        crowd.slots[turn].release()
+    await crowd.entered("a", "a", "b", "c", "a", "c", "a")
+
+
+async def test_a_connection_holds_no_more_than_its_share() -> None:
+    crowd = Crowd(4, 2, ["a"] * 5)
+    await crowd.entered("a", "a")
+    crowd.tasks.append(asyncio.create_task(crowd._enter("b")))
+    await crowd.entered("a", "a", "b")
+    crowd.slots[0].release()
+    await crowd.entered("a", "a", "b", "a")
+    crowd.slots[2].release()  # the slot of the other connection is not for the first
+    await crowd.entered("a", "a", "b", "a")
+    crowd.slots[1].release()
+    await crowd.entered("a", "a", "b", "a", "a")
+
+
+async def test_streams_that_wait_beyond_a_share_and_give_up_leave_nothing() -> None:
+    crowd = Crowd(4, 1, ["a"] * 20)
+    await crowd.entered("a")
+    for task in crowd.tasks[1:-1]:
+        task.cancel()
+    await asyncio.wait(crowd.tasks[1:-1])
+    crowd.slots[0].release()
+    await crowd.entered("a", "a")
+    crowd.slots[1].release()
+    assert not crowd.admission._waiting
+    assert not crowd.admission._held
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Several groups changed as one: all of them or none."""
+"""Changes of several groups in one transaction: all of them or none."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Part(pydantic.BaseModel):
 
 
 class DeletedResource(_Part):
-    """A resource to take out; ``type`` is an alias or a type URL."""
+    """A resource to remove; ``type`` is an alias or a type URL."""
 
     type: str
     name: str
@@ -73,14 +73,14 @@ class GroupChange(_Part):
 
 
 class TransactionRequest(_Part):
-    """What is asked of each group; no group comes twice."""
+    """The changes, one per group."""
 
     changes: Annotated[list[GroupChange], pydantic.Field(min_length=1, max_length=CHANGES_LIMIT)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """A change with its resources read; ``deleted`` are keys."""
+    """A change with decoded resources; ``deleted`` are keys."""
 
     change: GroupChange
     pushed: DecodedPush
@@ -88,7 +88,7 @@ class _Decoded:
 
 
 async def transaction_context(here: Here, options: SharedOptions, wait_s: Wait) -> PushContext:
-    """What a transaction needs besides its body."""
+    """Everything that a transaction needs besides its body."""
     return PushContext(here, options, wait_s)
 
 
@@ -99,7 +99,10 @@ async def transact(
     body: Body,
     content_type: Annotated[str, Header(description="JSON or YAML")] = "",
 ) -> Response:
-    """Change several groups as one: ``{"changes": [{"group", "if_match"?, "snapshot"? | "put"?, "delete"?}]}``."""
+    """Change several groups in one transaction: ``{"changes": [{"group", "if_match"?, "snapshot"?
+
+    | "put"?, "delete"?}]}``.
+    """
     decoded = await run_sized(lambda: _decode(body, content_type, pushing.here.options.decoder), bytes=len(body))
     for each in decoded:
         demand(request, write_scope(each.change.group))
@@ -118,7 +121,7 @@ async def transact(
 
 
 def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> list[_Decoded]:
-    """All changes with their resources. Raises ``ValidationError`` with every finding, ``RequestError``."""
+    """Decode all changes. Raises ``ValidationError`` with every finding, ``RequestError``."""
     media = media_of(content_type)
     if media == "protobuf":
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a transaction is JSON or YAML")
@@ -160,7 +163,7 @@ def _pushed(change: GroupChange, decoder: ResourceDecoder) -> DecodedPush:
 
 
 def _part(change: GroupChange) -> str:
-    """Where the resources of a change stand."""
+    """The place of the resources in a change."""
     return "/snapshot/resources" if change.snapshot is not None else "/put"
 
 

@@ -1,7 +1,4 @@
-"""The JSON of traffic assignment: a policy, and what was decided by it.
-
-The JSON schema of a policy of traffic assignment, for the served description.
-"""
+"""The JSON of traffic assignment: policies, their decisions, and the JSON schema of a policy."""
 
 from __future__ import annotations
 
@@ -14,13 +11,16 @@ from typing_extensions import TypedDict
 from xds.api.problem import finding_item
 from xds.api.shapes.values import FindingItem, LocalityItem, timestamp
 from xds.assignment.assignment import (
+    Allotment,
     Assignment,
+    Path,
     Reason,
     SourceDecision,
     Target,
 )
 from xds.assignment.policy import DrainLimits, Policy, Reach, SpillLimits, Strategy
 from xds.assignment.policy_document import NAME_LIMIT, RATE_LIMIT_RPS, TIME_LIMIT_S
+from xds.assignment.utilisation import PathFigures, TargetFigures, path_figures, target_figures
 from xds.control.active_policy import ActivePolicy, PolicyDecision
 from xds.control.policies import etag_of
 from xds.model.errors import Violation
@@ -31,7 +31,7 @@ _PLACES = 4
 
 
 class ReasonItem(TypedDict):
-    """``code`` is for machines; ``target`` is the locality it is about, where it is about one."""
+    """``code`` is for machines; ``target`` is the locality that it refers to, if any."""
 
     code: str
     detail: str
@@ -39,24 +39,33 @@ class ReasonItem(TypedDict):
 
 
 class AllotmentItem(TypedDict):
-    """A locality as the nodes of a source are served it; ``share`` is its part of the requests while all is healthy."""
+    """A locality as the nodes of a source are served it; ``share`` is its part of the requests while all is healthy.
+
+    ``real_share`` is the part that really went there, as measured just before the decision; null where it is not known.
+    ``real_rps`` is a second.
+    """
 
     locality: LocalityItem
     priority: int
     weight: int
     share: float
+    real_share: float | None
+    real_rps: float | None
 
 
 class WantedItem(TypedDict):
+    """The share of a locality that a source moves to."""
+
     locality: LocalityItem
     share: float
 
 
 class SourceItem(TypedDict):
-    """What the nodes of one locality are served. ``standing``: ``pushed`` (nothing is laid over what was pushed),
-    ``held``, ``moving`` or ``settled``. ``wanted`` are the shares it is on its way to. ``silent`` nodes do not report;
-    of ``demand_rps``, the nodes dropped ``dropped_rps``, and ``repeats_rps`` at most are retries or hedges. ``shed`` is
-    the fraction of requests that they are to drop.
+    """What the nodes of one locality are served.
+
+    ``standing``: ``pushed`` (nothing replaces the pushed resource), ``held``, ``moving`` or ``settled``. ``wanted`` are
+    the shares that it moves to. ``silent`` nodes do not report. Of ``demand_rps`` the nodes dropped ``dropped_rps``,
+    and at most ``repeats_rps`` are retries or hedges. ``shed`` is the fraction of requests that they are to drop.
     """
 
     source: LocalityItem
@@ -75,22 +84,30 @@ class SourceItem(TypedDict):
 
 
 class TargetItem(TypedDict):
-    """A locality of the pushed assignment, with what it was taken to be able to serve."""
+    """A locality of the pushed assignment, with what it was taken to be able to serve.
+
+    ``utilisation`` is load by capacity; null where the capacity is 0 or not known yet. ``decided_share`` and
+    ``real_share`` are its parts of the cluster's requests, as decided and as they arrived; null while there are none.
+    """
 
     locality: LocalityItem
     endpoints: int
     healthy: int
     capacity_rps: float
     load_rps: float
+    utilisation: float | None
+    decided_rps: float
+    decided_share: float | None
+    real_share: float | None
     pushed_priority: int
     pushed_weight: int | None
     metrics: dict[str, float]
 
 
 class AssignmentItem(TypedDict):
-    """A policy and the latest decision by it. ``waits_for`` says what is missing to decide; then the rest is of before.
+    """A policy and its latest decision. ``waits_for`` says what the next decision lacks; the rest is the previous one.
 
-    ``endpoints`` names the ClusterLoadAssignment that it is laid over.
+    ``endpoints`` names the ClusterLoadAssignment that it replaces.
     """
 
     group: str
@@ -108,18 +125,22 @@ class AssignmentItem(TypedDict):
 
 
 class AssignmentPage(TypedDict):
+    """A page of policies."""
+
     items: list[AssignmentItem]
     next_page_token: NotRequired[str]
 
 
 class PolicyDeleted(TypedDict):
+    """The policy that was, or would be, deleted."""
+
     group: str
     cluster: str
     dry_run: NotRequired[bool]
 
 
 def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> AssignmentItem:
-    """A policy at work, or in a dry run."""
+    """The item of a policy in force, or of a dry run."""
     outcome = steering.outcome
     return {
         "group": steering.key[0],
@@ -131,12 +152,13 @@ def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> As
         "decided": timestamp(outcome.decided_at) if outcome is not None else "",
         "sources": _source_items(outcome, steering.assignment),
         "targets": _target_items(outcome),
-        "reasons": _reason_items(outcome.decision.reasons) if outcome is not None else [],
+        "reasons": reason_items(outcome.decision.reasons) if outcome is not None else [],
         "warnings": [finding_item(warning) for warning in warnings],
     }
 
 
 def locality_item(locality: Locality) -> LocalityItem:
+    """A locality as JSON."""
     return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
 
 
@@ -144,16 +166,24 @@ def _source_items(outcome: PolicyDecision | None, assignment: Assignment | None)
     if assignment is None:
         return []
     decided = {one.source: one for one in outcome.decision.sources} if outcome is not None else {}
+    paths = path_figures(outcome.observed, assignment) if outcome is not None else {}
     return [
-        _source_item(outcome, assignment, source, decided.get(source)) for source in sorted(assignment.sources, key=str)
+        _source_item(outcome, assignment, source, decided.get(source), paths)
+        for source in sorted(assignment.sources, key=str)
     ]
 
 
 def _source_item(
-    outcome: PolicyDecision | None, assignment: Assignment, source: Locality, decided: SourceDecision | None
+    outcome: PolicyDecision | None,
+    assignment: Assignment,
+    source: Locality,
+    decided: SourceDecision | None,
+    paths: Mapping[Path, PathFigures],
 ) -> SourceItem:
     own, shares = assignment.sources[source], assignment.sources[source].shares()
     demand = outcome.observed.demand.get(source) if outcome is not None else None
+    sends_nothing = outcome is not None and outcome.observed.flows is not None
+    unknown = PathFigures(0.0, 0.0, 0.0 if sends_nothing else None)
     return {
         "source": locality_item(source),
         "standing": str(own.standing),
@@ -166,17 +196,27 @@ def _source_item(
         "shed": own.shed,
         "reported": timestamp(demand.reported_at) if demand is not None and demand.reported_at else "",
         "allotments": [
-            {
-                "locality": locality_item(one.locality),
-                "priority": one.priority,
-                "weight": one.weight,
-                "share": round(shares.get(one.locality, 0.0), _PLACES) if not one.priority else 0.0,
-            }
+            _allotment_item(one, shares.get(one.locality, 0.0), paths.get((source, one.locality), unknown))
             for one in own.allotments
         ],
         "wanted": _wanted_items(decided.wanted if decided is not None else {}),
-        "reasons": _reason_items(decided.reasons) if decided is not None else [],
+        "reasons": reason_items(decided.reasons) if decided is not None else [],
     }
+
+
+def _allotment_item(one: Allotment, share: float, path: PathFigures) -> AllotmentItem:
+    return {
+        "locality": locality_item(one.locality),
+        "priority": one.priority,
+        "weight": one.weight,
+        "share": round(share, _PLACES) if not one.priority else 0.0,
+        "real_share": _rounded(path.real_share),
+        "real_rps": _rounded(path.real_rps),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return round(value, _PLACES) if value is not None else None
 
 
 def _wanted_items(wanted: Mapping[Locality, float]) -> list[WantedItem]:
@@ -188,25 +228,28 @@ def _wanted_items(wanted: Mapping[Locality, float]) -> list[WantedItem]:
 def _target_items(outcome: PolicyDecision | None) -> list[TargetItem]:
     if outcome is None:
         return []
-    capacity = outcome.decision.capacity_rps
-    targets = outcome.observed.targets
-    return [_target_item(name, targets[name], capacity.get(name, 0.0)) for name in sorted(targets, key=str)]
+    figures, targets = target_figures(outcome.observed, outcome.decision), outcome.observed.targets
+    return [_target_item(name, targets[name], figures[name]) for name in sorted(targets, key=str)]
 
 
-def _target_item(name: Locality, target: Target, capacity_rps: float) -> TargetItem:
+def _target_item(name: Locality, target: Target, figures: TargetFigures) -> TargetItem:
     return {
         "locality": locality_item(name),
         "endpoints": target.endpoints,
         "healthy": target.healthy,
-        "capacity_rps": round(capacity_rps, _PLACES),
+        "capacity_rps": round(figures.capacity_rps, _PLACES),
         "load_rps": round(target.load_rps, _PLACES),
+        "utilisation": _rounded(figures.utilisation),
+        "decided_rps": round(figures.decided_rps, _PLACES),
+        "decided_share": _rounded(figures.decided_share),
+        "real_share": _rounded(figures.real_share),
         "pushed_priority": target.pushed_priority,
         "pushed_weight": target.pushed_weight,
         "metrics": {metric: round(value, _PLACES) for metric, value in target.metrics.items()},
     }
 
 
-def _reason_items(reasons: Iterable[Reason]) -> list[ReasonItem]:
+def reason_items(reasons: Iterable[Reason]) -> list[ReasonItem]:
     return [_reason_item(reason) for reason in reasons]
 
 
@@ -234,7 +277,7 @@ _DEFAULTS = {field.name: field.default for field in fields(Policy)}
 _NAME: Document = {"type": "string", "maxLength": NAME_LIMIT}
 _LOCALITY: Document = {
     **_object(region=_NAME, zone=_NAME, sub_zone=_NAME),
-    "description": "Parts that are left out match any",
+    "description": "A part that is left out matches any value",
 }
 _LOCALITIES: Document = {"type": "array", "items": _LOCALITY}
 _RPS: Document = {"type": "number", "minimum": 0, "maximum": RATE_LIMIT_RPS}
@@ -252,7 +295,7 @@ _METRIC: Document = _object(
 _METRICS: Document = {"type": "array", "items": _METRIC, "minItems": 1}
 _RATES: Document = {"type": "array", "items": _RATE}
 _CAPACITY: Document = {
-    "description": "What a locality can take: the first rate that matches, or learnt from metrics (the fullest counts)",
+    "description": "Capacity of a locality: the first rate that matches, or learnt from metrics",
     "anyOf": [
         _object(("rates",), rates={**_RATES, "minItems": 1}, metric=_METRIC),
         _object(("metric",), rates=_RATES, metric=_METRIC),

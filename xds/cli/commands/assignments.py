@@ -1,4 +1,4 @@
-"""``assignment show``, ``set``, ``delete``."""
+"""``assignment show``, ``history``, ``set``, ``delete``."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from xds.cli.app import Command, app, shared
 from xds.cli.commands.options import GroupOption, WatchFlag, YesFlag
 
 assignment = typer.Typer(
-    help="Keep traffic in its zone until the zone is full: policies by cluster, and what they decide.",
+    help="Traffic assignment: keep traffic in its zone until the zone is full, by a policy per cluster.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 app.add_typer(assignment, name="assignment")
 
-EtagOption = Annotated[str, typer.Option("--if-match", help="Only over the policy with this etag.", metavar="ETAG")]
+EtagOption = Annotated[
+    str, typer.Option("--if-match", help="Only if the present policy has this etag.", metavar="ETAG")
+]
 
 
 @assignment.command(cls=Command)
 def show(
     context: typer.Context,
-    cluster: Annotated[str, typer.Argument(help="Only this cluster, with the reasons.")] = "",
+    cluster: Annotated[str, typer.Argument(help="Only this cluster, with the reason of each decision.")] = "",
     group: GroupOption = "default",
     watch: WatchFlag = False,
 ) -> None:
-    """Show where the requests of each locality go, and why; -o yaml shows the policies and all that was measured.
+    """Show where the requests of each locality go, and why, and how full each target is.
+
+    A second table has a row for each target: what arrives there as a part of its capacity, and the share of the
+    cluster's requests that was decided beside the real one. -o yaml shows the policies and all that was measured.
 
     \b
     Examples:
@@ -51,17 +56,48 @@ def show(
         write(list_text(client, group, style))
 
 
+@assignment.command(cls=Command)
+def history(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Argument(help="The cluster.")],
+    group: GroupOption = "default",
+    watch: WatchFlag = False,
+) -> None:
+    """Show what was decided before, the latest first: when, why, and the shares before and after.
+
+    \b
+    Examples:
+      xds assignment history web
+      xds assignment history web -g edge -o wide
+    """
+    from xds.cli.assignments import history_text
+    from xds.cli.events import show_again
+    from xds.cli.output import write
+
+    options = shared(context)
+    client, style = options.connect(), options.style()
+    if watch:
+        query = {"kinds": "assignment", "group": group}
+        show_again(options.connect(), query, lambda: history_text(client, group, cluster, style))
+    else:
+        write(history_text(client, group, cluster, style))
+
+
 @assignment.command("set", cls=Command)
 def set_policy(
     context: typer.Context,
-    file: Annotated[Path, typer.Option("-f", "--file", help="The policy (YAML or JSON), or - (standard input).")],
-    cluster: Annotated[str, typer.Argument(help="The cluster; by default the one that the policy names.")] = "",
+    file: Annotated[
+        Path, typer.Option("-f", "--file", help="File with the policy (YAML or JSON), or - (standard input).")
+    ],
+    cluster: Annotated[str, typer.Argument(help="The cluster (default: the one that the policy names).")] = "",
     group: GroupOption = "default",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would decide; change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the policy would decide; change nothing.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
     if_match: EtagOption = "",
 ) -> None:
-    """Put a policy in force. Nothing that was pushed is changed: what it decides lies over it.
+    """Set the policy of a cluster. Pushed resources are not changed; its assignments are an overlay.
 
     \b
     Examples:
@@ -71,9 +107,10 @@ def set_policy(
     from xds.cli.assignments import put, read_policy
     from xds.cli.assignments import show as show_one
     from xds.cli.push_options import if_match as header
+    from xds.cli.push_options import push_query
 
     options = shared(context)
-    query = {name: "true" for name, is_set in (("dry_run", dry_run), ("strict", strict)) if is_set}
+    query = push_query(dry_run=dry_run, strict=strict)
     item = put(options.connect(), group, cluster, read_policy(file), query, header(if_match))
     show_one(item, options.style(), options.output)
 
@@ -83,11 +120,13 @@ def delete(
     context: typer.Context,
     cluster: Annotated[str, typer.Argument(help="The cluster.")],
     group: GroupOption = "default",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say whether it could be, change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check whether the policy could be deleted; change nothing.")
+    ] = False,
     if_match: EtagOption = "",
     yes: YesFlag = False,
 ) -> None:
-    """Take a policy away: the proxies are served what was pushed. On a terminal you are asked first.
+    """Delete a policy: proxies are served what was pushed. Asks first on a terminal.
 
     \b
     Examples:
@@ -95,12 +134,12 @@ def delete(
     """
     from xds.cli.assignments import assignment_path
     from xds.cli.output import say
-    from xds.cli.push_options import confirm
+    from xds.cli.push_options import confirm, push_query
     from xds.cli.push_options import if_match as header
 
     options = shared(context)
     if not dry_run:
         confirm(f"delete the policy of cluster {cluster} of group {group}?", yes)
-    query = {"dry_run": "true"} if dry_run else {}
+    query = push_query(dry_run=dry_run)
     options.connect().call("DELETE", assignment_path(group, cluster), query, header(if_match))
     say(f"cluster {cluster} of group {group}: its policy {'would be' if dry_run else 'is'} deleted")

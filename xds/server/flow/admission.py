@@ -1,13 +1,14 @@
 """Admission of new connections and streams: a fleet that connects at once is served in order, some at a time.
 
 A waiting connection is not read, and the first request of a waiting stream stays in the transport's flow control, so
-waiting costs next to nothing even when each first request has Envoy's node of 60 kB.
+waiting costs next to nothing even when each first request has Envoy's node of 60 kB. Connections take turns, and none
+holds more than its share of the slots: tens of thousands of streams on one connection delay no other connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter
 from time import monotonic
 from typing import Protocol
 
@@ -18,8 +19,11 @@ from xds.server.metrics.counters import Metrics
 class Throttled(Protocol):
     """A new connection, as the throttle uses it."""
 
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        """Read nothing until ``resume_reading``."""
+
+    def resume_reading(self) -> None:
+        """Read."""
 
 
 class ConnectionThrottle:
@@ -62,11 +66,12 @@ class ConnectionThrottle:
 class AdmissionSlot:
     """The slot of one admitted stream."""
 
-    __slots__ = ("_admission", "_has_message", "_timer")
+    __slots__ = ("_admission", "_has_message", "_peer", "_timer")
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, peer: str) -> None:
         delay_s = admission.limits.first_message_s
         self._admission = admission
+        self._peer = peer
         self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(delay_s, self._expire)
         self._has_message = False
 
@@ -79,7 +84,7 @@ class AdmissionSlot:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._admission._release()
+            self._admission._release(self._peer)
 
     def _expire(self) -> None:
         if self._has_message and self._timer is not None:
@@ -90,6 +95,9 @@ class AdmissionSlot:
             self.release()
 
 
+_Waiting = dict[asyncio.Future[None], None]  # in the order of arrival
+
+
 class Admission:
     """Admits the new streams of one server."""
 
@@ -97,36 +105,74 @@ class Admission:
         self.limits = limits
         self._metrics = metrics
         self._free = limits.admission_slots
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._held: Counter[str] = Counter()  # slots by connection
+        self._waiting: dict[str, _Waiting] = {}  # by connection, in the order of their turns
 
-    async def acquire(self) -> AdmissionSlot:
-        """Wait for a slot; first come, first served."""
+    async def acquire(self, peer: str) -> AdmissionSlot:
+        """Wait for a slot for a stream of the connection ``peer``.
+
+        Streams of a connection: first come, first served. Connections take turns.
+        """
         began_at = monotonic()
-        if self._free and not self._waiting:
-            self._free -= 1
+        if self._free and self._has_share(peer) and peer not in self._waiting:
+            self._take(peer)
         else:
-            await self._wait()
+            await self._wait(peer)
         self._metrics.admission_seconds.observe(monotonic() - began_at)
-        return AdmissionSlot(self)
+        return AdmissionSlot(self, peer)
 
-    async def _wait(self) -> None:
+    def _has_share(self, peer: str) -> bool:
+        return self._held[peer] < self.limits.slots_per_connection
+
+    def _take(self, peer: str) -> None:
+        self._free -= 1
+        self._held[peer] += 1
+
+    async def _wait(self, peer: str) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(granted)
+        self._waiting.setdefault(peer, {})[granted] = None
         self._metrics.awaiting_admission += 1
         try:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
-                self._release()  # the slot was granted just before
+                self._release(peer)  # the slot was granted just before
+            else:
+                self._leave(peer, granted)
             raise
         finally:
             self._metrics.awaiting_admission -= 1
 
-    def _release(self) -> None:
-        """Pass a slot on to the next waiting stream."""
-        while self._waiting:
-            granted = self._waiting.popleft()
-            if not granted.done():
-                granted.set_result(None)
-                return
+    def _leave(self, peer: str, granted: asyncio.Future[None]) -> None:
+        """A stream waits no longer."""
+        waiting = self._waiting.get(peer)
+        if waiting is not None:
+            waiting.pop(granted, None)  # its turn may have come after it was cancelled
+            if not waiting:
+                del self._waiting[peer]
+
+    def _release(self, peer: str) -> None:
+        """A connection returns a slot: the next connection with a waiting stream and a share left takes it."""
         self._free += 1
+        self._held[peer] -= 1
+        if not self._held[peer]:
+            del self._held[peer]
+        # Few are passed over: those that hold their whole share.
+        while (following := next(filter(self._has_share, self._waiting), None)) is not None:
+            if self._grant(following):
+                return
+
+    def _grant(self, peer: str) -> bool:
+        """The connection's first stream that still waits takes a slot; its next turn is behind all others."""
+        waiting = self._waiting.pop(peer)
+        is_granted = False
+        while waiting and not is_granted:
+            granted = next(iter(waiting))
+            del waiting[granted]
+            if not granted.done():  # else it was cancelled just now
+                self._take(peer)
+                granted.set_result(None)
+                is_granted = True
+        if waiting:
+            self._waiting[peer] = waiting
+        return is_granted

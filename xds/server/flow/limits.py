@@ -15,6 +15,8 @@ class FlowLimits:
       would bring 300 MB into memory before the first of them is answered; 256 bring 16 MB.
     * ``frames_at_once``: HTTP/2 frames that are read from one connection in an iteration of the loop. 500 frames take
       some milliseconds; a client with one fast connection would otherwise hold the loop for as long as it sends.
+    * ``streams_at_once``: streams that one connection opens in an iteration. Each takes 0.1 ms, with its task and its
+      authentication: 500 streams would hold the loop for 50 ms.
     * ``abuse_per_s``, ``abuse_burst``: frames that advance no call (pings, resets, settings) per connection. Thousands
       of streams may open and close at once and clients ping with each round trip; one that opens and resets streams
       without end (CVE-2023-44487) exceeds this and is disconnected.
@@ -28,6 +30,8 @@ class FlowLimits:
 
     * ``admission_slots``: new streams whose first request is not yet answered. Each takes 1.4 ms of CPU, so that 128 of
       them delay established streams by 0.2 s (measured in docs/performance.md, reconnect storm).
+    * ``slots_per_connection``: how many of them the streams of one connection hold. Streams that say nothing hold
+      theirs for ``first_message_s``; with a quarter of the slots one connection cannot make another wait.
     * ``first_message_s``: a new stream or connection that sends nothing for this long gives up its slot. Real clients
       send the first message together with the connection.
     * ``first_answer_s``: the same after the first message has arrived. The loop is then overloaded, or the client
@@ -59,6 +63,7 @@ class FlowLimits:
     Writing
 
     * ``small_write_bytes``: bodies up to this size are not counted; a stream takes as much memory anyway.
+    * ``write_bytes_at_once``: large bodies that are handed to the transport in one iteration. It copies 1 MB in 1 ms.
     * ``slow_write_s``: a large write that takes longer moves to the slow lane, and its client is remembered as slow.
     * ``slow_write_timeout_s``: how long a write in the slow lane may take while other slow clients wait.
     * ``slow_lane_share``: part of the room for bytes in flight that slow clients share. Prompt clients keep the rest.
@@ -68,6 +73,7 @@ class FlowLimits:
 
     connection_slots: int = 256
     frames_at_once: int = 500
+    streams_at_once: int = 8
     abuse_per_s: float = 1_000.0
     abuse_burst: float = 20_000.0
     closed_at_once: int = 16
@@ -75,6 +81,7 @@ class FlowLimits:
     outbox_responses: int = 64
 
     admission_slots: int = 128
+    slots_per_connection: int = 32
     first_message_s: float = 0.1
     first_answer_s: float = 1.0
 
@@ -97,6 +104,7 @@ class FlowLimits:
     report_notify_batch: int = 500
 
     small_write_bytes: int = 16 * 1024
+    write_bytes_at_once: int = 4 << 20
     slow_write_s: float = 1.0
     slow_write_timeout_s: float = 10.0
     slow_lane_share: float = 0.25

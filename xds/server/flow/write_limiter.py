@@ -14,7 +14,7 @@ terminated: their connections are closed. `WriteLanes` holds the rules and is pu
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from math import inf
 from time import monotonic
@@ -73,6 +73,7 @@ class WriteLane:
         return next(iter(self.queue), None)
 
     def fits(self, write: LargeWrite) -> bool:
+        """Whether a write may start now."""
         return self.used + min(write.size, self.limit) <= self.limit
 
     def shortfall(self, enough: int) -> int:
@@ -85,12 +86,14 @@ class WriteLane:
         return missing
 
     def add(self, write: LargeWrite) -> None:
+        """Start a write in this lane: it uses its bytes until ``remove``."""
         write.lane = self
         write.charge = min(write.size, self.limit)
         self.used += write.charge
         self.writes[write] = None
 
     def remove(self, write: LargeWrite) -> None:
+        """The write has ended, or changes lanes."""
         del self.writes[write]
         self.used -= write.charge
         write.lane = None
@@ -113,6 +116,7 @@ class WriteLanes:
 
     @property
     def used_bytes(self) -> int:
+        """The bytes of writes in progress."""
         return self._fast.used + self._slow.used
 
     @property
@@ -122,6 +126,7 @@ class WriteLanes:
 
     @property
     def waiting_n(self) -> int:
+        """How many writes are queued."""
         return len(self._fast.queue) + len(self._slow.queue)
 
     def begin(self, write: LargeWrite, now: float) -> bool:
@@ -212,6 +217,46 @@ class WriteLanes:
                 write.on_start()
 
 
+class WriteTurns:
+    """Bounds how many bytes of large bodies are handed to the transport in one iteration of the loop.
+
+    The transport copies each body at once. When clients that do not read are cut, forty waiting writes start together.
+    """
+
+    def __init__(self, bytes_at_once: int) -> None:
+        self._bytes_at_once = bytes_at_once
+        self._left = bytes_at_once  # of this iteration
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._is_refilling = False
+
+    async def take(self, size: int) -> None:
+        """Return when a body of ``size`` bytes may be written; first come, first served."""
+        if self._waiting or self._left <= 0:
+            granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((granted, size))
+            await granted
+        else:
+            self._left -= size
+            self._refill_soon()
+
+    def _refill_soon(self) -> None:
+        if not self._is_refilling:
+            self._is_refilling = True
+            asyncio.get_running_loop().call_soon(self._refill)
+
+    def _refill(self) -> None:
+        """A new iteration has begun."""
+        self._is_refilling = False
+        self._left = self._bytes_at_once
+        while self._waiting and self._left > 0:
+            granted, size = self._waiting.popleft()
+            if not granted.done():  # else its stream has ended
+                self._left -= size
+                granted.set_result(None)
+        if self._left < self._bytes_at_once:
+            self._refill_soon()
+
+
 class WriteLimiter:
     """Limits the large writes of one event loop. ``disconnect`` closes the connections of peers by force."""
 
@@ -222,6 +267,7 @@ class WriteLimiter:
         limits: FlowLimits = DEFAULT_FLOW,
     ) -> None:
         self.lanes = WriteLanes(limit_bytes, limits)
+        self._turns = WriteTurns(limits.write_bytes_at_once)
         self._disconnect = disconnect
         self._rebalance_every_s = limits.rebalance_every_s
         self._rebalancing: asyncio.Task[None] | None = None
@@ -236,6 +282,7 @@ class WriteLimiter:
             if not may_start:
                 self._start_rebalancing()
                 await started.wait()
+            await self._turns.take(len(body))
             await write(body)
             done = True
         finally:

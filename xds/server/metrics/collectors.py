@@ -14,11 +14,8 @@ from time import time
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from xds.assignment.assignment import Standing
 from xds.control import collector
-from xds.control.assignment_inputs import ACTIONS
-from xds.control.assignments import Assignments
-from xds.control.audit import APART, TOGETHER
+from xds.control.audit_log import APART, TOGETHER
 from xds.control.backups import Backups
 from xds.fleet.convergence import Census
 from xds.fleet.fleet import Fleet
@@ -45,6 +42,7 @@ class FleetMetrics(Collector):
         self._per_node = per_node
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         census = self._fleet.census(time(), detailed=self._per_node)
         yield from self._nodes(census)
         if self._per_node:
@@ -120,6 +118,7 @@ class WriteMetrics(Collector):
         self._lanes = lanes
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         lanes = self._lanes
         used = {(): lanes.used_bytes}
         yield family(
@@ -154,6 +153,7 @@ class LabelBudget:
             self._pairs[pair] = None
 
     def label(self, pair: Pair) -> Pair:
+        """The labels under which a pair is counted."""
         return pair if pair in self._pairs else (OTHER, OTHER)
 
 
@@ -166,6 +166,7 @@ class LoadMetrics(Collector):
         self._categories = LabelBudget(pairs)
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         yield from self._own()
         yield from self._requests()
         yield from self._drops()
@@ -224,35 +225,6 @@ class LoadMetrics(Collector):
         )
 
 
-class AssignmentMetrics(Collector):
-    """Traffic assignment: its policies and sources, and decisions since the start. Runs in a thread, over copies."""
-
-    def __init__(self, assignments: Assignments) -> None:
-        self._assignments = assignments
-
-    def collect(self) -> Iterator[Metric]:
-        assignments = self._assignments
-        waiting, standings = assignments.census()
-        text = "Policies of traffic assignment, deciding or waiting for input"
-        policies = GaugeMetricFamily(f"{PREFIX}assignment_policies", text, labels=["state"])
-        policies.add_metric(["deciding"], assignments.policies_n - waiting)
-        policies.add_metric(["waiting"], waiting)
-        yield policies
-        text = "Source localities of all policies, by the origin of their weights"
-        sources = GaugeMetricFamily(f"{PREFIX}assignment_sources", text, labels=["standing"])
-        for standing in Standing:
-            sources.add_metric([str(standing)], standings[standing])
-        yield sources
-        events = CounterMetricFamily(
-            f"{PREFIX}assignment_events", "Changes of the weights that sources are served", labels=["action"]
-        )
-        for action in ACTIONS:
-            events.add_metric([action], assignments.counts[action])
-        yield events
-        text = "Rounds of decisions that failed in the server"
-        yield CounterMetricFamily(f"{PREFIX}assignment_failures", text, value=assignments.failures)
-
-
 class StoreMetrics(Collector):
     """The store: its size when it was last measured, and collections since the start. The store is not read."""
 
@@ -261,6 +233,7 @@ class StoreMetrics(Collector):
         self._condition = condition
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         stats, done = self._collector.stats, self._collector.collected
         state = self._condition()
         yield _gauge(
@@ -283,6 +256,7 @@ class AuditMetrics(Collector):
         self._refusals = refusals
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         text = "Refused writes: recorded apart in the audit list, or together with others if there are too many kinds"
         yield _counters(
             "audit_refusals", text, "told", {told: self._refusals.get(told, 0) for told in (APART, TOGETHER)}
@@ -296,6 +270,7 @@ class BackupMetrics(Collector):
         self._backups = backups
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         backups = self._backups
         yield _counters("backups", "Backups by result", "result", {"made": backups.made, "failed": backups.failed})
         yield _counter("restores", "Backups that were restored", backups.restored)
@@ -328,6 +303,7 @@ class WatchMetrics(Collector):
         self._refused = refused
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         yield _gauge(
             "watch_refused", "Groups whose files in the watched directory cannot be applied", len(self._refused)
         )

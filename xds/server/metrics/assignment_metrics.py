@@ -1,0 +1,190 @@
+"""Metrics of traffic assignment: demand, capacity, load and shares by cluster and zone, and what was decided.
+
+Groups, clusters and localities come from users and clients, so the number of series is bounded: a cluster has all of
+its rows or none, and the clusters admitted first have at most ``ROWS`` rows together. The others are summed in one row
+whose labels are ``other``. Shares of several clusters do not add up, so ``other`` has none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from xds.assignment.assignment import Demand, Path, Standing
+from xds.assignment.decision_history import ACTIONS
+from xds.assignment.utilisation import PathFigures, TargetFigures, path_figures, target_figures
+from xds.control.active_policy import PolicyDecision
+from xds.control.assignments import Assignments
+from xds.control.policies import Key
+from xds.model.node import Locality
+from xds.server.metrics.counters import OTHER, PREFIX, Labels, family
+
+ASSIGNMENT_PREFIX = "xds_assignment_"
+ROWS = 5_000  # sources, targets, pairs of both, and reasons of all clusters with series of their own
+
+_CLUSTER = ("group", "cluster")
+
+
+class ClusterBudget:
+    """Which clusters have series of their own: the first ones that still exist, as long as their rows fit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._admitted: dict[Key, None] = {}
+
+    def admit(self, rows: Mapping[Key, int]) -> frozenset[Key]:
+        """The clusters among ``rows`` (rows by cluster) that have series of their own now."""
+        admitted: dict[Key, None] = {}
+        left = self._limit
+        for key in (*(key for key in self._admitted if key in rows), *rows):
+            if key not in admitted and rows[key] <= left:
+                admitted[key] = None
+                left -= rows[key]
+        self._admitted = admitted
+        return frozenset(admitted)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClusterRows:
+    """What is shown of one cluster."""
+
+    demand: Mapping[Locality, Demand]
+    targets: Mapping[Locality, TargetFigures]
+    paths: Mapping[Path, PathFigures]
+    reasons: Mapping[str, int]
+
+    @property
+    def count(self) -> int:
+        return len(self.demand) + len(self.targets) + len(self.paths) + len(self.reasons)
+
+
+def _rows_of(outcome: PolicyDecision) -> _ClusterRows:
+    observed, decision = outcome.observed, outcome.decision
+    paths = path_figures(observed, decision.assignment)
+    used = {path: one for path, one in paths.items() if one.decided_share or one.real_rps}
+    reasons: Counter[str] = Counter({str(reason.code) for reason in decision.reasons})
+    for source in decision.sources:
+        reasons.update({str(reason.code) for reason in source.reasons})
+    return _ClusterRows(observed.demand, target_figures(observed, decision), used, reasons)
+
+
+def _zeros() -> defaultdict[Labels, float]:
+    return defaultdict(float)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """The samples of all families, by label values."""
+
+    demand: defaultdict[Labels, float] = field(default_factory=_zeros)
+    dropped: defaultdict[Labels, float] = field(default_factory=_zeros)
+    nodes: defaultdict[Labels, float] = field(default_factory=_zeros)
+    capacity: defaultdict[Labels, float] = field(default_factory=_zeros)
+    load: defaultdict[Labels, float] = field(default_factory=_zeros)
+    decided_share: dict[Labels, float] = field(default_factory=dict)
+    real_share: dict[Labels, float] = field(default_factory=dict)
+    decided: defaultdict[Labels, float] = field(default_factory=_zeros)
+    real: defaultdict[Labels, float] = field(default_factory=_zeros)
+    reasons: defaultdict[Labels, float] = field(default_factory=_zeros)
+
+    def add(self, key: Key, rows: _ClusterRows, has_own: bool) -> None:
+        """Add the rows of a cluster, under its own labels or under ``other``."""
+
+        def labels(*parts: Locality) -> Labels:
+            return (*key, *map(str, parts)) if has_own else (OTHER,) * (2 + len(parts))
+
+        for source, demand in rows.demand.items():
+            at = labels(source)
+            self.demand[at] += demand.rps
+            self.dropped[at] += demand.dropped_rps
+            self.nodes[(*at, "reporting")] += demand.nodes
+            self.nodes[(*at, "silent")] += demand.silent
+        for target, figures in rows.targets.items():
+            at = labels(target)
+            self.capacity[at] += figures.capacity_rps
+            self.load[at] += figures.load_rps
+            if has_own and figures.decided_share is not None:
+                self.decided_share[at] = figures.decided_share
+            if has_own and figures.real_share is not None:
+                self.real_share[at] = figures.real_share
+        for path, flow in rows.paths.items():
+            at = labels(*path)
+            self.decided[at] += flow.decided_rps
+            if flow.real_rps is not None:
+                self.real[at] += flow.real_rps
+        for reason, count in rows.reasons.items():
+            self.reasons[(*labels(), reason)] += count
+
+
+class AssignmentMetrics(Collector):
+    """Traffic assignment: what each cluster needs and gets, policies, sources, and decisions since the start.
+
+    Runs in a thread, over copies. ``rows`` bounds the rows of clusters with series of their own.
+    """
+
+    def __init__(self, assignments: Assignments, rows: int = ROWS) -> None:
+        self._assignments = assignments
+        self._budget = ClusterBudget(rows)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._counts()
+        found = {
+            active.key: _rows_of(outcome)
+            for active in self._assignments.active()
+            for outcome in (active.outcome,)
+            if outcome is not None and not active.waits_for
+        }
+        admitted = self._budget.admit({key: rows.count for key, rows in found.items()})
+        sums = _Sums()
+        for key, rows in found.items():
+            sums.add(key, rows, key in admitted)
+        yield from _families(sums)
+        left_out: dict[Labels, float] = {(): len(found) - len(admitted)}
+        yield _gauge("clusters_left_out", "Clusters without series of their own, summed as other", left_out)
+
+    def _counts(self) -> Iterator[Metric]:
+        assignments = self._assignments
+        waiting, standings = assignments.census()
+        text = "Policies of traffic assignment, deciding or waiting for input"
+        policies = GaugeMetricFamily(f"{PREFIX}assignment_policies", text, labels=["state"])
+        policies.add_metric(["deciding"], assignments.policies_n - waiting)
+        policies.add_metric(["waiting"], waiting)
+        yield policies
+        text = "Source localities of all policies, by the origin of their weights"
+        sources = GaugeMetricFamily(f"{PREFIX}assignment_sources", text, labels=["standing"])
+        for standing in Standing:
+            sources.add_metric([str(standing)], standings[standing])
+        yield sources
+        events = CounterMetricFamily(
+            f"{PREFIX}assignment_events", "Changes of the weights that sources are served", labels=["action"]
+        )
+        for action in ACTIONS:
+            events.add_metric([action], assignments.counts[action])
+        yield events
+        text = "Rounds of decisions that failed in the server"
+        yield CounterMetricFamily(f"{PREFIX}assignment_failures", text, value=assignments.failures)
+
+
+def _families(sums: _Sums) -> Iterator[Metric]:
+    source, target, path = (*_CLUSTER, "source"), (*_CLUSTER, "target"), (*_CLUSTER, "source", "target")
+    yield _gauge("demand_rps", "Requests a second that a source wants to send", sums.demand, source)
+    yield _gauge("dropped_rps", "The part of the demand that its nodes dropped", sums.dropped, source)
+    yield _gauge("nodes", "Nodes that could send, by whether they report", sums.nodes, (*source, "state"))
+    yield _gauge("capacity_rps", "Requests a second that a target can serve", sums.capacity, target)
+    yield _gauge("load_rps", "Requests a second that arrive at a target", sums.load, target)
+    text = "The part of the cluster's demand that a target was decided to get, 0 to 1"
+    yield _gauge("decided_share", text, sums.decided_share, target)
+    text = "The part of the cluster's requests that arrives at a target, 0 to 1"
+    yield _gauge("real_share", text, sums.real_share, target)
+    yield _gauge("decided_rps", "Requests a second that a source was decided to send to a target", sums.decided, path)
+    yield _gauge("real_rps", "Requests a second that a source sends to a target", sums.real, path)
+    text = "Sources whose latest decision has a reason; a reason of the whole cluster counts one"
+    yield _gauge("reasons", text, sums.reasons, (*_CLUSTER, "reason"))
+
+
+def _gauge(name: str, text: str, values: Mapping[Labels, float], labels: Labels = ()) -> Metric:
+    return family(GaugeMetricFamily, name, text, values, labels, ASSIGNMENT_PREFIX)
