@@ -18,6 +18,8 @@ from xds.api.routes import (
     assignments,
     audit,
     backups,
+    config_entries,
+    discovery_chains,
     events,
     explain,
     fleet,
@@ -71,6 +73,8 @@ def _described_app() -> FastAPI:
         groups.router,
         assignments.router,
         transactions.router,
+        config_entries.router,
+        discovery_chains.router,
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything

@@ -183,7 +183,7 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 REASON_LIMIT = 300
 TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})  # the values that the routes read as true
 _GROUP = re.compile(r"/api/v1/groups/([^/]+)(?:/([a-z]{1,20})(/|$))?")
-_OTHER = re.compile(r"/api/v1/([a-z]{1,20})(/|$)")
+_OTHER = re.compile(r"/api/v1/([a-z-]{1,20})(/|$)")
 _NO_WRITES = frozenset({"validate", "explain"})
 
 
