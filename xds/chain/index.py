@@ -100,6 +100,13 @@ class ChainIndex:
             raise compiled.error
         return compiled.chain
 
+    def consulted(self, service: str) -> frozenset[Key]:
+        """The entries, present or not, that the chain of any service depends on. Raises ``CompileRequestError``."""
+        compiled = self._compiled.get(service)
+        if compiled is None:
+            compiled = compile_recorded(self.seen.request(service, self.entries))
+        return compiled.consulted
+
     def broken(self) -> tuple[ChainError, ...]:
         """The followed chains that do not compile: entries that were stored under other rules."""
         return tuple(one.error for _, one in sorted(self._compiled.items()) if one.error is not None)
@@ -145,6 +152,10 @@ class ChainIndex:
         for service in proposal.gone:
             self._drop(service)
         for service, compiled in proposal.compiled.items():
+            before = self._compiled.get(service)
+            if before is not None and before.consulted == compiled.consulted:
+                self._compiled[service] = compiled  # the usual case, in a tenth of the time
+                continue
             self._drop(service)
             self._keep(service, compiled)
         return proposal.changed

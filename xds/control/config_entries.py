@@ -1,0 +1,446 @@
+"""Config entries as desired state, and the chains that come of them (docs/discovery-chain.md).
+
+A write is proposed to the index of chains first. What would break a chain is refused, and nothing changes. Otherwise
+the store commits, and only then do the entries and their chains take the place of the old ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import structlog
+
+from xds.catalog.entry import Key
+from xds.catalog.entry_set import ConfigEntries
+from xds.chain.chain import DiscoveryChain
+from xds.chain.compile import compile_chain
+from xds.chain.index import ChainIndex, Proposal, Seen
+from xds.chain.request import Overrides
+from xds.control.audit import Caller
+from xds.control.entry_history import EntryHistory
+from xds.control.entry_records import (
+    ENTRIES_LIMIT,
+    LINE,
+    EntryEdit,
+    EntryRecord,
+    EntryResult,
+    EntryWrite,
+    UnreadableEntryError,
+    asked_text,
+    check_precondition,
+    check_writes,
+    edit_of,
+    edit_to,
+    line_etag,
+    read_record,
+)
+from xds.control.push import DEFAULT_OPTIONS, PushOptions
+from xds.control.threads import run_rarely_collected, run_sized
+from xds.control.write_locks import WriteLocks
+from xds.model.errors import ConflictError, ValidationError, Violation, XdsError
+from xds.store.audit import AuditNote
+from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError, UnavailableError
+
+WAITERS_LIMIT = 1_000
+DELETIONS_REMEMBERED = 100_000
+_SIZE_OF_CHAIN = 10  # compiling one takes as long as so many resources
+_NAMES_SHOWN = 20
+_RETRY_S = 1.0
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(logger_name="xds.control.config_entries")
+
+
+class TooManyWaitersError(XdsError):
+    """Too many callers wait for a change of config entries already."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWrite:
+    """A write compared with the present entries, which are locked until it is published.
+
+    ``content_of`` is the revision that it goes back to, 0 for none. ``asked`` is what a repeat is compared with.
+    """
+
+    edit: EntryEdit
+    proposal: Proposal
+    revision: int
+    asked: str
+    content_of: int = 0
+    note: AuditNote | None = None
+
+    def group_push(self) -> GroupPush:
+        """The call to the store."""
+        entries, blobs = self.edit.stored()
+        delta = Delta(entries, self.edit.removed, blobs, content_of=self.content_of)
+        return GroupPush(LINE, delta, self.revision, note=self.note, asked=self.asked)
+
+
+class EntryPublisher:
+    """The config entries of a store, and the chains of all services.
+
+    ``revision`` is that of the line of config entries, 0 when there is none. ``index`` has the present chains.
+    ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. One write at a time;
+    it goes on when its caller is cancelled.
+    """
+
+    def __init__(self, store: Store, locks: WriteLocks, seen: Seen) -> None:
+        self.revision = 0
+        self.index = ChainIndex(seen)
+        self.unreadable: Mapping[Key, str] = {}
+        self.history = EntryHistory(store)
+        self._store = store
+        self._locks = locks
+        self._records: dict[Key, EntryRecord] = {}
+        self._deleted: OrderedDict[Key, int] = OrderedDict()  # the revision that deleted an entry
+        self._forgotten = 0  # the highest revision of a deletion that is not remembered
+        self._kind_revisions: dict[str, int] = {}
+        self._changed = asyncio.Event()
+        self._waiters = 0
+        self._is_behind = False
+        self._running: set[asyncio.Task[Any]] = set()
+
+    # Start and stop
+
+    async def load(self) -> None:
+        """Read all entries and compile all chains. Raises ``StoreError``.
+
+        Entries that cannot be read and chains that do not compile are logged; all others are served.
+        """
+        head = await self._store.head(LINE)
+        if head is None or not head.live:
+            loaded = _Loaded(0, {}, {}, ChainIndex(self.index.seen))
+        else:
+            manifest = await self._store.manifest(LINE)
+            blobs = await self._store.blobs({entry.blob_id for entry in manifest.entries})
+            bodies = {(entry.type_url, entry.name): blobs[entry.blob_id] for entry in manifest.entries}
+            loaded = await run_rarely_collected(_load, manifest.revision, bodies, self.index.seen)
+        for key, detail in loaded.unreadable.items():
+            _log.error("config_entry.unreadable", kind=key[0], name=key[1], error_message=detail)
+        for error in loaded.index.broken():
+            _log.error("chain.broken", service=error.chain, flaw=error.flaw.value, error_message=error.detail)
+        self.revision, self._records, self.index = loaded.revision, loaded.records, loaded.index
+        self.unreadable = loaded.unreadable
+        self._kind_revisions.clear()
+        for (kind, _), record in loaded.records.items():
+            self._kind_revisions[kind] = max(record.modified_revision, self._kind_revisions.get(kind, 0))
+        self._deleted.clear()
+        self._forgotten, self._is_behind = 0, False
+        self._wake()
+
+    async def close(self) -> None:
+        """Wait for the writes in progress."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    # Reading
+
+    def record(self, kind: str, name: str) -> EntryRecord | None:
+        """One entry; None where there is none."""
+        return self._records.get((kind, name))
+
+    def records(self, kind: str | None = None) -> list[EntryRecord]:
+        """All entries, or those of a kind, by kind and name."""
+        return [self._records[key] for key in sorted(self._records) if kind is None or key[0] == kind]
+
+    @property
+    def etag(self) -> str:
+        """The etag of the whole line, without quotes; empty where there is none."""
+        return line_etag(self.revision)
+
+    def chain(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> DiscoveryChain:
+        """The chain of any service, seen from ``datacenter`` (by default, the one of the settings).
+
+        Raises ``ChainError`` where its entries contradict each other, ``CompileRequestError`` for a wrong request.
+        """
+        seen = self.index.seen
+        if datacenter in ("", seen.datacenter):
+            return self.index.chain(service, overrides)
+        return compile_chain(replace(seen, datacenter=datacenter).request(service, self.index.entries, overrides))
+
+    def chain_revision(self, service: str) -> int:
+        """The revision that last changed an entry that the chain of a service consists of; 0 for none.
+
+        It never goes back while the server runs. After a restart, entries deleted before do not count.
+        """
+        return max((self._revision_of(key) for key in self.index.consulted(service)), default=0)
+
+    def entry_revision(self, kind: str, name: str) -> int:
+        """The revision that last changed or deleted an entry; 0 for none. As ``chain_revision`` after a restart."""
+        return self._revision_of((kind, name))
+
+    def kind_revision(self, kind: str) -> int:
+        """The revision that last changed an entry of a kind; 0 for none. As ``chain_revision`` after a restart."""
+        return self._kind_revisions.get(kind, 0)
+
+    async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
+        """Return when ``current()`` is above ``after``, or after ``wait_s`` seconds.
+
+        Raises ``TooManyWaitersError`` when `WAITERS_LIMIT` callers wait already, and what ``current`` raises.
+        """
+        if current() > after or wait_s <= 0:
+            return
+        if self._waiters >= WAITERS_LIMIT:
+            raise TooManyWaitersError(f"{WAITERS_LIMIT} requests wait for config entries already")
+        self._waiters += 1
+        try:
+            async with asyncio.timeout(wait_s):
+                while True:
+                    changed = self._changed
+                    if current() > after:
+                        return
+                    await changed.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._waiters -= 1
+
+    # Writing
+
+    async def apply(self, changes: Sequence[EntryWrite], options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
+        """Put and delete entries, all or none.
+
+        Raises ``ValidationError`` with every chain that would break and its path, ``EntryConflictError`` where an entry
+        is not as its change states, ``ConflictError`` where the line is not at ``options.expect`` or ``options.etag``,
+        ``NotFoundError`` for the deletion of an unknown entry, ``StoreError``.
+        """
+        return await self._finish(self._run(EntryPart(self, changes, options), options))
+
+    async def roll_back(self, to: int, options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
+        """Make a new revision with the entries of revision ``to``; 0: without any.
+
+        Raises ``NotFoundError``, ``GoneError`` for a revision whose content is no longer kept, and as ``apply``.
+        """
+        return await self._finish(self._run(EntryPart(self, (), options, to), options))
+
+    def part(self, changes: Sequence[EntryWrite], options: PushOptions) -> EntryPart:
+        """The part of config entries in a transaction with groups (`Publisher.transaction`)."""
+        return EntryPart(self, changes, options)
+
+    async def _run(self, part: EntryPart, options: PushOptions) -> EntryResult:
+        async with self._locks.groups((LINE,)):
+            if options.push_id and (done := await self._store.committed([part.asked()], options.push_id)):
+                return await part.replay(done[0])
+            push = await part.plan()
+            if part.result is not None:  # a dry run
+                return part.result
+            meta = replace(options.meta, time_s=time.time())
+            try:
+                (commit,) = await self._store.commit_all([push], push_id=options.push_id or uuid4().hex, meta=meta)
+            except UnavailableError as error:
+                if error.maybe_committed:
+                    self.lost()
+                raise
+            return part.publish(commit, meta)
+
+    # One write; the caller holds the lock of the line
+
+    async def plan(self, writes: Sequence[EntryWrite], options: PushOptions, asked: str) -> PlannedWrite:
+        """Compare changes with the present entries. Raises as ``apply``."""
+        await self._ready(options)
+        check_writes(writes)
+        for write in writes:
+            check_precondition(write, self._records.get(write.key))
+        edit = await run_sized(
+            edit_of, writes, self._records, self.unreadable, self.revision + 1, resources=len(writes)
+        )
+        return await self._planned(edit, options, asked)
+
+    async def plan_roll_back(self, to: int, options: PushOptions, asked: str) -> PlannedWrite:
+        """Compare an earlier revision with the present entries. Raises as ``roll_back``."""
+        await self._ready(options)
+        target = await self.history.content(to)
+        keys = {*target, *self._records}
+        edit = await run_sized(edit_to, target, self._records, self.revision + 1, resources=len(keys))
+        return replace(await self._planned(edit, options, asked), content_of=to)
+
+    def publish(self, planned: PlannedWrite, commit: Commit, meta: Meta) -> EntryResult:
+        """Put a committed write in place, and wake whoever waits for it."""
+        result = self._result(planned, commit.revision)
+        if not planned.edit:
+            self.revision = commit.revision
+            return result
+        self.index.accept(planned.proposal)
+        self.revision = commit.revision
+        self._records.update(planned.edit.put)
+        for key in planned.edit.removed:
+            self._records.pop(key, None)
+            self._remember_deleted(key, commit.revision)
+        touched = {*planned.edit.put, *planned.edit.removed}
+        self._kind_revisions.update((kind, commit.revision) for kind, _ in touched)
+        if touched & self.unreadable.keys():
+            self.unreadable = {key: detail for key, detail in self.unreadable.items() if key not in touched}
+        about = {"revision": commit.revision, "actor": meta.actor, "author": meta.author}
+        _log.info("config_entries.committed", **about, entries_n=len(result.changes), chains_n=len(result.chains))
+        self._wake()
+        return result
+
+    def preview(self, planned: PlannedWrite) -> EntryResult:
+        """The result of a dry run."""
+        return replace(self._result(planned, self.revision), dry_run=True)
+
+    async def replayed(self, commit: Commit) -> EntryResult:
+        """The result of a write that was made before, as far as its revisions are still kept."""
+        changes = await self.history.changes(commit.revision - 1, commit.revision) if commit.changed else ()
+        return EntryResult(commit.revision, changes, changed=commit.changed, replayed=True)
+
+    def lost(self) -> None:
+        """The store's answer to a commit was lost: read what it holds, once it answers again."""
+        if not self._is_behind:
+            self._is_behind = True
+            self._start(self._catch_up())
+
+    async def _ready(self, options: PushOptions) -> None:
+        if self._is_behind:
+            await self.load()
+        if options.expect is not None and options.expect != self.revision:
+            raise ConflictError(f"config entries are at revision {self.revision}, not {options.expect}", self.revision)
+        if options.etag not in ("", self.etag) and (options.etag != "*" or not self.revision):
+            stands = f"are at {self.etag}, not {options.etag[:80]}" if self.revision else "do not exist"
+            raise ConflictError(f"config entries {stands}", self.revision)
+
+    async def _planned(self, edit: EntryEdit, options: PushOptions, asked: str) -> PlannedWrite:
+        added = sum(key not in self._records for key in edit.put)
+        if added > 0 and len(self._records) + added - len(edit.removed) > ENTRIES_LIMIT:
+            detail = f"there can be at most {ENTRIES_LIMIT} config entries"
+            raise ValidationError([Violation("too_many", detail)])
+        changes = {**{key: record.entry for key, record in edit.put.items()}, **dict.fromkeys(edit.removed)}
+        size = _SIZE_OF_CHAIN * (len(self.index.touched(changes)) + len(changes))
+        proposal = await run_sized(self.index.propose, changes, resources=size)
+        refusal = proposal.refusal()
+        if refusal is not None:
+            raise refusal
+        return PlannedWrite(edit, proposal, self.revision, asked, note=self._note(edit, options))
+
+    def _note(self, edit: EntryEdit, options: PushOptions) -> AuditNote:
+        names: dict[str, list[str]] = {}
+        for change in edit.changes(self._records):
+            names.setdefault(change.change, []).append("/".join(change.key))
+        told = {word: {"count": len(found), "names": found[:_NAMES_SHOWN]} for word, found in names.items()}
+        keys = [*edit.put, *edit.removed]
+        by = Caller(options.meta.actor, options.meta.author, options.peer)
+        return by.note(
+            "config_entries.changed",
+            subject="/".join(keys[0]) if len(keys) == 1 else "",
+            message=options.meta.message,
+            old={"revision": self.revision},
+            new={"changes": told},
+        )
+
+    def _result(self, planned: PlannedWrite, revision: int) -> EntryResult:
+        changes = planned.edit.changes(self._records)
+        return EntryResult(revision, changes, tuple(sorted(planned.proposal.changed)), changed=bool(planned.edit))
+
+    def _revision_of(self, key: Key) -> int:
+        record = self._records.get(key)
+        return record.modified_revision if record is not None else self._deleted.get(key, self._forgotten)
+
+    def _remember_deleted(self, key: Key, revision: int) -> None:
+        self._deleted.pop(key, None)
+        self._deleted[key] = revision
+        while len(self._deleted) > DELETIONS_REMEMBERED:
+            _, self._forgotten = self._deleted.popitem(last=False)
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _catch_up(self) -> None:
+        while self._is_behind:
+            await asyncio.sleep(_RETRY_S)
+            try:
+                async with self._locks.groups((LINE,)):
+                    if self._is_behind:
+                        await self.load()
+            except StoreError as error:
+                _log.warning("config_entries.behind", error_message=str(error))
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await ``work``. It goes on when the caller is cancelled, so that a commit never stays unpublished."""
+        return await asyncio.shield(self._start(work))
+
+
+class EntryPart:
+    """One write of config entries, alone or as a part of a transaction with groups (`TransactionPart`).
+
+    ``to`` is the revision to go back to, None for ``writes``. ``result`` is there once it is published, or planned in a
+    dry run.
+    """
+
+    line = LINE
+
+    def __init__(
+        self, publisher: EntryPublisher, writes: Sequence[EntryWrite], options: PushOptions, to: int | None = None
+    ) -> None:
+        self.result: EntryResult | None = None
+        self._publisher = publisher
+        self._writes = writes
+        self._options = options
+        self._to = to
+        self._asked = asked_text(writes) if to is None else f"roll back to {to}"
+        self._planned: PlannedWrite | None = None
+
+    def asked(self) -> GroupPush:
+        """What a repeated push is looked up with."""
+        return GroupPush(LINE, Delta((), (), {}), asked=self._asked)
+
+    async def plan(self) -> GroupPush:
+        """Compare the write with the present entries; nothing changes. Raises as `EntryPublisher.apply`."""
+        publisher, options = self._publisher, self._options
+        if self._to is None:
+            self._planned = await publisher.plan(self._writes, options, self._asked)
+        else:
+            self._planned = await publisher.plan_roll_back(self._to, options, self._asked)
+        if options.dry_run:
+            self.result = publisher.preview(self._planned)
+        return self._planned.group_push()
+
+    def publish(self, commit: Commit, meta: Meta) -> EntryResult:
+        """Put what was planned and committed in place. Nothing is awaited."""
+        assert self._planned is not None
+        self.result = self._publisher.publish(self._planned, commit, meta)
+        return self.result
+
+    async def replay(self, commit: Commit) -> EntryResult:
+        """Look up the result of the same write, made before."""
+        self.result = await self._publisher.replayed(commit)
+        return self.result
+
+    def lost(self) -> None:
+        """The answer to the commit was lost."""
+        self._publisher.lost()
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What `EntryPublisher.load` puts in place."""
+
+    revision: int
+    records: dict[Key, EntryRecord]
+    unreadable: dict[Key, str]
+    index: ChainIndex
+
+
+def _load(revision: int, bodies: Mapping[Key, bytes], seen: Seen) -> _Loaded:
+    records: dict[Key, EntryRecord] = {}
+    unreadable: dict[Key, str] = {}
+    for key, body in bodies.items():
+        try:
+            records[key] = read_record(body, key)
+        except UnreadableEntryError as error:
+            unreadable[key] = str(error)
+    index = ChainIndex(seen, ConfigEntries.of(record.entry for record in records.values()))
+    return _Loaded(revision, records, unreadable, index)
