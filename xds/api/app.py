@@ -12,12 +12,15 @@ from starlette.routing import BaseRoute
 from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
 from xds.api.description import describe
+from xds.api.consul_token import ConsulToken
 from xds.api.middleware import Door, Queue, RawPath, Refusals, RequestId
 from xds.api.routes import (
     access,
     assignments,
     audit,
     backups,
+    chain_walk,
+    consul,
     events,
     explain,
     fleet,
@@ -45,6 +48,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
     )
     app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
+    app.add_middleware(ConsulToken)
     app.add_middleware(Refusals, audit=services.publisher.audit)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
@@ -82,6 +86,8 @@ def _described_app() -> FastAPI:
         access.router,
         system.router,
         backups.router,
+        chain_walk.router,
+        consul.router,
     ):
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)

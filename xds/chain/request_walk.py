@@ -6,7 +6,7 @@ Matching is Envoy's: a prefix is one of text, regular expressions match as a who
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
@@ -32,6 +32,10 @@ class HttpRequest:
         """``target`` is a path with or without a query."""
         path, _, query = target.partition("?")
         return cls(path or "/", method.upper(), tuple(headers), tuple(parse_qsl(query, keep_blank_values=True)))
+
+    def with_query(self, pairs: Iterable[tuple[str, str]]) -> HttpRequest:
+        """The same with more query parameters, behind those that it has."""
+        return replace(self, query=(*self.query, *pairs))
 
 
 @dataclass(frozen=True, slots=True)

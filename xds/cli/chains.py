@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from xds.cli.chain_dot import chain_dot
 from xds.cli.chain_tree import chain_text
@@ -15,6 +15,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, to_json, to_yaml
 
 Json = dict[str, Any]
+Pairs = list[tuple[str, str]]
 
 
 class ChainFormat(StrEnum):
@@ -50,31 +51,29 @@ def shown_chain(client: Client, service: str, format: ChainFormat) -> str:
     return chain_text(answer["Chain"]) if format is ChainFormat.TREE else _document(answer, format)
 
 
-def shown_walk(client: Client, service: str, request: dict[str, object], format: ChainFormat) -> str:
-    """The way of a request as text. Raises ``CommandError``."""
+def shown_walk(client: Client, service: str, request: Pairs, format: ChainFormat) -> str:
+    """The way of a request as text; ``request`` are the parameters of `walk_query`. Raises ``CommandError``."""
     if format is ChainFormat.DOT:
         raise CommandError(Exit.USAGE, "-o dot is for whole chains: leave the request out")
-    answer = client.call("POST", f"{chain_path(service)}/walk", body=request)
+    answer = client.call("GET", f"{chain_path(service)}/walk?{urlencode(request)}")
     return walk_text(answer) if format is ChainFormat.TREE else _document(answer, format)
 
 
-def request_body(path: str, method: str, headers: Iterable[str], query: Iterable[str]) -> dict[str, object]:
-    """The request as the walk endpoint takes it. Raises ``CommandError``."""
+def walk_query(path: str, method: str, headers: Iterable[str], query: Iterable[str]) -> Pairs:
+    """A request as parameters of the API. Raises ``CommandError``."""
     if path and not path.startswith("/"):
         raise CommandError(Exit.USAGE, f"--path begins with a slash, not {path!r}")
-    return {
-        "path": path or "/",
-        "method": method,
-        "headers": [_pair(each, "--header") for each in headers],
-        "query": [_pair(each, "--query") for each in query],
-    }
+    given = [("path", path), ("method", method)]
+    given += [("header", _checked(each, "--header")) for each in headers]
+    given += [("query", _checked(each, "--query")) for each in query]
+    return [(name, value) for name, value in given if value]
 
 
-def _pair(text: str, option: str) -> list[str]:
-    name, divider, value = text.partition("=")
+def _checked(text: str, option: str) -> str:
+    name, divider, _ = text.partition("=")
     if not name or not divider:
         raise CommandError(Exit.USAGE, f"{option} is NAME=VALUE, not {text!r}")
-    return [name, value]
+    return text
 
 
 def _document(answer: Json, format: ChainFormat) -> str:

@@ -33,13 +33,13 @@ def chain(
       xds chain web --path /admin --header x-debug=1
       xds chain web --method POST --query page=2
     """
-    from xds.cli.chains import chain_format, request_body, shown_chain, shown_walk
+    from xds.cli.chains import chain_format, shown_chain, shown_walk, walk_query
     from xds.cli.output import write
 
     options = shared(context)
     format = chain_format(output, options.output)
     if path or method or header or query:
-        request = request_body(path, method or "GET", header or (), query or ())
+        request = walk_query(path, method, header or (), query or ())
         write(shown_walk(options.connect(), service, request, format))
     else:
         write(shown_chain(options.connect(), service, format))
