@@ -148,9 +148,9 @@ class TestRefusals:
         assert state(await published(store)) == before
 
     async def test_ten_thousand_redirects_behind_each_other(self, entries: EntryPublisher) -> None:
-        chain = [put(resolver(f"s{at}", Redirect={"Service": f"s{at + 1}"})) for at in range(10_000)]
+        redirects = (put(resolver(f"s{at}", Redirect={"Service": f"s{at + 1}"})) for at in range(10_000))
         with pytest.raises(ValidationError) as refused:
-            await entries.apply(chain)
+            await entries.apply(list(redirects))
         assert {each.code for each in refused.value.violations} == {"too_large"}
         assert len(refused.value.violations) <= 100
         assert len(str(refused.value)) < 1_000_000

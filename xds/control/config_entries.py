@@ -105,6 +105,7 @@ class EntryPublisher:
         self._changed = asyncio.Event()
         self._waiters = 0
         self._is_behind = False
+        self._is_ending = False
         self._running: set[asyncio.Task[Any]] = set()
 
     # Start and stop
@@ -135,8 +136,15 @@ class EntryPublisher:
         self._forgotten, self._is_behind = 0, False
         self._wake()
 
+    def end_waits(self) -> None:
+        """Let everybody who waits return, now and from now on: the server stops."""
+        self._is_ending = True
+        self._wake()
+
     async def close(self) -> None:
-        """Wait for the writes in progress."""
+        """Wait for the writes in progress, then stop."""
+        self._is_behind = False
+        self.end_waits()
         while self._running:
             await asyncio.wait(self._running)
 
@@ -194,7 +202,7 @@ class EntryPublisher:
             async with asyncio.timeout(wait_s):
                 while True:
                     changed = self._changed
-                    if current() > after:
+                    if self._is_ending or current() > after:
                         return
                     await changed.wait()
         except TimeoutError:
@@ -374,7 +382,7 @@ class EntryPublisher:
 
 
 class EntryPart:
-    """One write of config entries, alone or as a part of a transaction with groups (`TransactionPart`).
+    """One write of config entries, alone or as a part of a transaction with groups. The line is locked meanwhile.
 
     ``to`` is the revision to go back to, None for ``writes``. ``result`` is there once it is published, or planned in a
     dry run.

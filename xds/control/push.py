@@ -307,6 +307,12 @@ def check_group_name(group: str) -> None:
         raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT])])
 
 
+def check_is_group(group: str) -> None:
+    """Raises ``NotFoundError`` for the line of the store that is no group."""
+    if group == CONFIG_ENTRIES_LINE:
+        raise NotFoundError(f"no such group: {group!r}")
+
+
 def check_new_group_name(group: str) -> None:
     """Raises ``ValidationError`` for a name that a new group cannot have. Existing groups keep their names."""
     if len(group) > GROUP_NAME_LIMIT or GROUP_NAME.fullmatch(group) is None:

@@ -24,6 +24,7 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from xds.control.auth_settings import AuthSettings, Section
+from xds.control.chain_settings import ChainSettings
 from xds.model.errors import XdsError
 from xds.model.node import NODE_BYTES
 from xds.protocol.order import OrderRules
@@ -264,6 +265,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     auth: AuthSettings = AuthSettings()
     load: LoadReportSettings = LoadReportSettings()
+    chains: ChainSettings = ChainSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     watch: WatchSettings = WatchSettings()
