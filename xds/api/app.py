@@ -11,8 +11,8 @@ from starlette.routing import BaseRoute
 
 from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
-from xds.api.description import describe
 from xds.api.consul_token import ConsulToken
+from xds.api.description import describe
 from xds.api.middleware import Door, Queue, RawPath, Refusals, RequestId
 from xds.api.routes import (
     access,

@@ -21,7 +21,15 @@ from xds.model.errors import MalformedError, ValidationError, Violation
 RETRY_AFTER_S = 1
 # What Consul finds while it reads an entry, before it looks at the rules of its kind.
 _UNREADABLE = frozenset(
-    {"bad_duration", "duplicate_field", "missing_kind", "unknown_field", "unknown_kind", "unsupported_kind", "wrong_type"}
+    {
+        "bad_duration",
+        "duplicate_field",
+        "missing_kind",
+        "unknown_field",
+        "unknown_kind",
+        "unsupported_kind",
+        "wrong_type",
+    }
 )
 
 
@@ -31,7 +39,7 @@ def answer(request: Request, value: object, index: int | None = None) -> Respons
     ``index`` is the revision that the answer rests on, for answers to reading.
     """
     layout = {"indent": 4} if "pretty" in request.query_params else {"separators": (",", ":")}
-    text = json.dumps(value, ensure_ascii=False, **layout)  # type: ignore[arg-type] # one layout or the other
+    text = json.dumps(value, ensure_ascii=False, **layout)
     return Response(text + "\n" * ("indent" in layout), headers=index_headers(index), media_type=JSON_TYPE)
 
 

@@ -30,4 +30,4 @@ class ConsulToken:
 
 def is_consul(scope: Scope) -> bool:
     """True for a request of one of Consul's own paths."""
-    return scope["type"] == "http" and scope["path"].startswith(CONSUL_PREFIX)
+    return scope["type"] == "http" and str(scope["path"]).startswith(CONSUL_PREFIX)

@@ -150,6 +150,11 @@ class EntryPublisher:
 
     # Reading
 
+    @property
+    def waiters(self) -> int:
+        """How many callers wait for a change."""
+        return self._waiters
+
     def record(self, kind: str, name: str) -> EntryRecord | None:
         """One entry; None where there is none."""
         return self._records.get((kind, name))

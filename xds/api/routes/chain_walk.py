@@ -56,8 +56,8 @@ class WayItem(TypedDict):
 class WalkAnswer(TypedDict):
     """``Chain`` is the whole chain, in Consul's form.
 
-    ``routes`` are those that were tried, up to the one that matches; none without a router. ``next_node`` is the node of
-    the chain behind the router, ``path`` the one that is sent on.
+    ``routes`` are those that were tried, up to the one that matches; none without a router. ``next_node`` is the node
+    of the chain behind the router, ``path`` the one that is sent on.
     """
 
     Chain: dict[str, Any]

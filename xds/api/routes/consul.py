@@ -51,7 +51,7 @@ def _entries(here: Services, request: Request) -> EntryPublisher:
 
 @router.put("/config")
 async def put_config(here: Here, request: Request, body: Body, by: Calling) -> Response:
-    """Write one entry, given as JSON whatever the content type says. ``true``, or ``false`` where ``cas`` does not hold."""
+    """Write one entry, JSON whatever the content type: ``true``, or ``false`` where ``cas`` does not hold."""
     entries, cas = _entries(here, request), check_cas(request)
     try:
         entry = await _entry(body)
