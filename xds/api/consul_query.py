@@ -37,7 +37,12 @@ T = TypeVar("T")
 
 
 def check_place(request: Request, datacenter: str) -> None:
-    """Raises ``RequestError`` for another datacenter, namespace or partition than those that are here."""
+    """Raises ``RequestError`` for another datacenter, namespace or partition than those that are here.
+
+    And for ``stale`` together with ``consistent``; by itself, each says nothing to a single server.
+    """
+    if {"stale", "consistent"} <= request.query_params.keys():
+        refuse(HTTPStatus.BAD_REQUEST, "Cannot specify ?stale with ?consistent, conflicting semantics.")
     wanted = request.query_params.get("dc", "")
     if wanted not in ("", datacenter):
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"No path to datacenter: {wanted[:80]!r} is not {datacenter!r}")

@@ -61,11 +61,14 @@ async def put_config(here: Here, request: Request, body: Body, by: Calling) -> R
     return answer(request, done)
 
 
+@router.delete("/config/{kind}")
 @router.delete("/config/{kind}/{name:path}")
-async def delete_config(here: Here, request: Request, kind: str, name: str, by: Calling) -> Response:
+async def delete_config(here: Here, request: Request, by: Calling, kind: str, name: str = "") -> Response:
     """Delete an entry, if there is one: ``{}``. With ``cas``, ``true`` or ``false``."""
     entries, cas = _entries(here, request), check_cas(request)
-    _check_kind(kind)
+    if not name:
+        refuse(HTTPStatus.NOT_FOUND, "Must provide both a kind and name to delete")
+    _check_kind(kind, HTTPStatus.BAD_REQUEST)
     try:
         await entries.apply([DeleteEntry(kind, name, cas, must_exist=False)], _options(by))
         done = True
@@ -89,15 +92,20 @@ async def get_config(here: Here, request: Request, kind: str, name: str) -> Resp
     return answer(request, found.document(), index)
 
 
+@router.get("/config/")
 @router.get("/config/{kind}")
-async def list_config(here: Here, request: Request, kind: str) -> Response:
-    """All entries of a kind, by name."""
+async def list_config(here: Here, request: Request, kind: str = "") -> Response:
+    """All entries of a kind, by name; of all kinds where none is named."""
     entries = _entries(here, request)
-    _check_kind(kind)
+    if kind:
+        _check_kind(kind)
     if request.query_params.get("filter"):
         refuse(HTTPStatus.BAD_REQUEST, "Filters of config entries are not supported")
     found, index = await read_blocking(
-        request, here, lambda: entries.kind_revision(kind), lambda: entries.records(kind)
+        request,
+        here,
+        lambda: entries.kind_revision(kind) if kind else entries.revision,
+        lambda: entries.records(kind or None),
     )
     return answer(request, [record.document() for record in found], index)
 
@@ -121,12 +129,12 @@ def _options(by: Caller) -> PushOptions:
     return PushOptions(meta=Meta(author=by.author, actor=by.actor), peer=by.peer)
 
 
-def _check_kind(kind: str) -> None:
-    """Raises ``RequestError`` for a kind that Consul does not know, and for one that is not ours."""
+def _check_kind(kind: str, status: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR) -> None:
+    """Raises ``RequestError`` for a kind that is not ours, and with ``status`` for one that Consul does not know."""
     if kind in OTHER_KINDS:
         refuse(HTTPStatus.BAD_REQUEST, f"config entries of the kind {kind} are not supported")
     if kind not in KINDS:
-        refuse(HTTPStatus.BAD_REQUEST, f"invalid config entry kind: {kind[:80]}")
+        refuse(status, f"invalid config entry kind: {kind[:80]}")
 
 
 # Chains
