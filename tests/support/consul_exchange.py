@@ -140,8 +140,8 @@ SPLITTER = {
     "Kind": "service-splitter",
     "Name": "web",
     "Splits": [
-        {"Weight": 90.005, "ServiceSubset": "v1"},
-        {"Weight": 9.995, "Service": "api", "ResponseHeaders": {"Set": {"x-canary": "1"}}},
+        {"Weight": 90.004, "ServiceSubset": "v1"},
+        {"Weight": 9.996, "Service": "api", "ResponseHeaders": {"Set": {"x-canary": "1"}}},
     ],
 }
 RESOLVER = {
