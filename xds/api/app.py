@@ -20,7 +20,9 @@ from xds.api.routes import (
     audit,
     backups,
     chain_walk,
+    config_entries,
     consul,
+    discovery_chains,
     events,
     explain,
     fleet,
@@ -75,6 +77,8 @@ def _described_app() -> FastAPI:
         groups.router,
         assignments.router,
         transactions.router,
+        config_entries.router,
+        discovery_chains.router,
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may hold anything

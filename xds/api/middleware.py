@@ -182,7 +182,7 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 REASON_LIMIT = 300
 TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})  # as the routes read it
 _GROUP = re.compile(r"/api/v1/groups/([^/]+)(?:/([a-z]{1,20})(/|$))?")
-_OTHER = re.compile(r"/api/v1/([a-z]{1,20})(/|$)")
+_OTHER = re.compile(r"/api/v1/([a-z-]{1,20})(/|$)")
 _CONSUL_WRITE = re.compile(r"/v1/config(/|$)")
 _NO_WRITES = frozenset({"validate", "explain"})
 

@@ -77,8 +77,12 @@ def entry_json(entry: ConfigEntry) -> dict[str, object]:
     return {"Kind": entry.kind, **write_message(entry)}
 
 
-def read_entries(text: bytes | str, format: TextFormat = "auto", source: str = "") -> ReadEntries:
+def read_entries(
+    text: bytes | str, format: TextFormat = "auto", source: str = "", *, kind: str = "", name: str = ""
+) -> ReadEntries:
     """The entries of a text: one, a list, or several documents of either. ``source`` names the file in findings.
+
+    ``kind`` and ``name`` as in ``read_entry``; then it must be one entry.
 
     Raises ``MalformedError`` for what cannot be read, ``ValidationError`` with every finding of all entries otherwise.
     """
@@ -90,9 +94,11 @@ def read_entries(text: bytes | str, format: TextFormat = "auto", source: str = "
     read: dict[Key, ConfigEntry] = {}
     for index, value in enumerate(given):
         findings.select_resource(index)
-        entry = _read(value, findings)
+        entry = _read(value, findings, kind, name)
         if entry is not None and read.setdefault(key_of(entry), entry) is not entry:
             findings.add("duplicate_entry", f"a second {entry.kind} of the name {short_repr(entry.name)}")
+    if name and len(given) != 1:
+        findings.add("not_one_entry", f"expected one config entry, not {len(given)}")
     if findings:
         raise ValidationError(locate(layout, findings.violations))
     return ReadEntries(tuple(read.values()), tuple(locate(layout, findings.warnings)) if findings.warnings else ())
@@ -162,6 +168,12 @@ def _kind(value: Mapping[str, object], expected: str, findings: Findings) -> typ
         findings.add("kind_mismatch", f"expected the kind {expected}, not {given}", ("Kind",))
         return None
     return KINDS[given]
+
+
+def check_kind(kind: str) -> None:
+    """Raises ``ValidationError`` for a kind that is not ours; those of Consul are refused by name."""
+    if kind not in KINDS:
+        raise ValidationError([Violation(*_refusal(kind), hint=_kind_hint(kind))])
 
 
 def _refusal(given: object) -> tuple[str, str]:

@@ -68,9 +68,9 @@ class Proposal:
         return ValidationError([refused(error) for error in self.broken])
 
 
-def refused(error: ChainError) -> Violation:
+def refused(error: ChainError, what: str = "would break") -> Violation:
     """A broken chain as a finding."""
-    told = f'the chain of "{error.chain}" would break: {error.detail}'
+    told = f'the chain of "{error.chain}" {what}: {error.detail}'
     return Violation(error.flaw.value, told, f"chain/{error.chain}", hint=f"path: {path_text(error.path)}")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from xds.catalog.entry import KINDS, ConfigEntry, Key, entry_from_json, entry_json, key_of
+from xds.catalog.entry import ConfigEntry, Key, entry_from_json, entry_json, key_of
 from xds.control.push import CONFIG_ENTRIES_LINE
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
 from xds.store.base import Entry, blob_id
@@ -72,7 +72,7 @@ def record_of(entry: ConfigEntry, created: int, modified: int) -> EntryRecord:
     size = len(made.body())
     if size > ENTRY_BYTES:
         detail = f"a config entry has at most {ENTRY_BYTES} bytes as JSON, not {size}"
-        raise ValidationError([Violation("too_large", detail, _title(made.key))])
+        raise ValidationError([Violation("entry_too_large", detail, _title(made.key))])
     return made
 
 
@@ -251,7 +251,7 @@ def asked_text(writes: Iterable[EntryWrite]) -> str:
 
 
 def check_writes(writes: Sequence[EntryWrite]) -> None:
-    """Raises ``ValidationError`` for no write, too many of them, two of one entry, or a kind that is not ours."""
+    """Raises ``ValidationError`` for no write, too many of them, or two of one entry."""
     if not 0 < len(writes) <= CHANGES_LIMIT:
         detail = f"a write names 1 to {CHANGES_LIMIT} config entries, not {len(writes)}"
         raise ValidationError([Violation("invalid_write", detail)])
@@ -262,9 +262,6 @@ def check_writes(writes: Sequence[EntryWrite]) -> None:
             findings.append(
                 Violation("duplicate_entry", "a write names each entry once", _title(each.key), index=index)
             )
-        if each.key[0] not in KINDS:
-            hint = f"one of {', '.join(KINDS)}"
-            findings.append(Violation("unknown_kind", f"invalid config entry kind: {each.key[0][:80]!r}", hint=hint))
         seen.add(each.key)
     if findings:
         raise ValidationError(findings)
