@@ -19,7 +19,7 @@ from xds.chain.request_walk import HttpRequest, walk
 from xds.chain.walk_json import walk_json
 from xds.model.errors import NotFoundError
 
-router = api_router("discovery chains")
+router = api_router("config entries")
 
 PAIRS_LIMIT = 200
 TEXT_LIMIT = 8_192  # characters of a path, or of a name with its value
