@@ -291,7 +291,7 @@ async def test_the_first_write_of_all_is_not_missed_between_two_queries(api: Api
 async def test_after_the_wait_the_answer_has_the_same_index(api: Api) -> None:
     await written(api, resolver("web"))
     found = await api.client.get("/v1/discovery-chain/web")
-    query = {"index": index_of(found), "wait": "20ms"}
+    query: dict[str, int | str] = {"index": index_of(found), "wait": "20ms"}
     again = await asyncio.wait_for(api.client.get("/v1/discovery-chain/web", params=query), PATIENCE_S)
     assert again.json() == found.json()
     assert index_of(again) == index_of(found)
