@@ -165,7 +165,7 @@ class TestRefusals:
         assert state(split) == before
 
     async def test_one_entry_twice(self, split: EntryPublisher) -> None:
-        writes = [put(resolver()), DeleteEntry("service-resolver", "web")]
+        writes: list[EntryWrite] = [put(resolver()), DeleteEntry("service-resolver", "web")]
         with pytest.raises(ValidationError) as refused:
             await split.apply(writes)
         assert [each.code for each in refused.value.violations] == ["duplicate_entry"]

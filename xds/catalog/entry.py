@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -55,6 +56,9 @@ OTHER_KINDS = (
     "terminating-gateway",
 )
 _KIND_KEYS = ("Kind", "kind")
+# How HCL says of what kind an entry is; it is no YAML, but YAML takes it for one long text.
+_HCL = re.compile(r"^\s*[\"']?kind[\"']?\s*=", re.IGNORECASE | re.MULTILINE)
+_HCL_LOOKED_AT = 64 * 1024  # characters
 # What an answer of Consul's API has besides; it says nothing about the content.
 _IGNORED = frozenset(("kind", "createindex", "modifyindex", "hash"))
 
@@ -86,10 +90,7 @@ def read_entries(
 
     Raises ``MalformedError`` for what cannot be read, ``ValidationError`` with every finding of all entries otherwise.
     """
-    values = read_values(text, format, source)
-    if not values.documents:
-        raise malformed("empty document", source=source)
-    layout, given = _laid_out(values)
+    layout, given = read_listed(text, format, source)
     findings = Findings()
     read: dict[Key, ConfigEntry] = {}
     for index, value in enumerate(given):
@@ -104,8 +105,18 @@ def read_entries(
     return ReadEntries(tuple(read.values()), tuple(locate(layout, findings.warnings)) if findings.warnings else ())
 
 
+def read_listed(text: bytes | str, format: TextFormat = "auto", source: str = "") -> tuple[TextLayout, list[object]]:
+    """The values of single entries, not looked at yet, and where they stand in a text. Raises ``MalformedError``."""
+    begins = text[:_HCL_LOOKED_AT]
+    if _HCL.search(begins if isinstance(begins, str) else begins.decode("utf-8", "replace")):
+        raise malformed("HCL is not read: write JSON or YAML (`consul config read` prints JSON)", source=source)
+    values = read_values(text, format, source)
+    if not values.documents:
+        raise malformed("empty document", source=source)
+    return _laid_out(values)
+
+
 def _laid_out(values: TextDocuments) -> tuple[TextLayout, list[object]]:
-    """The values of single entries, and where they stand in the text."""
     parts, given = [], list[object]()
     for number, value in values.documents.items():
         listed = value if isinstance(value, list) else [value]
