@@ -389,3 +389,30 @@ async def test_paths_that_are_not_here_are_told_in_text(api: Api) -> None:
     assert (absent.status_code, absent.text) == (404, "there is nothing at /v1/agent/self")
     wrong = await api.client.post("/v1/config")
     assert wrong.status_code == 405
+
+
+async def test_the_index_of_a_chain_moves_only_when_the_chain_changes(api: Api) -> None:
+    await written(api, resolver("web", "7s"))
+    index = index_of(await api.client.get("/v1/discovery-chain/web"))
+    await written(api, {**resolver("web", "7s"), "Meta": {"owner": "team-web"}}, resolver("other"))
+    assert index_of(await api.client.get("/v1/discovery-chain/web")) == index
+    await written(api, {**resolver("web", "8s"), "Meta": {"owner": "team-web"}})
+    assert index_of(await api.client.get("/v1/discovery-chain/web")) == index + 3
+    assert (await api.client.delete("/v1/config/service-resolver/web")).json() == {}
+    assert index_of(await api.client.get("/v1/discovery-chain/web")) == index + 4
+
+
+@pytest.mark.parametrize("query", [{"compile-dc": "dc9"}, {}])
+async def test_a_chain_that_is_seen_otherwise_has_an_index_of_its_own(api: Api, query: dict[str, str]) -> None:
+    """All requests for web go elsewhere, but not where tcp is asked for, which knows no splitter."""
+    await written(api, HTTP, {"Kind": "service-splitter", "Name": "web", "Splits": [{"Weight": 100, "Service": "api"}]})
+    body = b'{"OverrideProtocol": "tcp"}'
+    first = await api.client.post("/v1/discovery-chain/web", params=query, content=body)
+    plain = await api.client.get("/v1/discovery-chain/web", params=query)
+    await written(api, resolver("web", "9s"))
+    found = await asyncio.wait_for(
+        api.client.post("/v1/discovery-chain/web", params={**query, "index": index_of(first)}, content=body), PATIENCE_S
+    )
+    assert found.json() != first.json()
+    assert index_of(found) > index_of(first)
+    assert index_of(await api.client.get("/v1/discovery-chain/web", params=query)) == index_of(plain)

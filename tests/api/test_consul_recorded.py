@@ -81,13 +81,12 @@ def _moves(consuls: list[Told], ours: list[Told]) -> Iterator[str]:
     for asked, theirs, own in zip(EXCHANGE, consuls, ours, strict=True):
         if theirs.index is None or own.index is None:
             continue
-        path = asked.path.partition("?")[0]
-        before = last.get(path, (0, 0))
+        before = last.get(asked.question, (0, 0))
         if own.index < before[1] or own.index < 1:
             yield f"{asked.path}: the index goes back, {before[1]} to {own.index}"
         if own.index > before[1] and theirs.index == before[0]:
             yield f"{asked.path}: the index moves, {before[1]} to {own.index}, and Consul's does not"
-        last[path] = (theirs.index, own.index)
+        last[asked.question] = (theirs.index, own.index)
 
 
 def recorded() -> list[Told]:

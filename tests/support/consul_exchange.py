@@ -1,6 +1,6 @@
 """Requests of Consul's API for config entries and chains, one after the other, and what a server answers.
 
-``{index}`` stands for the X-Consul-Index that the same path had last, ``{modify}`` for the ModifyIndex that was read
+``{index}`` stands for the X-Consul-Index that the same question had last, ``{modify}`` for the ModifyIndex that was read
 last.
 """
 
@@ -17,6 +17,8 @@ Json = dict[str, Any]
 INDEX, KNOWN_LEADER, LAST_CONTACT = "x-consul-index", "x-consul-knownleader", "x-consul-lastcontact"
 _TRUST_DOMAIN = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.consul")
 
+_WAITING = re.compile(r"[?&](?:index|wait)=[^&]*")
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -26,6 +28,11 @@ class Asked:
     path: str
     body: object = None
     about: str = ""
+
+    @property
+    def question(self) -> str:
+        """What is asked for, however long it waits."""
+        return f"{self.method} {_WAITING.sub('', self.path)} {self.body}"
 
     def content(self) -> bytes | None:
         """The body as bytes."""
@@ -61,12 +68,13 @@ class Player:
 
     async def play(self, asked: Asked) -> Told:
         """One request and its answer."""
-        plain = asked.path.partition("?")[0]
-        path = asked.path.replace("{index}", str(self._indexes.get(plain, 0))).replace("{modify}", str(self._modified))
+        path = asked.path.replace("{index}", str(self._indexes.get(asked.question, 0))).replace(
+            "{modify}", str(self._modified)
+        )
         status, headers, content = await self.send(asked.method, path, asked.content())
         told = self._told(status, {name.lower(): value for name, value in headers.items()}, content.decode())
         if told.index is not None:
-            self._indexes[plain] = told.index
+            self._indexes[asked.question] = told.index
         if isinstance(told.value, dict) and "ModifyIndex" in told.value:
             self._modified = told.value["ModifyIndex"]
         return told

@@ -23,6 +23,7 @@ from xds.chain.compile import compile_chain
 from xds.chain.index import ChainIndex, Proposal, Seen
 from xds.chain.request import Overrides
 from xds.control.audit import Caller
+from xds.control.chain_revisions import ChainRevisions
 from xds.control.entry_history import EntryHistory
 from xds.control.entry_records import (
     ENTRIES_LIMIT,
@@ -102,6 +103,7 @@ class EntryPublisher:
         self._deleted: OrderedDict[Key, int] = OrderedDict()  # the revision that deleted an entry
         self._forgotten = 0  # the highest revision of a deletion that is not remembered
         self._kind_revisions: dict[str, int] = {}
+        self._chain_revisions = ChainRevisions(self._revision_of)
         self._changed = asyncio.Event()
         self._waiters = 0
         self._is_behind = False
@@ -130,6 +132,7 @@ class EntryPublisher:
         self.revision, self._records, self.index = loaded.revision, loaded.records, loaded.index
         self.unreadable = loaded.unreadable
         self._kind_revisions.clear()
+        self._chain_revisions.clear()
         for (kind, _), record in loaded.records.items():
             self._kind_revisions[kind] = max(record.modified_revision, self._kind_revisions.get(kind, 0))
         self._deleted.clear()
@@ -178,12 +181,12 @@ class EntryPublisher:
             return self.index.chain(service, overrides)
         return compile_chain(replace(seen, datacenter=datacenter).request(service, self.index.entries, overrides))
 
-    def chain_revision(self, service: str) -> int:
-        """The revision that last changed an entry that the chain of a service consists of; 0 for none.
+    def chain_revision(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
+        """The revision at which the chain of a service came out otherwise last; 0 for none (`ChainRevisions`).
 
         It never goes back while the server runs. After a restart, entries deleted before do not count.
         """
-        return max((self._revision_of(key) for key in self.index.consulted(service)), default=0)
+        return self._chain_revisions.of(self.index, service, overrides, datacenter)
 
     def entry_revision(self, kind: str, name: str) -> int:
         """The revision that last changed or deleted an entry; 0 for none. As ``chain_revision`` after a restart."""
@@ -280,6 +283,7 @@ class EntryPublisher:
         if not planned.edit:
             self.revision = commit.revision
             return result
+        self._chain_revisions.keep(self.index, planned.proposal)
         self.index.accept(planned.proposal)
         self.revision = commit.revision
         self._records.update(planned.edit.put)

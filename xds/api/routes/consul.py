@@ -163,12 +163,10 @@ async def _chain(here: Services, request: Request, service: str, overrides: Over
     datacenter = request.query_params.get("compile-dc", "")
     if max(len(service), len(datacenter)) > NAME_LIMIT:
         refuse(HTTPStatus.BAD_REQUEST, f"names have at most {NAME_LIMIT} characters")
+    seen = (service, overrides if overrides != Overrides() else None, datacenter)
     try:
         found, index = await read_blocking(
-            request,
-            here,
-            lambda: entries.chain_revision(service),
-            lambda: entries.chain(service, overrides if overrides != Overrides() else None, datacenter),
+            request, here, lambda: entries.chain_revision(*seen), lambda: entries.chain(*seen)
         )
     except ChainError as error:
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
