@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,19 @@ from xds.control.entry_records import ENTRY_BYTES, LINE, DeleteEntry, EntryConfl
 from xds.control.push import PushOptions
 from xds.control.write_locks import WriteLocks
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
-from xds.store.base import Delta, Entry, Meta, ReusedPushIdError, Store, blob_id
+from xds.store.base import (
+    NO_META,
+    Commit,
+    Delta,
+    Entry,
+    GroupPush,
+    Head,
+    Meta,
+    ReusedPushIdError,
+    Store,
+    UnavailableError,
+    blob_id,
+)
 from xds.store.memory.engine import MemoryStore
 from xds.store.sqlite.engine import SqliteStore
 
@@ -327,6 +339,81 @@ class TestBrokenStores:
         await again.apply([DeleteEntry("service-resolver", "bad")])
         assert again.unreadable.keys() == {("service-future", "web")}
         assert (await published(store)).unreadable.keys() == {("service-future", "web")}
+
+
+class ForgetfulStore(MemoryStore):
+    """Commits, but while ``fails`` its answers are lost, as when a disk hangs; then it answers no question."""
+
+    fails = False
+
+    async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
+        done = await super().commit_all(pushes, push_id=push_id, meta=meta)
+        if self.fails:
+            raise UnavailableError("the answer is lost", maybe_committed=True)
+        return done
+
+    async def head(self, group: str) -> Head | None:
+        if self.fails:
+            raise UnavailableError("no answer")
+        return await super().head(group)
+
+
+class TestLostAnswers:
+    @pytest.fixture
+    async def forgetful(self) -> AsyncIterator[ForgetfulStore]:
+        store = ForgetfulStore()
+        await store.open()
+        yield store
+
+    async def test_what_was_committed_is_served_before_the_next_write(self, forgetful: ForgetfulStore) -> None:
+        entries = await published(forgetful)
+        forgetful.fails = True
+        with pytest.raises(UnavailableError):
+            await entries.apply([put(resolver("a"))], PushOptions(push_id="p"))
+        with pytest.raises(UnavailableError):
+            await entries.apply([put(resolver("b"))])
+        assert (entries.revision, entries.records()) == (0, [])
+        forgetful.fails = False
+        again = await entries.apply([put(resolver("a"))], PushOptions(push_id="p"))
+        assert (again.revision, again.replayed) == (1, True)
+        assert [record.key[1] for record in entries.records()] == ["a"]
+        await entries.apply([put(resolver("b"))])
+        assert state(await published(forgetful)) == state(entries)
+        await entries.close()
+
+    async def test_what_was_committed_is_served_without_another_write(
+        self, forgetful: ForgetfulStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(config_entries, "_RETRY_S", 0.01)
+        entries = await published(forgetful)
+        forgetful.fails = True
+        with pytest.raises(UnavailableError):
+            await entries.apply([put(resolver("a"))])
+        forgetful.fails = False
+        await asyncio.wait_for(entries.wait(0, lambda: entries.revision, 60), 10)
+        assert [record.key[1] for record in entries.records()] == ["a"]
+        await entries.close()
+
+    async def test_a_write_goes_on_when_its_caller_is_cancelled(self, split: EntryPublisher) -> None:
+        writing = asyncio.create_task(split.apply([put(resolver("a"))]))
+        await asyncio.sleep(0)
+        writing.cancel()
+        await split.close()
+        assert split.record("service-resolver", "a") is not None
+
+
+class TestTheEventLoop:
+    async def test_it_runs_while_all_chains_are_compiled(self, entries: EntryPublisher) -> None:
+        names = [f"s{at}" for at in range(1_500)]
+        await entries.apply([put(HTTP), *(put(resolver(name, Subsets=SUBSETS)) for name in names)])
+        await entries.apply([put(splitter(name, "v1", "v2")) for name in names])
+        writing = asyncio.create_task(entries.apply([put({**HTTP, "Config": {"protocol": "grpc"}})]))
+        turns = 0
+        while not writing.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        assert len(writing.result().chains) == len(names)
+        assert turns > 10
 
 
 class TestWaiting:

@@ -1,7 +1,7 @@
 """Requests of Consul's API for config entries and chains, one after the other, and what a server answers.
 
-``{index}`` stands for the X-Consul-Index that the same question had last, ``{modify}`` for the ModifyIndex that was read
-last.
+``{index}`` stands for the X-Consul-Index that the same question had last, ``{modify}`` for the ModifyIndex that was
+read last.
 """
 
 from __future__ import annotations

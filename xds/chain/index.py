@@ -141,7 +141,7 @@ class ChainIndex:
         compiled: dict[str, Compiled] = {}
         broken: list[ChainError] = []
         for service in sorted(services):
-            one = compiled[service] = self._compile(service, entries)
+            one = compiled[service] = self._compile_again(service, entries)
             if one.error is not None and not self._is_broken(service):
                 broken.append(one.error)
                 if len(broken) == REFUSALS_LIMIT:
@@ -161,6 +161,8 @@ class ChainIndex:
             self._drop(service)
         for service, compiled in proposal.compiled.items():
             before = self._compiled.get(service)
+            if before is compiled:
+                continue
             if before is not None and before.consulted == compiled.consulted:
                 self._compiled[service] = compiled  # the usual case, in a tenth of the time
                 continue
@@ -174,7 +176,14 @@ class ChainIndex:
 
     def _is_other(self, service: str, compiled: Compiled) -> bool:
         before = self._compiled.get(service)
-        return before is None or before.chain != compiled.chain
+        return before is not compiled and (before is None or before.chain != compiled.chain)
+
+    def _compile_again(self, service: str, entries: ConfigEntries) -> Compiled:
+        """What comes out as before is the same object."""
+        one, before = self._compile(service, entries), self._compiled.get(service)
+        if before is None or before.chain is None or (before.chain, before.consulted) != (one.chain, one.consulted):
+            return one
+        return before
 
     def _compile(self, service: str, entries: ConfigEntries) -> Compiled:
         return compile_recorded(self.seen.request(service, entries))

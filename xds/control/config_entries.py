@@ -22,22 +22,22 @@ from xds.chain.chain import DiscoveryChain
 from xds.chain.compile import compile_chain
 from xds.chain.index import ChainIndex, Proposal, Seen
 from xds.chain.request import Overrides
-from xds.control.audit import Caller
 from xds.control.chain_revisions import ChainRevisions
 from xds.control.entry_history import EntryHistory
 from xds.control.entry_records import (
     ENTRIES_LIMIT,
     LINE,
+    EntryChange,
     EntryEdit,
     EntryRecord,
     EntryResult,
     EntryWrite,
     UnreadableEntryError,
-    asked_text,
-    check_precondition,
+    asked_digest,
     check_writes,
     edit_of,
     edit_to,
+    entries_note,
     line_etag,
     read_record,
 )
@@ -45,13 +45,12 @@ from xds.control.push import DEFAULT_OPTIONS, PushOptions
 from xds.control.threads import run_rarely_collected, run_sized
 from xds.control.write_locks import WriteLocks
 from xds.model.errors import ConflictError, ValidationError, Violation, XdsError
-from xds.store.audit import AuditNote
 from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError, UnavailableError
 
 WAITERS_LIMIT = 1_000
 DELETIONS_REMEMBERED = 100_000
-_SIZE_OF_CHAIN = 10  # compiling one takes as long as so many resources
-_NAMES_SHOWN = 20
+# Compiling a chain, and writing an entry, take as long as so many resources.
+_SIZE_OF_CHAIN, _SIZE_OF_ENTRY = 10, 3
 _RETRY_S = 1.0
 
 T = TypeVar("T")
@@ -67,21 +66,17 @@ class TooManyWaitersError(XdsError):
 class PlannedWrite:
     """A write compared with the present entries, which are locked until it is published.
 
-    ``content_of`` is the revision that it goes back to, 0 for none. ``asked`` is what a repeat is compared with.
+    ``changes`` are the entries that differ, ``push`` is the call to the store.
     """
 
     edit: EntryEdit
+    changes: tuple[EntryChange, ...]
     proposal: Proposal
-    revision: int
-    asked: str
-    content_of: int = 0
-    note: AuditNote | None = None
+    push: GroupPush
 
-    def group_push(self) -> GroupPush:
-        """The call to the store."""
-        entries, blobs = self.edit.stored()
-        delta = Delta(entries, self.edit.removed, blobs, content_of=self.content_of)
-        return GroupPush(LINE, delta, self.revision, note=self.note, asked=self.asked)
+    def result(self, revision: int) -> EntryResult:
+        """The result, as of a revision."""
+        return EntryResult(revision, self.changes, tuple(sorted(self.proposal.changed)), changed=bool(self.edit))
 
 
 class EntryPublisher:
@@ -242,7 +237,7 @@ class EntryPublisher:
 
     async def _run(self, part: EntryPart, options: PushOptions) -> EntryResult:
         async with self._locks.groups((LINE,)):
-            if options.push_id and (done := await self._store.committed([part.asked()], options.push_id)):
+            if options.push_id and (done := await self._store.committed([await part.asked()], options.push_id)):
                 return await part.replay(done[0])
             push = await part.plan()
             if part.result is not None:  # a dry run
@@ -260,26 +255,22 @@ class EntryPublisher:
 
     async def plan(self, writes: Sequence[EntryWrite], options: PushOptions, asked: str) -> PlannedWrite:
         """Compare changes with the present entries. Raises as ``apply``."""
-        await self._ready(options)
-        check_writes(writes)
-        for write in writes:
-            check_precondition(write, self._records.get(write.key))
-        edit = await run_sized(
-            edit_of, writes, self._records, self.unreadable, self.revision + 1, resources=len(writes)
-        )
+        self._check_line(options)
+        made = (writes, self._records, self.unreadable, self.revision + 1)
+        edit = await run_sized(edit_of, *made, resources=len(writes) * _SIZE_OF_ENTRY)
         return await self._planned(edit, options, asked)
 
     async def plan_roll_back(self, to: int, options: PushOptions, asked: str) -> PlannedWrite:
         """Compare an earlier revision with the present entries. Raises as ``roll_back``."""
-        await self._ready(options)
+        self._check_line(options)
         target = await self.history.content(to)
         keys = {*target, *self._records}
         edit = await run_sized(edit_to, target, self._records, self.revision + 1, resources=len(keys))
-        return replace(await self._planned(edit, options, asked), content_of=to)
+        return await self._planned(edit, options, asked, to)
 
     def publish(self, planned: PlannedWrite, commit: Commit, meta: Meta) -> EntryResult:
         """Put a committed write in place, and wake whoever waits for it."""
-        result = self._result(planned, commit.revision)
+        result = planned.result(commit.revision)
         if not planned.edit:
             self.revision = commit.revision
             return result
@@ -301,7 +292,7 @@ class EntryPublisher:
 
     def preview(self, planned: PlannedWrite) -> EntryResult:
         """The result of a dry run."""
-        return replace(self._result(planned, self.revision), dry_run=True)
+        return replace(planned.result(self.revision), dry_run=True)
 
     async def replayed(self, commit: Commit) -> EntryResult:
         """The result of a write that was made before, as far as its revisions are still kept."""
@@ -314,46 +305,34 @@ class EntryPublisher:
             self._is_behind = True
             self._start(self._catch_up())
 
-    async def _ready(self, options: PushOptions) -> None:
+    async def refresh(self) -> None:
+        """Catch up at once, if anything was lost. Raises ``StoreError``."""
         if self._is_behind:
             await self.load()
+
+    def _check_line(self, options: PushOptions) -> None:
         if options.expect is not None and options.expect != self.revision:
             raise ConflictError(f"config entries are at revision {self.revision}, not {options.expect}", self.revision)
         if options.etag not in ("", self.etag) and (options.etag != "*" or not self.revision):
             stands = f"are at {self.etag}, not {options.etag[:80]}" if self.revision else "do not exist"
             raise ConflictError(f"config entries {stands}", self.revision)
 
-    async def _planned(self, edit: EntryEdit, options: PushOptions, asked: str) -> PlannedWrite:
+    async def _planned(self, edit: EntryEdit, options: PushOptions, asked: str, to: int = 0) -> PlannedWrite:
         added = sum(key not in self._records for key in edit.put)
         if added > 0 and len(self._records) + added - len(edit.removed) > ENTRIES_LIMIT:
             detail = f"there can be at most {ENTRIES_LIMIT} config entries"
             raise ValidationError([Violation("too_many", detail)])
-        changes = {**{key: record.entry for key, record in edit.put.items()}, **dict.fromkeys(edit.removed)}
-        size = _SIZE_OF_CHAIN * (len(self.index.touched(changes)) + len(changes))
-        proposal = await run_sized(self.index.propose, changes, resources=size)
+        entries = {**{key: record.entry for key, record in edit.put.items()}, **dict.fromkeys(edit.removed)}
+        size = _SIZE_OF_CHAIN * (len(self.index.touched(entries)) + len(entries))
+        proposal = await run_sized(self.index.propose, entries, resources=size)
         refusal = proposal.refusal()
         if refusal is not None:
             raise refusal
-        return PlannedWrite(edit, proposal, self.revision, asked, note=self._note(edit, options))
-
-    def _note(self, edit: EntryEdit, options: PushOptions) -> AuditNote:
-        names: dict[str, list[str]] = {}
-        for change in edit.changes(self._records):
-            names.setdefault(change.change, []).append("/".join(change.key))
-        told = {word: {"count": len(found), "names": found[:_NAMES_SHOWN]} for word, found in names.items()}
-        keys = [*edit.put, *edit.removed]
-        by = Caller(options.meta.actor, options.meta.author, options.peer)
-        return by.note(
-            "config_entries.changed",
-            subject="/".join(keys[0]) if len(keys) == 1 else "",
-            message=options.meta.message,
-            old={"revision": self.revision},
-            new={"changes": told},
-        )
-
-    def _result(self, planned: PlannedWrite, revision: int) -> EntryResult:
-        changes = planned.edit.changes(self._records)
-        return EntryResult(revision, changes, tuple(sorted(planned.proposal.changed)), changed=bool(planned.edit))
+        changes = await run_sized(edit.changes, self._records, resources=len(entries))
+        lines, blobs = await run_sized(edit.stored, resources=len(entries) * _SIZE_OF_ENTRY)
+        delta = Delta(lines, edit.removed, blobs, content_of=to)
+        note = entries_note(changes, options, self.revision)
+        return PlannedWrite(edit, changes, proposal, GroupPush(LINE, delta, self.revision, note=note, asked=asked))
 
     def _revision_of(self, key: Key) -> int:
         record = self._records.get(key)
@@ -374,8 +353,7 @@ class EntryPublisher:
             await asyncio.sleep(_RETRY_S)
             try:
                 async with self._locks.groups((LINE,)):
-                    if self._is_behind:
-                        await self.load()
+                    await self.refresh()
             except StoreError as error:
                 _log.warning("config_entries.behind", error_message=str(error))
 
@@ -407,23 +385,27 @@ class EntryPart:
         self._writes = writes
         self._options = options
         self._to = to
-        self._asked = asked_text(writes) if to is None else f"roll back to {to}"
+        self._asked = ""
         self._planned: PlannedWrite | None = None
 
-    def asked(self) -> GroupPush:
-        """What a repeated push is looked up with."""
-        return GroupPush(LINE, Delta((), (), {}), asked=self._asked)
+    async def asked(self) -> GroupPush:
+        """What a repeated push is looked up with. Raises ``ValidationError`` as ``check_writes``."""
+        await self._publisher.refresh()
+        if self._to is None and not self._asked:
+            check_writes(self._writes)
+            self._asked = await run_sized(asked_digest, self._writes, resources=len(self._writes) * _SIZE_OF_ENTRY)
+        return GroupPush(LINE, Delta((), (), {}), asked=self._asked or f"roll back to {self._to}")
 
     async def plan(self) -> GroupPush:
         """Compare the write with the present entries; nothing changes. Raises as `EntryPublisher.apply`."""
-        publisher, options = self._publisher, self._options
+        publisher, options, asked = self._publisher, self._options, (await self.asked()).asked
         if self._to is None:
-            self._planned = await publisher.plan(self._writes, options, self._asked)
+            self._planned = await publisher.plan(self._writes, options, asked)
         else:
-            self._planned = await publisher.plan_roll_back(self._to, options, self._asked)
+            self._planned = await publisher.plan_roll_back(self._to, options, asked)
         if options.dry_run:
             self.result = publisher.preview(self._planned)
-        return self._planned.group_push()
+        return self._planned.push
 
     def publish(self, commit: Commit, meta: Meta) -> EntryResult:
         """Put what was planned and committed in place. Nothing is awaited."""

@@ -14,8 +14,10 @@ from hashlib import blake2b
 from typing import Any
 
 from xds.catalog.entry import ConfigEntry, Key, entry_from_json, entry_json, key_of
-from xds.control.push import CONFIG_ENTRIES_LINE
+from xds.control.audit import Caller
+from xds.control.push import CONFIG_ENTRIES_LINE, PushOptions
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
+from xds.store.audit import AuditNote
 from xds.store.base import Entry, blob_id
 
 LINE = CONFIG_ENTRIES_LINE
@@ -24,6 +26,8 @@ ENTRY_BYTES = 512 * 1024  # of the canonical JSON of one entry
 ENTRIES_LIMIT = 100_000
 CHANGES_LIMIT = 50_000  # entries that one write names
 _DIGEST_BYTES = 4
+_ASKED_BYTES = 20
+_NAMES_SHOWN = 20
 
 
 class EntryConflictError(ConflictError):
@@ -208,7 +212,9 @@ class EntryEdit:
 def edit_of(
     writes: Sequence[EntryWrite], held: Mapping[Key, EntryRecord], unreadable: Mapping[Key, str], revision: int
 ) -> EntryEdit:
-    """What the writes change. Raises ``NotFoundError``, ``ValidationError``."""
+    """What the writes change. Raises ``EntryConflictError``, ``NotFoundError``, ``ValidationError``."""
+    for write in writes:
+        check_precondition(write, held.get(write.key))
     put: dict[Key, EntryRecord] = {}
     removed: list[Key] = []
     for write in writes:
@@ -237,17 +243,32 @@ def _created(before: EntryRecord | None, revision: int) -> int:
     return before.created_revision if before is not None else revision
 
 
+def entries_note(changes: Sequence[EntryChange], options: PushOptions, revision: int) -> AuditNote:
+    """The note of a write for the audit list. ``revision`` is the one before; the store adds the new one."""
+    names: dict[str, list[str]] = {}
+    for change in changes:
+        names.setdefault(change.change, []).append(_title(change.key))
+    told = {word: {"count": len(found), "names": found[:_NAMES_SHOWN]} for word, found in names.items()}
+    return Caller(options.meta.actor, options.meta.author, options.peer).note(
+        "config_entries.changed",
+        subject=_title(changes[0].key) if len(changes) == 1 else "",
+        message=options.meta.message,
+        old={"revision": revision},
+        new={"changes": told},
+    )
+
+
 def line_etag(revision: int) -> str:
     """The etag of the line at a revision; empty where there is none."""
     return f"r{revision}" if revision else ""
 
 
-def asked_text(writes: Iterable[EntryWrite]) -> str:
-    """What a write asks for, so that a repeat can be compared with it; preconditions do not count."""
+def asked_digest(writes: Iterable[EntryWrite]) -> str:
+    """Stands for what a write asks for, so that a repeat can be compared with it; preconditions do not count."""
     asked: list[Any] = [
         ["put", entry_json(each.entry)] if isinstance(each, PutEntry) else ["delete", *each.key] for each in writes
     ]
-    return canonical(asked).decode()
+    return blake2b(canonical(asked), digest_size=_ASKED_BYTES).hexdigest()
 
 
 def check_writes(writes: Sequence[EntryWrite]) -> None:

@@ -263,7 +263,7 @@ class Publisher(PublishedState):
         lines = [part.line] if part is not None else []
         async with self.locks.groups([*(request.group for request in requests), *lines]):
             pushes = [GroupPush(request.group, request.change) for request in requests]
-            pushes += [part.asked()] if part is not None else []
+            pushes += [await part.asked()] if part is not None else []
             if options.push_id and (done := await self._store.committed(pushes, options.push_id)) is not None:
                 return await self._replayed(done, part)
             for request in requests:
