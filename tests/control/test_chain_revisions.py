@@ -76,3 +76,27 @@ async def test_the_revision_of_a_chain_moves_with_the_chain(seed: int) -> None:
                 assert now == revision, (view, write)
     assert min(moved, still) > 20
     await store.close()
+
+
+async def test_no_revision_goes_back_when_the_server_starts_again() -> None:
+    store = MemoryStore()
+    await store.open()
+    publisher = EntryPublisher(store, WriteLocks(), Seen("dc1", "test.consul"))
+    kind, names = "service-resolver", ("web", "api", "gone", "never")
+    for name in names[:3]:
+        await publisher.apply([PutEntry(read_entry({"Kind": kind, "Name": name, "ConnectTimeout": "1s"}).entries[0])])
+    await publisher.apply([DeleteEntry(kind, "gone")])
+
+    def revisions(of: EntryPublisher) -> list[int]:
+        entries = [of.entry_revision(kind, name) for name in names]
+        return [*entries, *map(of.chain_revision, names), of.kind_revision(kind), of.kind_revision("service-router")]
+
+    before = revisions(publisher)
+    again = EntryPublisher(store, WriteLocks(), Seen("dc1", "test.consul"))
+    await again.load()
+    assert all(was <= now <= 4 for was, now in zip(before, revisions(again), strict=True))
+    held = revisions(again)
+    await again.apply([DeleteEntry(kind, "web")])
+    changed = [was != now for was, now in zip(held, revisions(again), strict=True)]
+    assert changed == [True, False, False, False, True, False, False, False, True, False]
+    await store.close()

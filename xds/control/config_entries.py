@@ -97,6 +97,7 @@ class EntryPublisher:
         self._records: dict[Key, EntryRecord] = {}
         self._deleted: OrderedDict[Key, int] = OrderedDict()  # the revision that deleted an entry
         self._forgotten = 0  # the highest revision of a deletion that is not remembered
+        self._loaded = 0  # the revision at the start
         self._kind_revisions: dict[str, int] = {}
         self._chain_revisions = ChainRevisions(self._revision_of)
         self._changed = asyncio.Event()
@@ -128,10 +129,11 @@ class EntryPublisher:
         self.unreadable = loaded.unreadable
         self._kind_revisions.clear()
         self._chain_revisions.clear()
-        for (kind, _), record in loaded.records.items():
-            self._kind_revisions[kind] = max(record.modified_revision, self._kind_revisions.get(kind, 0))
         self._deleted.clear()
-        self._forgotten, self._is_behind = 0, False
+        # What was deleted before is not known: entries that are not there count as deleted now, so that no revision
+        # that a client has seen goes back.
+        self._loaded = self._forgotten = loaded.revision
+        self._is_behind = False
         self._wake()
 
     def end_waits(self) -> None:
@@ -179,7 +181,7 @@ class EntryPublisher:
     def chain_revision(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
         """The revision at which the chain of a service came out otherwise last; 0 for none (`ChainRevisions`).
 
-        It never goes back while the server runs. After a restart, entries deleted before do not count.
+        It never goes back. After a restart it may be that of the last write before.
         """
         return self._chain_revisions.of(self.index, service, overrides, datacenter)
 
@@ -189,7 +191,7 @@ class EntryPublisher:
 
     def kind_revision(self, kind: str) -> int:
         """The revision that last changed an entry of a kind; 0 for none. As ``chain_revision`` after a restart."""
-        return self._kind_revisions.get(kind, 0)
+        return self._kind_revisions.get(kind, self._loaded)
 
     async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
         """Return when ``current()`` is above ``after``, or after ``wait_s`` seconds.
