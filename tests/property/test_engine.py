@@ -6,6 +6,8 @@ the way no content is sent that was refused, or that the client has and did not 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
@@ -39,19 +41,21 @@ indexes = st.integers(min_value=0, max_value=2)
 class WatchfulClient(Client):
     """Fails when the server sends what was refused, or what is held and was not asked for again."""
 
-    def watch(self) -> None:
+    def watch(self, pushed: Content) -> None:
         self.refused: dict[str, object] = {}
+        self.offered: dict[str, dict[str, str | None]] = {}  # name to the text that was pushed when it was sent
         self.doubted: dict[str, set[str]] = {}  # of refused responses: who knows what was taken of them
         self.asked: dict[str, set[str]] = {}
         self.lost: dict[str, set[str]] = {}
-        self.pushed: Content = {}
+        self.pushed = pushed
 
     def take(self, events: list[Event]) -> list[Event]:
         for event in events:
             if isinstance(event, Send) and not event.response.heartbeat:
                 self._judge(event)
             elif isinstance(event, Nacked):
-                self.refused[event.type_url] = event.response.digest
+                if self.offered[event.type_url] == self._pushed_texts(event.type_url, event.response.names):
+                    self.refused[event.type_url] = event.response.digest
                 self.doubted.setdefault(event.type_url, set()).update(event.response.names)
             elif isinstance(event, Acked):
                 self.doubted.get(event.type_url, set()).difference_update(event.response.names)
@@ -63,14 +67,25 @@ class WatchfulClient(Client):
         self.asked.setdefault(url, set()).update(asked)
 
     def lose(self, before: Content, after: Content) -> None:
-        """What left the snapshot may have been dropped by the client: it is news when it comes back."""
+        """What left the snapshot may have been dropped by the client: it is news when it comes back.
+
+        docs/protocol.md: "Rejected content that a later push brings back" is sent again, because a push in between
+        changed it.
+        """
         self.pushed = after
         for url, texts in before.items():
             self.lost.setdefault(url, set()).update(set(texts) - set(after[url]))
+            offered = self.offered.get(url, {})
+            if self._pushed_texts(url, offered) != offered:
+                self.refused.pop(url, None)
+
+    def _pushed_texts(self, url: str, names: Iterable[str]) -> dict[str, str | None]:
+        return {name: self.pushed.get(url, {}).get(name) for name in names}
 
     def _judge(self, send: Send) -> None:
         url, response = send.type_url, send.response
         assert response.digest != self.refused.get(url), f"refused content of {url} sent again"
+        self.offered[url] = self._pushed_texts(url, response.names)
         self._judge_unchanged(send)
         self.asked.pop(url, None)
         self.lost.get(url, set()).difference_update(set(response.names) & set(self.pushed.get(url, ())))
@@ -105,7 +120,7 @@ class Engine(RuleBasedStateMachine):
             for i, zone in enumerate(ZONES)
         ]
         for client in self.clients:
-            client.watch()
+            client.watch(content)
 
     @rule(content=contents)
     def push(self, content: dict[str, dict[str, str]]) -> None:

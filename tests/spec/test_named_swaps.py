@@ -121,6 +121,50 @@ def test_b2_a_client_that_asks_for_no_clusters_has_one_that_warms(
     assert_in_step(client, site("c", text="hc:20"))
 
 
+def turn(number: int) -> Site:
+    """A site with names of its own, as a pipeline makes them that numbers what it deploys."""
+    return site(f"c{number}", text="hc:2", route=f"r{number}")
+
+
+@pytest.mark.parametrize("when", ["before", "after", "both"])
+@pytest.mark.parametrize("cuts", [1, 5, 14])
+def test_b2_a_client_is_cut_off_again_and_again_amid_pushes_while_clusters_warm(
+    server: Server, start: Start, cuts: int, when: str
+) -> None:
+    """Its clusters are of revisions that are long gone from the history: what it was sent last is remembered.
+
+    On most of its connections it requests no clusters, because one warms (every other cluster is slow).
+    """
+    client = start(turn(0))
+    pushed = 0
+
+    def push_next() -> None:
+        nonlocal pushed
+        pushed += 1
+        if pushed % 2:
+            client.cold.add(f"c{pushed}")
+        push(server, turn(pushed))
+
+    for _ in range(cuts):
+        client.disconnect()
+        if when in ("before", "both"):
+            push_next()
+        client.reconnect()
+        client.run()
+        if when in ("after", "both"):
+            push_next()
+            client.run()
+        push_next()
+    spend(8, client)
+    for _ in range(4):
+        client.warm(*client.warming)
+        spend(30, client)
+    assert not client.lost
+    assert client.serving()[ROUTE] == {f"r{pushed}": f"c{pushed}"}
+    spend(DRAINED_S, client)
+    assert_in_step(client, turn(pushed))
+
+
 # -- B3: TTLs ----------------------------------------------------------------------------------------------------------
 
 TTL_S = 9.0

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 NODES_LIMIT = 50_000
 PER_NODE = 4  # memories: of several proxies with one node id, or of one proxy that reconnected several times
 
+SENT_LIMIT = 8  # sets of a type
+
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 NO_REFUSALS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_SUSPECTS: Mapping[str, Refusals] = MappingProxyType({})
@@ -219,6 +221,7 @@ class Past:
                     sent[url] = in_flight
         if not held:
             return None
+        self._add_unseen(held, sent, client)
         transition = client.transition
         return ClientMemory(
             _shared({url: acked for url, (acked, _) in held.items()}, client.goal.sets),
@@ -232,6 +235,22 @@ class Past:
             {url: each for url, each in refusals.items() if each.suspects} or NO_SUSPECTS,
             sent or NOTHING_SENT,
         )
+
+    def _add_unseen(self, held: dict[str, _Acked], sent: dict[str, Sets], client: ClientState) -> None:
+        """Add what is remembered of types that the client did not request on this connection.
+
+        "Envoy sends no CDS request on a new stream while a cluster warms" (docs/protocol.md#coming-back): it may be cut
+        off again, any number of times, before it shows its clusters.
+        """
+        for url in dict.fromkeys(url for memory in self._own for url in memory.sets):
+            if url in held or client.watches.of(url):
+                continue
+            acked = self.acked(url, client.releases)
+            if acked is not None:
+                labels = {memory.labels.get(url, memory.sets[url].version_info) for memory in self._own}
+                held[url] = acked, labels.pop() if len(labels) == 1 else ""
+                latest = {each.digest: each for memory in self._own for each in memory.sent.get(url, ())}
+                sent[url] = (*latest.values(),)[:SENT_LIMIT]
 
 
 def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) -> Mapping[str, ResourceSet]:

@@ -66,8 +66,9 @@ class Origin(NamedTuple):
         return (*self.former, self.group)
 
     def named(self, type_url: str, label: str) -> ResourceSet | None:
-        """The remembered set of a type that the client ACKed under the version_info ``label``.
+        """The remembered set of a type with the version_info ``label`` that the client ACKed, or was sent last.
 
+        The ACK of what it was sent may be lost with the stream, or be held back while a cluster warms.
         Proxies of one node id may have applied different parts of a rejected response. A resource that only some of
         them hold counts as held only if it is no longer released, so that it lingers.
         """
@@ -76,6 +77,9 @@ class Origin(NamedTuple):
             held = memory.sets.get(type_url)
             if held is not None and label in (held.version_info, memory.labels.get(type_url)):
                 found.setdefault(held.digest, held)
+            for sent in memory.sent.get(type_url, ()):
+                if sent.version_info == label:
+                    found.setdefault(sent.digest, sent)
         if len(found) <= 1:
             return next(iter(found.values()), None)
         most, served = max(found.values(), key=len), self.released.resources

@@ -128,7 +128,7 @@ def _compiled(selector: str) -> Filter:
 Selector = Annotated[Selects, Depends(node_selector)]
 
 
-_log = structlog.get_logger(logger_name="xds.api.routes.fleet")
+_log = structlog.get_logger(logger_name="api.fleet")
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
