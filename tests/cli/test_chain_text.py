@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.chains import request_of
+from tests.support.process import REPOSITORY
 from xds.chain.chain import DiscoveryChain
 from xds.chain.chain_json import chain_json
 from xds.chain.compile import compile_chain
@@ -52,6 +53,13 @@ def test_a_request_goes_the_way_that_is_told_with_the_routes_that_did_not_match(
     text: str, request_: HttpRequest
 ) -> None:
     assert walked(compiled(told("shop.yaml"), "shop"), request_) == told(text)
+
+
+def test_the_page_shows_what_is_written() -> None:
+    page = (REPOSITORY / "docs/discovery-chain.md").read_text()
+    chain = compiled((REPOSITORY / "examples/config-entries/web.yaml").read_text())
+    assert f"```\n{chain_text(chain_json(chain))}```" in page
+    assert f"```\n{walked(chain, HttpRequest.of('/cart'))}```" in page
 
 
 def test_a_service_without_entries_has_a_chain_of_one_resolver() -> None:
