@@ -10,9 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
 
 from tests.api.conftest import Api
 from xds.api.browser_rules import BrowserRules
+from xds.api.consul_query import Blocking
 from xds.api.services import ApiOptions
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 
@@ -313,12 +315,30 @@ async def test_a_client_that_goes_away_frees_its_place(api: Api, blocked: Any) -
     await until(lambda: waiters(api) == 0)
 
 
+@pytest.mark.parametrize(
+    ("query", "index", "wait_s"),
+    [
+        ("", 0, 300.0),
+        ("index=7", 7, 300.0),
+        ("index=7&wait=90s", 7, 90.0),
+        ("index=7&wait=1m30s", 7, 90.0),
+        ("index=7&wait=1h", 7, 600.0),
+        ("index=7&wait=0s", 7, 300.0),
+        ("index=7&wait=-5s", 7, 300.0),
+    ],
+)
+def test_how_long_a_query_waits(query: str, index: int, wait_s: float) -> None:
+    scope = {"type": "http", "query_string": query.encode(), "headers": []}
+    assert Blocking.of(Request(scope)) == Blocking(index, wait_s)
+
+
 async def test_too_many_who_wait_are_told_to_come_back(api: Api, monkeypatch: pytest.MonkeyPatch, blocked: Any) -> None:
     monkeypatch.setattr("xds.control.config_entries.WAITERS_LIMIT", 1)
     await written(api, resolver("web"))
     await blocked("/v1/discovery-chain/web", 2)
     refused = await api.client.get("/v1/discovery-chain/web", params={"index": 2})
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+    assert api.services.limit_hits["config_entry_waiters"] == 1
 
 
 # Who may

@@ -15,6 +15,7 @@ from fastapi.responses import Response
 
 from xds.api.answers import JSON_TYPE
 from xds.api.problem import ERRORS_SHOWN, RequestError
+from xds.api.services import Services
 from xds.control.config_entries import TooManyWaitersError
 from xds.model.errors import MalformedError, ValidationError, Violation
 
@@ -74,6 +75,7 @@ def findings_text(found: Sequence[Violation]) -> str:
     return f"{len(found)} errors occurred:\n{listed}\n"
 
 
-def refuse_waiting(error: TooManyWaitersError) -> NoReturn:
+def refuse_waiting(here: Services, error: TooManyWaitersError) -> NoReturn:
     """End a blocking query that cannot wait: the limit is reached."""
+    here.limit_hits["config_entry_waiters"] += 1
     raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, str(error), {"Retry-After": str(RETRY_AFTER_S)})

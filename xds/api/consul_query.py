@@ -112,15 +112,16 @@ async def read_blocking(
     entries = here.publisher.entries
     blocking = Blocking.of(request)
     if blocking.is_known(entries.revision) and revision() < blocking.index:
-        await _wait_for_change(request, entries, blocking, revision, read)
+        await _wait_for_change(request, here, blocking, revision, read)
         _check_still_admitted(request, here)
     known = blocking.index if blocking.is_known(entries.revision) else 0
     return read(), max(revision() + 1, known)
 
 
 async def _wait_for_change(
-    request: Request, entries: EntryPublisher, blocking: Blocking, revision: Callable[[], int], read: Callable[[], T]
+    request: Request, here: Services, blocking: Blocking, revision: Callable[[], int], read: Callable[[], T]
 ) -> None:
+    entries = here.publisher.entries
     wait_s = blocking.wait_s + random.uniform(0, blocking.wait_s / JITTER)  # noqa: S311 - spreads timeouts
     ends = monotonic() + wait_s
     seen, before = blocking.index - 1, read()
@@ -131,7 +132,7 @@ async def _wait_for_change(
                 return
             seen = revision()
     except TooManyWaitersError as error:
-        refuse_waiting(error)
+        refuse_waiting(here, error)
 
 
 async def _wait_unless_gone(
