@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from xds.store.base import (
     Commit,
     Delta,
     Entry,
+    GoneError,
     GroupPush,
     Head,
     Meta,
@@ -32,6 +34,7 @@ from xds.store.base import (
     blob_id,
 )
 from xds.store.memory.engine import MemoryStore
+from xds.store.retention import Retention
 from xds.store.sqlite.engine import SqliteStore
 
 SEEN = Seen("dc1", "test.consul")
@@ -301,6 +304,19 @@ class TestHistory:
             (("service-splitter", "web"), "removed"),
         ]
         assert [each.key for each in await split.history.changes(1, 4)] == [("service-resolver", "b")]
+
+    async def test_retention_forgets_old_revisions_and_keeps_the_entries(
+        self, split: EntryPublisher, store: Store
+    ) -> None:
+        for at in range(5):
+            await split.apply([put(resolver(Subsets=SUBSETS, ConnectTimeout=f"{at + 1}s"))])
+        before = state(split)
+        await store.collect(Retention(revisions=2, age_s=0), time.time())
+        assert state(await published(store)) == before
+        assert [line.content for line in await split.history.lines()] == [True, True, False, False, False, False]
+        with pytest.raises(GoneError):
+            await split.roll_back(1)
+        assert (await split.roll_back(5)).revision == 7
 
     async def test_who_made_a_revision_is_kept(self, split: EntryPublisher, store: Store) -> None:
         meta = Meta(author="ada", message="more", actor="ci")

@@ -95,6 +95,7 @@ class EntryPublisher:
         self._store = store
         self._locks = locks
         self._records: dict[Key, EntryRecord] = {}
+        self._order: list[Key] | None = None  # of the records; None: not known
         self._deleted: OrderedDict[Key, int] = OrderedDict()  # the revision that deleted an entry
         self._forgotten = 0  # the highest revision of a deletion that is not remembered
         self._loaded = 0  # the revision at the start
@@ -126,7 +127,7 @@ class EntryPublisher:
         for error in loaded.index.broken():
             _log.error("chain.broken", service=error.chain, flaw=error.flaw.value, error_message=error.detail)
         self.revision, self._records, self.index = loaded.revision, loaded.records, loaded.index
-        self.unreadable = loaded.unreadable
+        self.unreadable, self._order = loaded.unreadable, None
         self._kind_revisions.clear()
         self._chain_revisions.clear()
         self._deleted.clear()
@@ -161,7 +162,9 @@ class EntryPublisher:
 
     def records(self, kind: str | None = None) -> list[EntryRecord]:
         """All entries, or those of a kind, by kind and name."""
-        return [self._records[key] for key in sorted(self._records) if kind is None or key[0] == kind]
+        if self._order is None:
+            self._order = sorted(self._records)
+        return [self._records[key] for key in self._order if kind is None or key[0] == kind]
 
     @property
     def etag(self) -> str:
@@ -280,6 +283,7 @@ class EntryPublisher:
         self.index.accept(planned.proposal)
         self.revision = commit.revision
         self._records.update(planned.edit.put)
+        self._order = None
         for key in planned.edit.removed:
             self._records.pop(key, None)
             self._remember_deleted(key, commit.revision)

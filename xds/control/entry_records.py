@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -82,16 +82,17 @@ def record_of(entry: ConfigEntry, created: int, modified: int) -> EntryRecord:
 
 def read_record(body: bytes, key: Key | None = None) -> EntryRecord:
     """The record of stored bytes; ``key`` is what they are stored under. Raises ``UnreadableEntryError``."""
+    title = _title(key) if key is not None else ""
     try:
         document = json.loads(body)
         created, modified = document[CREATED], document[MODIFIED]
         entry = entry_from_json(document)
     except ValidationError as error:
-        raise UnreadableEntryError(error.violations) from None
+        raise UnreadableEntryError([replace(one, resource=title) for one in error.violations]) from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UnreadableEntryError([Violation("malformed", "not a stored config entry")]) from None
+        raise UnreadableEntryError([Violation("malformed", "not a stored config entry", title)]) from None
     if not _is_revision(created) or not _is_revision(modified) or (key is not None and key != key_of(entry)):
-        raise UnreadableEntryError([Violation("malformed", "not the config entry that it is stored as")])
+        raise UnreadableEntryError([Violation("malformed", "not the config entry that it is stored as", title)])
     return EntryRecord(entry, created, modified)
 
 

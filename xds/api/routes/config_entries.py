@@ -80,7 +80,8 @@ async def list_config_entries(
         check_kind(kind)
     entries = here.publisher.entries
     beside = {"revision": entries.revision, "etag": entries.etag}
-    found = (record for record in entries.records(kind or None) if _place(record.key) > paging.after)
+    after = tuple(paging.after.split(" ", 1))
+    found = (record for record in entries.records(kind or None) if record.key > after)
     return await paging.answer(request, found, lambda record: _place(record.key), entry_item, beside=beside)
 
 
