@@ -96,6 +96,9 @@ REFUSED_BODIES = [
     (b'{"Kind": "ingress-gateway", "Name": "web"}', 400, "config entries of the kind ingress-gateway"),
     (b'{"Kind": "mesh"}', 400, "config entries of the kind mesh are not supported"),
     (b'{"Kind": "service-splitter", "Name": "web", "Splits": [{"Weight": 50}]}', 500, "service-splitter/web"),
+    (b'{"Kind": "service-resolver", "Name": "web", "Meta": {"a": "\\ud800"}}', 500, "half a surrogate"),
+    (b"[" * 100_000, 400, "Request decoding failed: "),
+    (b'{"Kind": "service-resolver", "Name": "web", "Meta": {"a": "' + b"a" * 2_000_000 + b'"}}', 413, "at most"),
     (b'{"Kind": "service-resolver", "Name": "web", "Namespace": "team"}', 500, "team"),
 ]
 

@@ -6,7 +6,7 @@ Consul answers 500 for a config entry that breaks a rule; its clients print the 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import NoReturn
 
@@ -17,9 +17,11 @@ from xds.api.answers import JSON_TYPE
 from xds.api.problem import ERRORS_SHOWN, RequestError
 from xds.api.services import Services
 from xds.control.config_entries import TooManyWaitersError
+from xds.control.threads import run_sized
 from xds.model.errors import MalformedError, ValidationError, Violation
 
 RETRY_AFTER_S = 1
+_SIZE_OF_PART = 5  # writing an entry or a node takes as long as so many resources
 # What Consul finds while it reads an entry, before it looks at the rules of its kind.
 _UNREADABLE = frozenset(
     {
@@ -34,18 +36,36 @@ _UNREADABLE = frozenset(
 )
 
 
-def answer(request: Request, value: object, index: int | None = None) -> Response:
-    """A value as Consul writes it: on one line, or indented with ``?pretty``.
+def answer_write(request: Request, value: object) -> Response:
+    """The answer to a write."""
+    return Response(_encoded(value, _is_pretty(request)), media_type=JSON_TYPE)
 
-    ``index`` is the revision that the answer rests on, for answers to reading.
+
+async def answer_read(request: Request, make: Callable[[], object], index: int, parts: int = 1) -> Response:
+    """The answer to reading, and the index that it rests on. What has many ``parts`` is made in a thread.
+
+    ``make`` must not touch state that belongs to the event loop.
     """
-    layout = {"indent": 4} if "pretty" in request.query_params else {"separators": (",", ":")}
-    text = json.dumps(value, ensure_ascii=False, **layout)
-    return Response(text + "\n" * ("indent" in layout), headers=index_headers(index), media_type=JSON_TYPE)
+    pretty = _is_pretty(request)
+    content = await run_sized(lambda: _encoded(make(), pretty), resources=parts * _SIZE_OF_PART)
+    return Response(content, headers=index_headers(index), media_type=JSON_TYPE)
+
+
+def _is_pretty(request: Request) -> bool:
+    return "pretty" in request.query_params
+
+
+def _encoded(value: object, pretty: bool) -> str:
+    """As Consul writes it: on one line, or indented. Lists item by item: other threads get their turn in between."""
+    if pretty:
+        return json.dumps(value, ensure_ascii=False, indent=4) + "\n"
+    if isinstance(value, list):
+        return f"[{','.join(_encoded(item, pretty) for item in value)}]"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def index_headers(index: int | None) -> dict[str, str]:
-    """The headers of an answer to reading; none for None."""
+    """The headers of an answer to reading; none for None, which is an answer to a write."""
     if index is None:
         return {}
     return {"X-Consul-Index": str(index), "X-Consul-KnownLeader": "true", "X-Consul-LastContact": "0"}

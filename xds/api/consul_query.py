@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic, time
-from typing import TypeVar
 
 from fastapi import Request
 
@@ -32,8 +31,6 @@ _NAMESPACES = {
     "ns": ("x-consul-namespace", "Namespaces are"),
     "partition": ("x-consul-partition", "Partitions are"),
 }
-
-T = TypeVar("T")
 
 
 def check_place(request: Request, datacenter: str) -> None:
@@ -100,35 +97,34 @@ def _wait_s(text: str) -> float:
     return min(wait_s, LONGEST_WAIT_S) if wait_s > 0 else DEFAULT_WAIT_S
 
 
-async def read_blocking(
-    request: Request, here: Services, revision: Callable[[], int], read: Callable[[], T]
-) -> tuple[T, int]:
-    """What ``read`` returns and its index, at once or when it has changed since the client's index.
+async def wait_for_change(
+    request: Request, here: Services, revision: Callable[[], int], content: Callable[[], object] | None = None
+) -> int:
+    """Wait as a blocking query asks for; at once where it does not. The index of what is there then.
 
-    ``revision`` is that of what is read. Entries that were written but leave the result as it is end no wait. The index
-    never goes back for a client, unless the store does. Raises ``RequestError``, and what ``revision`` and ``read``
-    raise.
+    ``revision`` is that of what is read. With ``content``, a revision that leaves it as it was ends no wait. The index
+    never goes back for a client, unless the store does. Raises ``RequestError``, and what both raise.
     """
     entries = here.publisher.entries
     blocking = Blocking.of(request)
     if blocking.is_known(entries.revision) and revision() < blocking.index:
-        await _wait_for_change(request, here, blocking, revision, read)
+        await _wait(request, here, blocking, revision, content or revision)
         _check_still_admitted(request, here)
     known = blocking.index if blocking.is_known(entries.revision) else 0
-    return read(), max(revision() + 1, known)
+    return max(revision() + 1, known)
 
 
-async def _wait_for_change(
-    request: Request, here: Services, blocking: Blocking, revision: Callable[[], int], read: Callable[[], T]
+async def _wait(
+    request: Request, here: Services, blocking: Blocking, revision: Callable[[], int], content: Callable[[], object]
 ) -> None:
     entries = here.publisher.entries
     wait_s = blocking.wait_s + random.uniform(0, blocking.wait_s / JITTER)  # noqa: S311 - spreads timeouts
     ends = monotonic() + wait_s
-    seen, before = blocking.index - 1, read()
+    seen, before = blocking.index - 1, content()
     try:
         while (left_s := ends - monotonic()) > 0:
             is_here = await _wait_unless_gone(request, entries, seen, revision, left_s)
-            if not is_here or revision() <= seen or read() != before:
+            if not is_here or revision() <= seen or content() != before:
                 return
             seen = revision()
     except TooManyWaitersError as error:

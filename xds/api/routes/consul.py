@@ -15,8 +15,8 @@ from fastapi.responses import Response
 
 from xds.api.answers import JSON_TYPE
 from xds.api.bodies import Body, parse_one
-from xds.api.consul_answers import answer, refuse, refuse_findings
-from xds.api.consul_query import check_cas, check_place, read_blocking
+from xds.api.consul_answers import answer_read, answer_write, refuse, refuse_findings
+from xds.api.consul_query import check_cas, check_place, wait_for_change
 from xds.api.routing import Calling, authorize, needs
 from xds.api.services import Here, Services
 from xds.catalog.duration import parse_duration
@@ -29,6 +29,7 @@ from xds.control.audit import Caller
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import DeleteEntry, EntryConflictError, PutEntry
 from xds.control.push import PushOptions
+from xds.control.threads import run_sized
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError
 from xds.store.base import Meta
@@ -58,7 +59,7 @@ async def put_config(here: Here, request: Request, body: Body, by: Calling) -> R
         done = await _put(entries, entry, cas, by)
     except ValidationError as error:
         refuse_findings(request, error)
-    return answer(request, done)
+    return answer_write(request, done)
 
 
 @router.delete("/config/{kind}")
@@ -76,7 +77,7 @@ async def delete_config(here: Here, request: Request, by: Calling, kind: str, na
         done = entries.record(kind, name) is None
     except ValidationError as error:
         refuse_findings(request, error)
-    return answer(request, {} if cas is None else done)
+    return answer_write(request, {} if cas is None else done)
 
 
 @router.get("/config/{kind}/{name:path}")
@@ -84,12 +85,11 @@ async def get_config(here: Here, request: Request, kind: str, name: str) -> Resp
     """One entry with its revisions; a query that blocks waits for it where there is none."""
     entries = _entries(here, request)
     _check_kind(kind)
-    found, index = await read_blocking(
-        request, here, lambda: entries.entry_revision(kind, name), lambda: entries.record(kind, name)
-    )
+    index = await wait_for_change(request, here, lambda: entries.entry_revision(kind, name))
+    found = entries.record(kind, name)
     if found is None:
         refuse(HTTPStatus.NOT_FOUND, f"Config entry not found for {_quoted(kind)} / {_quoted(name)}", index)
-    return answer(request, found.document(), index)
+    return await answer_read(request, found.document, index)
 
 
 @router.get("/config/")
@@ -101,18 +101,15 @@ async def list_config(here: Here, request: Request, kind: str = "") -> Response:
         _check_kind(kind)
     if request.query_params.get("filter"):
         refuse(HTTPStatus.BAD_REQUEST, "Filters of config entries are not supported")
-    found, index = await read_blocking(
-        request,
-        here,
-        lambda: entries.kind_revision(kind) if kind else entries.revision,
-        lambda: entries.records(kind or None),
-    )
-    return answer(request, [record.document() for record in found], index)
+    index = await wait_for_change(request, here, lambda: entries.kind_revision(kind) if kind else entries.revision)
+    found = entries.records(kind or None)
+    return await answer_read(request, lambda: [record.document() for record in found], index, len(found))
 
 
 async def _entry(body: bytes) -> ConfigEntry:
     value = await parse_one(body, JSON_TYPE, "a config entry", ENTRY_BODY_BYTES)
-    return read_entry(value).entries[0]
+    read = await run_sized(lambda: read_entry(value), bytes=len(body))
+    return read.entries[0]
 
 
 async def _put(entries: EntryPublisher, entry: ConfigEntry, cas: int | None, by: Caller) -> bool:
@@ -165,12 +162,13 @@ async def _chain(here: Services, request: Request, service: str, overrides: Over
         refuse(HTTPStatus.BAD_REQUEST, f"names have at most {NAME_LIMIT} characters")
     seen = (service, overrides if overrides != Overrides() else None, datacenter)
     try:
-        found, index = await read_blocking(
+        index = await wait_for_change(
             request, here, lambda: entries.chain_revision(*seen), lambda: entries.chain(*seen)
         )
+        found = entries.chain(*seen)
     except ChainError as error:
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
-    return answer(request, response_json(found), index)
+    return await answer_read(request, lambda: response_json(found), index, len(found.nodes) + len(found.targets))
 
 
 def _overrides(value: object) -> Overrides:
