@@ -16,6 +16,7 @@ from tests.support.resources import static_cluster
 from xds.api.services import ApiOptions
 from xds.control.entry_records import LINE
 from xds.control.tokens import Grant, Tokens
+from xds.fleet.event_log import EventFilter, EventKind
 from xds.store.base import Delta, Entry, blob_id
 
 PATH = "/api/v1/config-entries"
@@ -147,6 +148,42 @@ class TestFindings:
             (error,) = answer.json()["errors"]
             assert (error["code"], error["resource"]) == ("unknown_subset", "chain/web")
             assert error["hint"].startswith("path: splitter:web.default.default")
+        assert await state(written) == before
+
+    @pytest.mark.parametrize(
+        ("entries", "code"),
+        [
+            (
+                [
+                    {"Kind": "service-resolver", "Name": "a", "Redirect": {"Service": "b"}},
+                    {"Kind": "service-resolver", "Name": "b", "Redirect": {"Service": "a"}},
+                ],
+                "circular_redirect",
+            ),
+            ([{**SPLITTER, "Splits": [{"Weight": 60, "ServiceSubset": "v1"}]}], "bad_sum"),
+            ([{**RESOLVER, "Subsets": {"v1": {"Filter": "Service.Meta. =="}, "v2": {}}}], "bad_filter"),
+            ([{"Kind": "service-defaults", "Name": "web", "Protocol": "smoke"}], "bad_choice"),
+            (
+                [
+                    {"Kind": "service-router", "Name": "web", "Routes": [{"Destination": {"Service": "db"}}]},
+                    {"Kind": "service-defaults", "Name": "db", "Protocol": "grpc"},
+                ],
+                "protocol_mismatch",
+            ),
+            (
+                [
+                    {"Kind": "service-splitter", "Name": "a", "Splits": [{"Weight": 100, "Service": "b"}]},
+                    {"Kind": "service-splitter", "Name": "b", "Splits": [{"Weight": 100, "Service": "a"}]},
+                ],
+                "circular_reference",
+            ),
+        ],
+    )
+    async def test_bad_entries_change_nothing(self, written: Api, entries: list[Json], code: str) -> None:
+        before = await state(written)
+        answer = await write(written, {"Kind": "service-resolver", "Name": "sound"}, *entries)
+        assert answer.status_code == 422
+        assert {each["code"] for each in answer.json()["errors"]} == {code}
         assert await state(written) == before
 
     @pytest.mark.parametrize(
@@ -286,6 +323,15 @@ class TestHistory:
         assert items[0]["new"]["changes"]["added"]["count"] == 3
         assert items[1]["author"] == "bob"
         assert "422" in items[2]["reason"]
+
+    async def test_a_write_is_an_event(self, written: Api) -> None:
+        await put(written, {**RESOLVER, "ConnectTimeout": "9s"}, params={"author": "bob", "message": "slower"})
+        log = written.plane.fleet.events.after(0, EventFilter(frozenset({EventKind.CONFIG_ENTRIES})), 10).events
+        assert [(each.action, each.revision, each.message) for each in log] == [
+            ("committed", 1, "begin"),
+            ("committed", 2, "slower"),
+        ]
+        assert log[1].details == {"author": "bob", "entries": 1, "chains": 1}
 
 
 class TestTransactions:

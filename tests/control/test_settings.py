@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from xds.chain.index import Seen
 from xds.control.access import NodeAuthMode
+from xds.control.publisher import DEFAULT_SEEN
 from xds.control.settings import (
     GRPC_PORT,
     HTTP_PORT,
@@ -310,3 +312,13 @@ def test_files_that_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDS_TOKEN_FILE", "/run/mine")
     assert auth_files(tmp_path) == (tmp_path, Path("/run/tokens"))
     assert auth_files(None) == (Path("/run/tokens"),)
+
+
+def test_where_chains_are_seen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings().chains.seen() == DEFAULT_SEEN
+    monkeypatch.setenv("XDS_CHAINS__TRUST_DOMAIN", "corp.example")
+    chains = load_settings(config(tmp_path, "chains: {datacenter: eu-1, partitions: false}")).chains
+    assert chains.seen() == Seen("eu-1", "corp.example", has_partitions=False)
+    for wrong in ("{datacenter: ''}", "{trust_domain: 'A b'}", "{region: eu}"):
+        with pytest.raises(SettingsError, match=r"chains\."):
+            load_settings(config(tmp_path, f"chains: {wrong}"))

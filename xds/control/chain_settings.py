@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
-from xds.chain.index import Seen
 from xds.control.auth_settings import Section
+
+if TYPE_CHECKING:
+    from xds.chain.index import Seen
 
 
 class ChainSettings(Section):
@@ -19,5 +23,7 @@ class ChainSettings(Section):
     partitions: bool = True
 
     def seen(self) -> Seen:
-        """The settings as the compiler takes them."""
+        """The settings as the compiler takes them. It is imported here, since light commands read settings too."""
+        from xds.chain.index import Seen
+
         return Seen(self.datacenter, self.trust_domain, self.partitions)

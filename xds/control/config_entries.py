@@ -17,13 +17,13 @@ from uuid import uuid4
 import structlog
 
 from xds.catalog.entry import Key
-from xds.catalog.entry_set import ConfigEntries
 from xds.chain.chain import DiscoveryChain
 from xds.chain.compile import compile_chain
 from xds.chain.index import ChainIndex, Proposal, Seen
 from xds.chain.request import Overrides
+from xds.control.audit import Caller
 from xds.control.chain_revisions import ChainRevisions
-from xds.control.entry_history import EntryHistory
+from xds.control.entry_history import EntryHistory, load_entries
 from xds.control.entry_records import (
     ENTRIES_LIMIT,
     LINE,
@@ -32,18 +32,17 @@ from xds.control.entry_records import (
     EntryRecord,
     EntryResult,
     EntryWrite,
-    UnreadableEntryError,
     asked_digest,
     check_writes,
     edit_of,
     edit_to,
     entries_note,
     line_etag,
-    read_record,
 )
 from xds.control.push import DEFAULT_OPTIONS, PushOptions
-from xds.control.threads import run_rarely_collected, run_sized
+from xds.control.threads import run_sized
 from xds.control.write_locks import WriteLocks
+from xds.fleet.event_log import EventKind, EventLog
 from xds.model.errors import ConflictError, ValidationError, Violation, XdsError
 from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError, UnavailableError
 
@@ -87,13 +86,14 @@ class EntryPublisher:
     it goes on when its caller is cancelled.
     """
 
-    def __init__(self, store: Store, locks: WriteLocks, seen: Seen) -> None:
+    def __init__(self, store: Store, locks: WriteLocks, seen: Seen, events: EventLog | None = None) -> None:
         self.revision = 0
         self.index = ChainIndex(seen)
         self.unreadable: Mapping[Key, str] = {}
         self.history = EntryHistory(store)
         self._store = store
         self._locks = locks
+        self._events = events
         self._records: dict[Key, EntryRecord] = {}
         self._order: list[Key] | None = None  # of the records; None: not known
         self._deleted: OrderedDict[Key, int] = OrderedDict()  # the revision that deleted an entry
@@ -114,14 +114,7 @@ class EntryPublisher:
 
         Entries that cannot be read and chains that do not compile are logged; all others are served.
         """
-        head = await self._store.head(LINE)
-        if head is None or not head.live:
-            loaded = _Loaded(0, {}, {}, ChainIndex(self.index.seen))
-        else:
-            manifest = await self._store.manifest(LINE)
-            blobs = await self._store.blobs({entry.blob_id for entry in manifest.entries})
-            bodies = {(entry.type_url, entry.name): blobs[entry.blob_id] for entry in manifest.entries}
-            loaded = await run_rarely_collected(_load, manifest.revision, bodies, self.index.seen)
+        loaded = await load_entries(self._store, self.index.seen)
         for key, detail in loaded.unreadable.items():
             _log.error("config_entry.unreadable", kind=key[0], name=key[1], error_message=detail)
         for error in loaded.index.broken():
@@ -291,8 +284,7 @@ class EntryPublisher:
         self._kind_revisions.update((kind, commit.revision) for kind, _ in touched)
         if touched & self.unreadable.keys():
             self.unreadable = {key: detail for key, detail in self.unreadable.items() if key not in touched}
-        about = {"revision": commit.revision, "actor": meta.actor, "author": meta.author}
-        _log.info("config_entries.committed", **about, entries_n=len(result.changes), chains_n=len(result.chains))
+        self._tell(result, meta)
         self._wake()
         return result
 
@@ -315,6 +307,21 @@ class EntryPublisher:
         """Catch up at once, if anything was lost. Raises ``StoreError``."""
         if self._is_behind:
             await self.load()
+
+    def _tell(self, result: EntryResult, meta: Meta) -> None:
+        entries_n, chains_n = len(result.changes), len(result.chains)
+        about = {"revision": result.revision, "actor": meta.actor, "author": meta.author}
+        _log.info("config_entries.committed", **about, entries_n=entries_n, chains_n=chains_n)
+        if self._events is not None:
+            names = Caller(meta.actor, meta.author).names()
+            self._events.record(
+                EventKind.CONFIG_ENTRIES,
+                "committed",
+                meta.time_s,
+                revision=result.revision,
+                message=meta.message,
+                details={**names, "entries": entries_n, "chains": chains_n},
+            )
 
     def _check_line(self, options: PushOptions) -> None:
         if options.expect is not None and options.expect != self.revision:
@@ -427,25 +434,3 @@ class EntryPart:
     def lost(self) -> None:
         """The answer to the commit was lost."""
         self._publisher.lost()
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """What `EntryPublisher.load` puts in place."""
-
-    revision: int
-    records: dict[Key, EntryRecord]
-    unreadable: dict[Key, str]
-    index: ChainIndex
-
-
-def _load(revision: int, bodies: Mapping[Key, bytes], seen: Seen) -> _Loaded:
-    records: dict[Key, EntryRecord] = {}
-    unreadable: dict[Key, str] = {}
-    for key, body in bodies.items():
-        try:
-            records[key] = read_record(body, key)
-        except UnreadableEntryError as error:
-            unreadable[key] = str(error)
-    index = ChainIndex(seen, ConfigEntries.of(record.entry for record in records.values()))
-    return _Loaded(revision, records, unreadable, index)

@@ -1,4 +1,4 @@
-"""Earlier revisions of the config entries, read from the store: their content, what differs, what undo goes back to."""
+"""Config entries read from the store: the present ones with their chains, earlier revisions, what undo goes back to."""
 
 from __future__ import annotations
 
@@ -6,13 +6,48 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from xds.catalog.entry import Key
-from xds.control.entry_records import LINE, EntryChange, EntryRecord, read_record
-from xds.control.threads import run_sized
+from xds.catalog.entry_set import ConfigEntries
+from xds.chain.index import ChainIndex, Seen
+from xds.control.entry_records import LINE, EntryChange, EntryRecord, UnreadableEntryError, read_record
+from xds.control.threads import run_rarely_collected, run_sized
 from xds.model.errors import NotFoundError
 from xds.store.base import RevisionInfo, Store
 
 _PAGE = 100
 _PAGES_LIMIT = 100  # pages of the history that are searched
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEntries:
+    """All entries of a store, and their chains. ``unreadable`` says why an entry cannot be read by this release."""
+
+    revision: int
+    records: dict[Key, EntryRecord]
+    unreadable: dict[Key, str]
+    index: ChainIndex
+
+
+async def load_entries(store: Store, seen: Seen) -> LoadedEntries:
+    """Read all entries and compile all chains, in a thread. Raises ``StoreError``."""
+    head = await store.head(LINE)
+    if head is None or not head.live:
+        return LoadedEntries(0, {}, {}, ChainIndex(seen))
+    manifest = await store.manifest(LINE)
+    blobs = await store.blobs({entry.blob_id for entry in manifest.entries})
+    bodies = {(entry.type_url, entry.name): blobs[entry.blob_id] for entry in manifest.entries}
+    return await run_rarely_collected(_load, manifest.revision, bodies, seen)
+
+
+def _load(revision: int, bodies: Mapping[Key, bytes], seen: Seen) -> LoadedEntries:
+    records: dict[Key, EntryRecord] = {}
+    unreadable: dict[Key, str] = {}
+    for key, body in bodies.items():
+        try:
+            records[key] = read_record(body, key)
+        except UnreadableEntryError as error:
+            unreadable[key] = str(error)
+    index = ChainIndex(seen, ConfigEntries.of(record.entry for record in records.values()))
+    return LoadedEntries(revision, records, unreadable, index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ class Publisher(PublishedState):
         self._wake = wake
         self._on_nack = on_nack
         self.locks = WriteLocks()
-        self.entries = EntryPublisher(store, self.locks, seen)
+        self.entries = EntryPublisher(store, self.locks, seen, fleet.events)
         self._running: set[asyncio.Task[Any]] = set()
         self._behind: dict[str, asyncio.Task[None]] = {}
 
